@@ -1,0 +1,1 @@
+"""The command line: `swath train` and `swath eval`."""

@@ -1,0 +1,1 @@
+"""The service that collects: a worker core and ways to deliver what it made."""

@@ -1,0 +1,1 @@
+"""Evaluation: what is asked, how episodes are played, what the numbers are."""

@@ -1,0 +1,51 @@
+"""Names of batch entries: the one place where they are spelled."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Key: TypeAlias = str | tuple[str, ...]
+
+OBSERVATION = "observation"
+ACTION = "action"
+LOG_PROB = "action_log_prob"
+STATE_VALUE = "state_value"
+ADVANTAGE = "advantage"
+VALUE_TARGET = "value_target"
+REWARD = "reward"
+DONE = "done"
+TERMINATED = "terminated"
+TRUNCATED = "truncated"
+NEXT = "next"
+STEP_COUNT = "step_count"
+IS_INIT = "is_init"
+TIME = "time"
+
+COLLECTOR = "collector"
+TRAJ_IDS = ("collector", "traj_ids")
+VERSION = ("collector", "policy_version")
+MASK = ("collector", "mask")
+TRACKED_VERSION = "policy_version"
+
+RESERVED = frozenset({ACTION, REWARD, DONE, TERMINATED, TRUNCATED, NEXT, STEP_COUNT, IS_INIT, COLLECTOR})
+"""Root names that an env's observations may not take."""
+
+
+def as_tuple(key: Key) -> tuple[str, ...]:
+    """The key as a tuple: `"a"` gives `("a",)`."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def as_key(path: tuple[str, ...]) -> Key:
+    """The shortest spelling of a path: `("a",)` gives `"a"`."""
+    return path[0] if len(path) == 1 else path
+
+
+def under_next(key: Key) -> tuple[str, ...]:
+    """The same entry one step later: `"a"` gives `("next", "a")`."""
+    return (NEXT, *as_tuple(key))
+
+
+def is_private(key: Key) -> bool:
+    """Whether any level of the key begins with an underscore; such entries are not delivered."""
+    return any(part.startswith("_") for part in as_tuple(key))

@@ -1,0 +1,1 @@
+"""A small reference PPO: enough for the demo and the command line."""

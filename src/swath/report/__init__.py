@@ -1,0 +1,1 @@
+"""What a run shows and leaves behind: metric sinks, progress, plots, video."""

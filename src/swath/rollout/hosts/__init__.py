@@ -1,0 +1,1 @@
+"""Adapters that make any env source look like B envs stepped together."""

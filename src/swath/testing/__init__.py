@@ -1,0 +1,1 @@
+"""Shipped tests for users: envs whose data name themselves, and contract suites."""
