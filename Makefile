@@ -1,0 +1,67 @@
+# Each target makes .venv when it is missing and installs what it needs, in the versions of constraints.txt.
+# Repeat runs install nothing until pyproject.toml or constraints.txt changes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PEERS := .venv-peers
+# The constraints pin torch exactly: where a CPU wheel of that version is offered, that is the one pip takes.
+INSTALL = -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+SB3_PACKAGES := stable_baselines3 torch gymnasium
+
+.PHONY: help demo test lint bench docs
+
+help:  ## say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, metrics and checkpoint under runs/
+	@$(BIN)/swath train CartPole-v1
+
+test: lint  ## lint, then the whole test suite with coverage
+	@echo "pytest: the whole suite, coverage of src/swath at 90 % or more"
+	@$(BIN)/python -m pytest --quiet --cov=swath --cov-report=term:skip-covered --cov-fail-under=90
+
+lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
+	@echo "ruff: rules and format"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@echo "mypy: strict on src/swath"
+	@$(BIN)/mypy --no-error-summary
+	@echo "import-linter: the layers"
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.has-dev $(PEERS)/sb3/.has-all  ## the benchmarks, each with its target (BENCH=--quick for a fast look)
+	@$(BIN)/python benchmarks/import_time.py
+	@$(BIN)/python benchmarks/collector_local.py $(BENCH)
+
+docs: $(VENV)/.has-docs  ## build the documentation into site/
+	@echo "mkdocs: docs/ to site/"
+	@$(BIN)/mkdocs build --quiet --strict
+
+$(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing swath[$*] into $(VENV)"
+	@$(BIN)/python $(INSTALL) --editable '.[$*]'
+	@touch $@
+
+$(PEERS)/sb3/.has-all: constraints.txt | $(PEERS)/sb3/bin/python
+	@echo "installing Stable-Baselines3 into $(PEERS)/sb3, to measure against"
+	@$(PEERS)/sb3/bin/python $(INSTALL) $(SB3_PACKAGES)
+	@touch $@
+
+# The first Python that is new enough; PYTHON=... chooses another. 3.11 comes first: constraints.txt was tried on it.
+$(BIN)/python $(PEERS)/sb3/bin/python: %/bin/python:
+	@found=; \
+	for candidate in $${PYTHON:-python3.11 python3.12 python3.13 python3 python}; do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "make: Swath needs Python 3.11 or newer, and $${PYTHON:-the PATH} has none: install it, or say where it is with PYTHON=/path/to/python" >&2; \
+	  exit 1; \
+	fi; \
+	echo "creating $* with $$($$found --version)"; \
+	$$found -m venv $* || { rm -rf $*; \
+	  echo "make: $$found cannot create a virtual environment (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
