@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 from swath._version import __version__
 
 if TYPE_CHECKING:
+    from swath.evaluate.comparison import Comparison, compare
+    from swath.evaluate.result import EvalResult
     from swath.rollout.exploration import ExplorationType
 
 _HOME = {
+    "Comparison": "swath.evaluate.comparison",
+    "EvalResult": "swath.evaluate.result",
     "ExplorationType": "swath.rollout.exploration",
+    "compare": "swath.evaluate.comparison",
 }
 
-__all__ = ["ExplorationType", "__version__"]
+__all__ = ["Comparison", "EvalResult", "ExplorationType", "__version__", "compare"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,1 +1,8 @@
-"""Public names of evaluation."""
+"""Faces: evaluation of policies."""
+
+from __future__ import annotations
+
+from swath.evaluate.comparison import Comparison, compare
+from swath.evaluate.result import EvalResult
+
+__all__ = ["Comparison", "EvalResult", "compare"]

@@ -1,0 +1,84 @@
+"""When an evaluation has played enough rounds: a pure decision on the interval so far."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Stopped: TypeAlias = Literal["fixed", "ci", "max"]
+
+_ROUNDS_AT_MOST = 10
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """How many episodes an evaluation plays: one round, or rounds until the interval is narrow enough.
+
+    Attributes:
+        num_trajectories: episodes of a round, ≥ 1.
+        until_ci_halfwidth: half the width of the interval of the mean return that ends the evaluation, > 0;
+            None plays exactly one round.
+        max_trajectories: most episodes over all rounds; None means 10 rounds.
+
+    Raises:
+        ValueError: a number out of range, or a bound without `until_ci_halfwidth`.
+    """
+
+    num_trajectories: int = 10
+    until_ci_halfwidth: float | None = None
+    max_trajectories: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("num_trajectories", self.num_trajectories, at_least=1)
+        if self.until_ci_halfwidth is None:
+            self._check_fixed()
+        else:
+            self._check_sequential(self.until_ci_halfwidth)
+
+    def _check_fixed(self) -> None:
+        if self.max_trajectories is not None:
+            raise ValueError(
+                f"max_trajectories={self.max_trajectories} bounds the rounds of until_ci_halfwidth, which is None; "
+                "give until_ci_halfwidth too, or only num_trajectories"
+            )
+
+    def _check_sequential(self, halfwidth: float) -> None:
+        if not (isinstance(halfwidth, int | float) and 0 < halfwidth < math.inf):
+            raise ValueError(f"until_ci_halfwidth={halfwidth!r} must be a finite number > 0")
+        if self.num_trajectories < 2:
+            raise ValueError(
+                f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more, got {self.num_trajectories}: "
+                "one episode has no interval"
+            )
+        if self.max_trajectories is not None:
+            _check_count("max_trajectories", self.max_trajectories, at_least=self.num_trajectories)
+
+    @property
+    def most(self) -> int:
+        """Most episodes an evaluation may play under this rule."""
+        if self.until_ci_halfwidth is None:
+            return self.num_trajectories
+        return self.max_trajectories or _ROUNDS_AT_MOST * self.num_trajectories
+
+    def verdict(self, played: int, interval: tuple[float, float]) -> Stopped | None:
+        """Why to stop after `played` episodes with this interval of the mean return; None: play another round.
+
+        An interval of NaN is never narrow enough.
+        """
+        if self.until_ci_halfwidth is None:
+            return "fixed"
+        if halfwidth(interval) <= self.until_ci_halfwidth:
+            return "ci"
+        return "max" if played + self.num_trajectories > self.most else None
+
+
+def halfwidth(interval: tuple[float, float]) -> float:
+    """Half the width of (low, high)."""
+    low, high = interval
+    return (high - low) / 2.0
+
+
+def _check_count(name: str, value: object, *, at_least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise ValueError(f"{name}={value!r} must be an integer >= {at_least}")
