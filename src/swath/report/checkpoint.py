@@ -1,0 +1,111 @@
+"""Checkpoints: a tree of tensors and plain values in one `.safetensors` file.
+
+```
+{"policy": {"w": tensor}, "frames": 100}
+   ├─ tensors ─────▶ "policy/w"                                       readable by anything that reads safetensors
+   └─ all the rest ▶ {"policy": {"w": {"$tensor": "policy/w"}}, …}    JSON in the file's metadata
+```
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from swath.report.atomic import replacing
+
+FORMAT = "swath-checkpoint"
+FORMAT_VERSION = 1
+
+State: TypeAlias = dict[str, Any]
+"""Nested dicts (keys: text or integers), lists and tuples of tensors, numbers, text, booleans and None."""
+
+_TENSOR, _TUPLE, _ITEMS = "$tensor", "$tuple", "$items"
+
+
+def save_checkpoint(path: str | Path, state: State) -> None:
+    """Write the state to one file, by temporary file and rename; the tensors are copied to the CPU.
+
+    Raises:
+        TypeError: the state holds something that is neither a tensor nor a plain value; the message says where.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    tree = _encode(state, "", tensors)
+    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "state": json.dumps(tree)}
+    with replacing(path) as draft:
+        save_file(tensors, str(draft), metadata)
+
+
+def load_checkpoint(path: str | Path) -> State:
+    """The state as it was saved, tensors on the CPU; dicts, lists, tuples and integer keys come back as they were.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or no checkpoint of Swath's, or from a newer version of it.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"no checkpoint at {file}")
+    try:
+        with safe_open(str(file), framework="pt") as content:
+            metadata = content.metadata() or {}
+            _check_format(file, metadata)
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  no mapping
+    except SafetensorError as error:
+        raise ValueError(f"{file} is not a whole safetensors file ({error}); take another checkpoint") from None
+    state: State = _decode(json.loads(metadata["state"]), tensors)
+    return state
+
+
+def _check_format(file: Path, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{file} was not written by Swath: its metadata lack format={FORMAT!r}")
+    if int(metadata["version"]) > FORMAT_VERSION:
+        found = metadata["version"]
+        raise ValueError(f"{file} has checkpoint format {found}, this Swath reads {FORMAT_VERSION}; upgrade Swath")
+
+
+def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        tensors[where] = value.detach().to("cpu", copy=True).contiguous()
+        return {_TENSOR: where}
+    if isinstance(value, dict):
+        return _encode_dict(value, where, tensors)
+    if isinstance(value, list | tuple):
+        items = [_encode(item, _below(where, index), tensors) for index, item in enumerate(value)]
+        return {_TUPLE: items} if isinstance(value, tuple) else items
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise TypeError(f"{where or 'the state'} is a {type(value).__name__}; a checkpoint holds tensors and plain values")
+
+
+def _encode_dict(value: dict[Any, Any], where: str, tensors: dict[str, torch.Tensor]) -> Any:
+    for key in value:
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise TypeError(f"{where or 'the state'} has the key {key!r}; keys in a checkpoint are text or integers")
+    items = [(key, _encode(item, _below(where, key), tensors)) for key, item in value.items()]
+    plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
+    return dict(items) if plain else {_ITEMS: items}
+
+
+def _below(where: str, key: str | int) -> str:
+    return f"{where}/{key}" if where else str(key)
+
+
+def _decode(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(tree, list):
+        return [_decode(item, tensors) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if _TENSOR in tree:
+        return tensors[tree[_TENSOR]]
+    if _TUPLE in tree:
+        return tuple(_decode(item, tensors) for item in tree[_TUPLE])
+    if _ITEMS in tree:
+        return {key: _decode(item, tensors) for key, item in tree[_ITEMS]}
+    return {key: _decode(item, tensors) for key, item in tree.items()}

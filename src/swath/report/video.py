@@ -1,0 +1,171 @@
+"""Films: uint8 frames to an mp4 file that every player opens.
+
+```
+write(frame [H, W, 3]) ──raw bytes──▶ ffmpeg (H.264, yuv420p, even sizes) ──▶ .name.tmp.mp4 ──close──▶ name.mp4
+```
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from swath.report.atomic import replacing
+from swath.report.extras import need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+ENCODE_DEADLINE_S = 120.0
+"""How long the encoder may take to finish after the last frame."""
+
+
+class VideoWriter:
+    """Encodes frames as they come; the file appears when the writer is closed.
+
+    Use it as a context manager: leaving by an exception stops the encoder and leaves no file. Without a single frame
+    no file is written. Frames are `[H, W, 3]`, `[H, W, 4]` (alpha is dropped), `[H, W, 1]` or `[H, W]` (grey), uint8,
+    all of one size; odd sizes get one black row or column.
+
+    Args:
+        path: the `.mp4` file.
+        fps: frames per second, > 0.
+
+    Raises:
+        ImportError: imageio-ffmpeg is not installed; the message names the extra.
+        ValueError: `fps` is not positive.
+    """
+
+    def __init__(self, path: str | Path, fps: float = 30.0) -> None:
+        if not fps > 0:
+            raise ValueError(f"fps={fps!r} must be greater than 0")
+        self.path, self.fps, self.frames = path, fps, 0
+        self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write films").get_ffmpeg_exe()
+        self._size: tuple[int, int] | None = None
+        self._encoder: _Encoder | None = None
+        self._stack = ExitStack()
+
+    def write(self, frame: NDArray[Any]) -> None:
+        """Add one frame.
+
+        Raises:
+            ValueError: another dtype, rank or size than promised.
+            OSError: the encoder failed; the message holds what it said.
+        """
+        image = as_rgb(frame)
+        size = (image.shape[1], image.shape[0])
+        if self._encoder is None:
+            self._encoder, self._size = self._start(size), size
+        if size != self._size:
+            raise ValueError(f"frame {self.frames} is {size}, the first was {self._size} (width, height)")
+        self._encoder.write(image)
+        self.frames += 1
+
+    def close(self) -> None:
+        """Finish the file and put it in its place; closing twice is fine.
+
+        Raises:
+            OSError: the encoder failed; no file is left then.
+        """
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack, self._stack, self._encoder = self._stack, ExitStack(), None
+        stack.__exit__(kind, error, trace)
+
+    def _start(self, size: tuple[int, int]) -> _Encoder:
+        draft = self._stack.enter_context(replacing(self.path))
+        return self._stack.enter_context(_Encoder(encode_command(self._ffmpeg, size, self.fps, draft)))
+
+
+def write_video(path: str | Path, frames: Iterable[NDArray[Any]], fps: float = 30.0) -> int:
+    """Write all frames to an mp4 file and return how many there were.
+
+    Raises:
+        ValueError: there was no frame, or one did not fit; see `VideoWriter`.
+    """
+    with VideoWriter(path, fps) as film:
+        for frame in frames:
+            film.write(frame)
+    if not film.frames:
+        raise ValueError(f"no frames for {path}: a film needs at least one")
+    return film.frames
+
+
+def as_rgb(frame: NDArray[Any]) -> NDArray[np.uint8]:
+    """The frame as contiguous `[H, W, 3]` uint8: alpha dropped, grey repeated.
+
+    Raises:
+        ValueError: another dtype or shape.
+    """
+    image = np.asarray(frame)
+    if image.ndim == 2:
+        image = image[:, :, None]
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in {1, 3, 4} or not image.size:
+        raise ValueError(f"frame of shape {image.shape} and dtype {image.dtype}; wanted uint8 [H, W, 3] (or 1, 4)")
+    if image.shape[2] == 1:
+        image = np.repeat(image, 3, axis=2)
+    return np.ascontiguousarray(image[:, :, :3])
+
+
+def encode_command(ffmpeg: str, size: tuple[int, int], fps: float, path: Path) -> list[str]:
+    """The ffmpeg call that turns raw rgb24 frames on its standard input into an mp4 file."""
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:.6g}", "-i", "-"]
+    coding = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
+    return [ffmpeg, "-y", "-v", "error", *source, *coding, "-movflags", "+faststart", str(path)]
+
+
+class _Encoder:
+    """The ffmpeg process. It has a process group of its own, so that Ctrl-C does not reach it."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
+        self._process = subprocess.Popen(  # noqa: S603  the program is imageio-ffmpeg's own, the arguments are ours
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, process_group=0
+        )
+
+    def write(self, image: NDArray[np.uint8]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(image.data)
+        except BrokenPipeError:
+            raise self._failure() from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._process.kill()
+            self._process.communicate()
+            self._errors.close()
+
+    def _finish(self) -> None:
+        try:
+            self._process.communicate(timeout=ENCODE_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"ffmpeg did not finish the film within {ENCODE_DEADLINE_S:.0f} s") from None
+        if self._process.returncode:
+            raise self._failure()
+
+    def _failure(self) -> OSError:
+        code = self._process.wait(timeout=ENCODE_DEADLINE_S)
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip() or "nothing"
+        return OSError(f"ffmpeg stopped with exit code {code}; it said: {said}")

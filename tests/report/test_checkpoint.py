@@ -1,0 +1,122 @@
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from swath.report.checkpoint import FORMAT, load_checkpoint, save_checkpoint
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
+    if isinstance(left, dict):
+        return isinstance(right, dict) and list(left) == list(right) and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, list | tuple):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
+
+
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(max_size=5),
+    st.sampled_from([torch.float32, torch.int64, torch.uint8, torch.bool]).map(lambda kind: torch.ones(2, 3).to(kind)),
+)
+keys = st.one_of(st.text(max_size=4), st.integers())
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple), st.dictionaries(keys, inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(state=st.dictionaries(st.text(max_size=4), trees, max_size=4))
+def test_any_tree_of_tensors_and_plain_values_comes_back_as_it_was(state, tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "checkpoint.safetensors"
+    save_checkpoint(path, state)
+    assert same(load_checkpoint(path), state)
+
+
+def test_an_optimiser_continues_as_if_it_had_never_been_saved(tmp_path):
+    def learner():
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 2)
+        return layer, torch.optim.Adam(layer.parameters())
+
+    def step(layer, optimiser):
+        optimiser.zero_grad()
+        layer(torch.ones(4, 3)).square().sum().backward()
+        optimiser.step()
+
+    layer, optimiser = learner()
+    step(layer, optimiser)
+    save_checkpoint(tmp_path / "c.safetensors", {"policy": layer.state_dict(), "optimiser": optimiser.state_dict()})
+    step(layer, optimiser)
+    again, other = learner()
+    state = load_checkpoint(tmp_path / "c.safetensors")
+    again.load_state_dict(state["policy"])
+    other.load_state_dict(state["optimiser"])
+    step(again, other)
+    assert torch.equal(again.weight, layer.weight)
+
+
+def test_any_reader_of_safetensors_finds_the_tensors_by_name(tmp_path):
+    save_checkpoint(tmp_path / "c.safetensors", {"policy": {"weight": torch.ones(2)}, "frames": 3})
+    with safe_open(tmp_path / "c.safetensors", framework="np") as content:
+        assert list(content.keys()) == ["policy/weight"]
+        assert json.loads(content.metadata()["state"])["frames"] == 3
+
+
+def test_tensors_that_share_memory_are_saved_apart(tmp_path):
+    weight = torch.arange(6.0)
+    save_checkpoint(tmp_path / "c.safetensors", {"a": weight, "b": weight.view(2, 3), "c": weight[::2]})
+    state = load_checkpoint(tmp_path / "c.safetensors")
+    assert state["b"].shape == (2, 3)
+    assert state["c"].tolist() == [0.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a": {"b": [1, object()]}}, "a/b/1 is a object"),
+        ({"a": {None: 1}}, "a has the key None"),
+        ({"a": {True: 1}}, "a has the key True"),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold_is_named_with_its_place(state, message, tmp_path):
+    with pytest.raises(TypeError, match=message):
+        save_checkpoint(tmp_path / "c.safetensors", state)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no checkpoint at"):
+        load_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_a_cut_file_is_called_damaged(tmp_path):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, {"a": torch.ones(100)})
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ValueError, match="not a whole safetensors file"):
+        load_checkpoint(path)
+
+
+def test_a_file_of_someone_else_is_refused(tmp_path):
+    save_file({"a": torch.ones(1)}, tmp_path / "c.safetensors")
+    with pytest.raises(ValueError, match="was not written by Swath"):
+        load_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_a_checkpoint_from_the_future_asks_for_an_upgrade(tmp_path):
+    save_file({"a": torch.ones(1)}, tmp_path / "c.safetensors", {"format": FORMAT, "version": "99", "state": "{}"})
+    with pytest.raises(ValueError, match="format 99, this Swath reads 1; upgrade Swath"):
+        load_checkpoint(tmp_path / "c.safetensors")

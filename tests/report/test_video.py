@@ -1,0 +1,119 @@
+import re
+import subprocess
+import sys
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from swath.report.video import VideoWriter, as_rgb, write_video
+
+
+def read(path):
+    """What ffmpeg says of the film, and its frames."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    answer = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    about = re.search(r"Video: (\w+).*?, (\w+)\(.*?, (\d+)x(\d+).*?, (\d+) fps", answer.stderr.decode())
+    width, height = int(about[3]), int(about[4])
+    return about.groups(), np.frombuffer(answer.stdout, np.uint8).reshape(-1, height, width, 3)
+
+
+def flat(level, height=48, width=64):
+    return np.full((height, width, 3), level, np.uint8)
+
+
+def test_the_frames_read_back_in_their_order_and_colour(tmp_path):
+    levels = [0, 60, 120, 180, 240]
+    assert write_video(tmp_path / "film.mp4", map(flat, levels), fps=10) == 5
+    about, frames = read(tmp_path / "film.mp4")
+    assert about == ("h264", "yuv420p", "64", "48", "10")
+    assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "film.mp4")) == (5, 0.5)
+    assert [round(float(frame.mean()) / 60) * 60 for frame in frames] == levels
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
+
+
+def test_odd_sizes_get_a_black_row_and_column(tmp_path):
+    write_video(tmp_path / "film.mp4", [flat(200, 47, 63)] * 3)
+    _, frames = read(tmp_path / "film.mp4")
+    assert frames[0].shape == (48, 64, 3)
+    assert frames[0][:40, :56].mean() > 180
+    assert frames[0][47].mean() < 60
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 1), (4, 6, 3), (4, 6, 4)])
+def test_grey_is_repeated_and_alpha_dropped(shape):
+    image = as_rgb(np.full(shape, 7, np.uint8))
+    assert image.shape == (4, 6, 3)
+    assert (image == 7).all()
+
+
+@pytest.mark.parametrize(
+    "frame", [np.zeros((4, 4, 3), np.float32), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)]
+)
+def test_what_is_no_image_is_refused_with_its_shape_and_dtype(frame):
+    with pytest.raises(ValueError, match=r"frame of shape .* wanted uint8"):
+        as_rgb(frame)
+
+
+def test_a_frame_of_another_size_is_refused_and_leaves_no_file(tmp_path):
+    with pytest.raises(ValueError, match=r"frame 1 is \(10, 10\), the first was \(64, 48\)"):
+        write_video(tmp_path / "film.mp4", [flat(1), flat(1, 10, 10)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exception_of_the_source_leaves_no_file(tmp_path):
+    def frames():
+        yield flat(1)
+        raise KeyError("env broke")
+
+    with pytest.raises(KeyError):
+        write_video(tmp_path / "film.mp4", frames())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closing_finishes_the_file_and_may_be_repeated(tmp_path):
+    film = VideoWriter(tmp_path / "film.mp4")
+    film.write(flat(9))
+    assert not (tmp_path / "film.mp4").exists()
+    film.close()
+    film.close()
+    assert len(read(tmp_path / "film.mp4")[1]) == 1
+
+
+def test_no_frames_make_no_film(tmp_path):
+    with pytest.raises(ValueError, match="a film needs at least one"):
+        write_video(tmp_path / "film.mp4", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_frame_rate_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="fps=0 must be greater than 0"):
+        VideoWriter(tmp_path / "film.mp4", fps=0)
+
+
+@pytest.mark.parametrize("level", ["at the end", "on the way"])
+def test_what_the_encoder_says_when_it_fails_is_passed_on(level, tmp_path, monkeypatch):
+    script = tmp_path / "ffmpeg"
+    wait = "cat > /dev/null; " if level == "at the end" else ""
+    script.write_text(f"#!/bin/sh\n{wait}echo no such codec >&2\nexit 3\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: str(script))
+    with pytest.raises(OSError, match="ffmpeg stopped with exit code 3; it said: no such codec"):
+        write_video(tmp_path / "film.mp4", [flat(1, 1000, 1000)] * 5)
+    assert not (tmp_path / "film.mp4").exists()
+
+
+def test_an_encoder_that_hangs_at_the_end_is_late(tmp_path, monkeypatch):
+    script = tmp_path / "ffmpeg"
+    script.write_text("#!/bin/sh\ncat > /dev/null\nexec tail -f /dev/null\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: str(script))
+    monkeypatch.setattr("swath.report.video.ENCODE_DEADLINE_S", 0.1)
+    with pytest.raises(TimeoutError, match="ffmpeg did not finish"):
+        write_video(tmp_path / "film.mp4", [flat(1)])
+
+
+def test_the_missing_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(ImportError, match=r'pip install "swath\[video\]"'):
+        VideoWriter(tmp_path / "film.mp4")
