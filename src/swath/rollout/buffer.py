@@ -1,0 +1,154 @@
+"""Where the steps of a fragment are written: arrays `[B, T, …]`, made once per fragment and handed out with it.
+
+    Step t ──▶ column[:, t]  for observations, policy outputs, next observations, rewards
+           ──▶ sparse marks  for ends, rows that are no transition, cuts
+
+Time is the second dimension, as in the batch the user gets: rows are written to where they stay, and nothing is
+transposed or copied at the hand-out. What a buffer was finished into is its receiver's; the buffer makes new arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from swath.rollout.loop import Step
+from swath.rollout.spaces import Array, Leaves
+
+
+@dataclass(frozen=True)
+class Column:
+    """Shape and dtype of one entry's row `[B, …]`; of a tensor where numpy lacks the dtype.
+
+    Attributes:
+        shape: of a whole row, B included.
+        dtype: numpy dtype, or torch dtype.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | torch.dtype
+
+    def allocate(self, n_steps: int) -> Any:
+        """Room `[B, T, …]` for T rows, not initialised."""
+        shape = (self.shape[0], n_steps, *self.shape[1:])
+        if isinstance(self.dtype, torch.dtype):
+            return torch.empty(shape, dtype=self.dtype)
+        return np.empty(shape, dtype=self.dtype)
+
+
+def column_of(leaf: Any) -> Column:
+    """The column that holds rows like this one."""
+    return Column(tuple(leaf.shape), leaf.dtype)
+
+
+@dataclass(slots=True)
+class Rows:
+    """T steps of B envs, all arrays `[B, T, …]`.
+
+    Attributes:
+        observation: one array per observation leaf.
+        outputs: one array per policy output, action leaves first.
+        next_observation: as `observation`, what the steps led to.
+        reward: float32.
+        terminated: bool.
+        truncated: bool.
+        valid: bool: the row is a transition; `None` if all are.
+    """
+
+    observation: Leaves
+    outputs: Leaves
+    next_observation: Leaves
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array | None
+
+    @property
+    def last(self) -> Array:
+        """Rows that end their episode."""
+        return np.logical_or(self.terminated, self.truncated)
+
+    @property
+    def n_valid(self) -> int:
+        """How many rows are transitions."""
+        return self.reward.size if self.valid is None else int(self.valid.sum())
+
+    def upto(self, n_steps: int) -> Rows:
+        """The first `n_steps` steps."""
+        return Rows(
+            [array[:, :n_steps] for array in self.observation],
+            [array[:, :n_steps] for array in self.outputs],
+            [array[:, :n_steps] for array in self.next_observation],
+            self.reward[:, :n_steps],
+            self.terminated[:, :n_steps],
+            self.truncated[:, :n_steps],
+            None if self.valid is None else self.valid[:, :n_steps],
+        )
+
+
+class Buffer:
+    """Room for fragments of T steps.
+
+    Args:
+        observation: columns of the observation leaves.
+        outputs: columns of the policy's outputs.
+        n_steps: T.
+    """
+
+    def __init__(self, observation: Sequence[Column], outputs: Sequence[Column], n_steps: int) -> None:
+        self._observation = tuple(observation)
+        self._outputs = tuple(outputs)
+        self._n_envs = self._observation[0].shape[0]
+        self.n_steps = n_steps
+
+    def open(self) -> Rows:
+        """Fresh arrays for one fragment."""
+        shape, n_steps = (self._n_envs, self.n_steps), self.n_steps
+        return Rows(
+            observation=[column.allocate(n_steps) for column in self._observation],
+            outputs=[column.allocate(n_steps) for column in self._outputs],
+            next_observation=[column.allocate(n_steps) for column in self._observation],
+            reward=np.empty(shape, dtype=np.float32),
+            terminated=np.zeros(shape, dtype=np.bool_),
+            truncated=np.zeros(shape, dtype=np.bool_),
+            valid=None,
+        )
+
+    def write(self, rows: Rows, t: int, step: Step) -> None:
+        """Write step `t`.
+
+        Raises:
+            ValueError: a policy output whose shape is not what it was at construction.
+        """
+        for array, leaf in zip(rows.observation, step.observation, strict=True):
+            array[:, t] = leaf
+        for array, leaf in zip(rows.next_observation, step.next_observation, strict=True):
+            array[:, t] = leaf
+        for array, leaf, column in zip(rows.outputs, step.outputs, self._outputs, strict=True):
+            if leaf.shape != column.shape:
+                raise ValueError(f"a policy output has shape {tuple(leaf.shape)}; at construction it had {column.shape}")
+            array[:, t] = leaf
+        rows.reward[:, t] = step.reward
+        for env, terminated, truncated in step.ended:
+            rows.terminated[env, t] = terminated
+            rows.truncated[env, t] = truncated
+        if step.void:
+            self._void(rows, t, step.void)
+        if step.cut and t > 0:
+            _cut(rows, t, step.cut)
+
+    def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
+        if rows.valid is None:
+            rows.valid = np.ones((self._n_envs, self.n_steps), dtype=np.bool_)
+        rows.valid[list(envs), t] = False
+
+
+def _cut(rows: Rows, t: int, envs: Sequence[int]) -> None:
+    """The row before step `t` is the last good one of an env that failed, unless its episode had ended there."""
+    for env in envs:
+        if not rows.terminated[env, t - 1]:
+            rows.truncated[env, t - 1] = True

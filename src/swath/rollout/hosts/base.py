@@ -1,0 +1,123 @@
+"""What the loop asks of an env source: B envs stepped together.
+
+    leaves of actions [B, …] ──▶ step ──▶ Transition: true next observations, rewards, who ended
+                                 reset ──▶ observations with which the next episodes begin
+
+A host never resets by itself in a way that can be seen: `Transition.observation` is what the step led to, also at the
+end of an episode, and the observation of the next episode comes from `reset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gymnasium import spaces
+
+from swath.rollout.spaces import Array, Leaf, Leaves
+
+Ended = tuple[int, bool, bool]
+"""An episode that ended: env, terminated, truncated."""
+
+
+class EnvRaised(Exception):  # noqa: N818
+    """An env raised while it was reset. Stays inside the library: the service raises `cause` with a note.
+
+    Attributes:
+        env: which env.
+        cause: what it raised.
+    """
+
+    def __init__(self, env: int, cause: Exception) -> None:
+        super().__init__(env, cause)
+        self.env = env
+        self.cause = cause
+
+
+def with_truncated(ended: Sequence[Ended], envs: Sequence[int]) -> list[Ended]:
+    """`ended` with these envs' episodes truncated too, in env order."""
+    flags = {env: (terminated, truncated) for env, terminated, truncated in ended}
+    flags.update({env: (flags.get(env, (False, False))[0], True) for env in envs})
+    return [(env, *flags[env]) for env in sorted(flags)]
+
+
+@dataclass(slots=True)
+class Transition:
+    """What one step of B envs led to.
+
+    Attributes:
+        observation: leaves `[B, …]`; fresh arrays that nobody writes again. At an end the true last observation.
+        reward: float array `[B]`, as the env gave it.
+        ended: episodes that ended with this step, in env order.
+        void: envs whose row is no transition (a `NEXT_STEP` vector env reset itself and ignored the action).
+        failed: envs that raised, with the exception; their rows hold nothing.
+    """
+
+    observation: Leaves
+    reward: Array
+    ended: Sequence[Ended] = ()
+    void: Sequence[int] = ()
+    failed: Sequence[tuple[int, Exception]] = ()
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """What a host's envs look like.
+
+    Attributes:
+        num_envs: B.
+        batch_shape: `*B`, the leading dimensions that policies and batches show: `()` for one bare env.
+        observation: leaves of one env's observation.
+        action: leaves of one env's action.
+        action_space: the action space of one env.
+        resettable: whether single envs can be reset while the others go on.
+        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all, `"none"`.
+    """
+
+    num_envs: int
+    batch_shape: tuple[int, ...]
+    observation: tuple[Leaf, ...]
+    action: tuple[Leaf, ...]
+    action_space: spaces.Space[Any]
+    resettable: bool = True
+    seeding: str = field(default="episode")
+
+
+class Host(Protocol):
+    """B envs stepped together; used by one thread at a time."""
+
+    @property
+    def spec(self) -> HostSpec:
+        """What the envs look like."""
+
+    @property
+    def env(self) -> Any:
+        """The live env object: a single env, a vector env, or a list of envs."""
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env, also in retired ones; with one seed per env or as the envs' own state has it."""
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in these envs: `onto` with their rows replaced, in fresh arrays. `seeds` go with `envs`.
+
+        A host whose envs begin by themselves within the next step returns `onto` and reports the row as void.
+        """
+
+    def step(self, action: Leaves) -> Transition:
+        """Advance every env that is not retired. `action` begins with the action leaves `[B, …]`; more is ignored."""
+
+    def step_one(self, env: int, action: Leaves) -> Transition:
+        """Advance this env alone; the other rows of the answer mean nothing."""
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Step these envs no more; their rows mean nothing until `reset_all`."""
+
+    def render(self, env: int) -> Array | None:
+        """A frame `[H, W, 3]` uint8 of this env, or `None` if it does not render."""
+
+    def seed_of(self, env: int) -> int | None:
+        """The seed this env was last given, if it was given one."""
+
+    def close(self) -> None:
+        """Close the envs; twice is fine."""

@@ -1,0 +1,173 @@
+"""The host for a list of gymnasium envs, stepped one after another in this thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition, with_truncated
+from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
+from swath.rollout.until import StepLimit
+
+_TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+
+
+class EnvListHost:
+    """B gymnasium envs with equal spaces.
+
+    The wrappers that `gymnasium.make` puts outermost cost about as much as a small env's step; the host does what they
+    do (count steps, reset before stepping, check shapes) and steps what they wrap. Resets go through all wrappers.
+
+    Args:
+        envs: at least one env.
+        bare: one env whose batch has no env dimension (`*B` is `()`).
+
+    Raises:
+        ValueError: the envs' spaces differ; the message names the first difference.
+    """
+
+    def __init__(self, envs: Sequence[gym.Env[Any, Any]], *, bare: bool = False) -> None:
+        self._envs = list(envs)
+        _require_equal_spaces(self._envs)
+        first, n = self._envs[0], len(self._envs)
+        self.spec = HostSpec(
+            num_envs=n,
+            batch_shape=() if bare else (n,),
+            observation=observation_leaves(first.observation_space),
+            action=action_leaves(first.action_space),
+            action_space=first.action_space,
+        )
+        cores = [_core(env) for env in self._envs]
+        self._step_core = [core.step for core, _ in cores]
+        self._steps = list(enumerate(self._step_core))
+        self._limit = StepLimit([limit for _, limit in cores])
+        self._pack = packer(self.spec.observation, n)
+        self._split = splitter(first.action_space, n)
+        self._last: list[Any] = [None] * n
+        self._seeds: list[int | None] = [None] * n
+        self._closed = False
+
+    @property
+    def env(self) -> Any:
+        """The env itself if there is one, else the list of envs."""
+        return self._envs[0] if len(self._envs) == 1 else self._envs
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env."""
+        self._steps = list(enumerate(self._step_core))
+        everyone = range(len(self._envs))
+        self._begin(everyone, seeds)
+        return self._pack(self._last)
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in these envs; rows of the others are those of `onto`."""
+        self._begin(envs, seeds)
+        rows = self._pack([self._last[env] if env in envs else self._last[envs[0]] for env in range(len(self._envs))])
+        fresh = [leaf.copy() for leaf in onto]
+        for leaf, row in zip(fresh, rows, strict=True):
+            leaf[envs] = row[envs]
+        return fresh
+
+    def step(self, action: Leaves) -> Transition:
+        """Advance every env that is not retired; an env that raises does not keep the others from stepping."""
+        observations, rewards = self._last.copy(), [0.0] * len(self._last)
+        ended: list[Ended] = []
+        failed: list[tuple[int, Exception]] = []
+        actions = self._split(action)
+        todo = iter(self._steps)
+        while True:
+            env = -1
+            try:
+                for env, step in todo:  # noqa: B007  the except clause names the env that raised
+                    observations[env], rewards[env], terminated, truncated, _ = step(actions[env])
+                    if terminated or truncated:
+                        ended.append((env, bool(terminated), bool(truncated)))
+                break
+            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+                failed.append((env, error))
+        expired = self._limit.tick()
+        self._last = observations
+        if expired:
+            ended = with_truncated(ended, expired)
+        return Transition(self._pack(observations), np.array(rewards, dtype=np.float64), ended, (), failed)
+
+    def step_one(self, env: int, action: Leaves) -> Transition:
+        """Advance this env alone, in the place of a step of it that failed."""
+        n = len(self._envs)
+        reward = np.zeros(n)
+        try:
+            self._last[env], reward[env], terminated, truncated, _ = self._step_core[env](self._split(action)[env])
+        except Exception as error:  # noqa: BLE001  as in `step`
+            return Transition(self._pack(self._last), reward, failed=[(env, error)])
+        truncated = self._limit.tick_one(env) or bool(truncated)
+        ended = [(env, bool(terminated), truncated)] if terminated or truncated else []
+        return Transition(self._pack(self._last), reward, ended)
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Step these envs no more until `reset_all`."""
+        gone = set(envs)
+        self._steps = [(env, step) for env, step in self._steps if env not in gone]
+        self._limit.stop(gone)
+
+    def render(self, env: int) -> Array | None:
+        """A frame of this env, if its `render_mode` is `"rgb_array"`."""
+        return None if self._envs[env].render_mode != "rgb_array" else np.asarray(self._envs[env].render())
+
+    def seed_of(self, env: int) -> int | None:
+        """The seed this env was last reset with."""
+        return self._seeds[env]
+
+    def close(self) -> None:
+        """Close every env, also if one of them raises; the first error is raised at the end."""
+        if self._closed:
+            return
+        self._closed = True
+        errors = [error for env in self._envs if (error := _close(env)) is not None]
+        if errors:
+            raise errors[0]
+
+    def _begin(self, envs: Sequence[int], seeds: Sequence[int] | None) -> None:
+        for i, env in enumerate(envs):
+            seed = None if seeds is None else int(seeds[i])
+            try:
+                self._last[env], _ = self._envs[env].reset(seed=seed)
+            except Exception as error:
+                raise EnvRaised(env, error) from error
+            if seed is not None:
+                self._seeds[env] = seed
+        self._limit.restart(envs)
+
+
+def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
+    """What to step, and after how many steps to truncate: the env without the wrappers this host stands in for."""
+    limit: int | None = None
+    while type(env) in _TAKEN_OVER:
+        assert isinstance(env, gym.Wrapper)
+        if isinstance(env, TimeLimit):
+            most = env._max_episode_steps  # noqa: SLF001  gymnasium has no public name for it
+            limit = most if limit is None else min(limit, most)
+        env = env.env
+    return env, limit
+
+
+def _require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    first = envs[0]
+    for i, env in enumerate(envs):
+        for name in ("observation_space", "action_space"):
+            mine, theirs = getattr(env, name), getattr(first, name)
+            if mine != theirs:
+                raise ValueError(
+                    f"envs of one worker must agree in their spaces: env {i} has {name} {mine}, env 0 has {theirs}"
+                )
+
+
+def _close(env: gym.Env[Any, Any]) -> Exception | None:
+    try:
+        env.close()
+    except Exception as error:  # noqa: BLE001  raised by the caller once all are closed
+        return error
+    return None

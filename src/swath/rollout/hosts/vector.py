@@ -1,0 +1,369 @@
+"""The host for envs that step as a batch: any gymnasium `VectorEnv`, EnvPool, ALE's vector env.
+
+The three ways in which vector envs begin the next episode by themselves are three classes with one meaning outside:
+`step` tells what the step led to, `reset` gives the observation that the next episode begins with.
+
+    DISABLED, EnvPool   nothing happens by itself: `reset` asks the env
+    SAME_STEP           the env has already reset: the true last observation is in its info, `reset` gives what it kept
+    NEXT_STEP           the env resets within its next step and ignores the action: that row is void
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
+from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves
+
+
+class VectorHost:
+    """What all vector envs share. Build one with `vector_host`."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
+        self._env = env
+        self._control = control
+        self.spec = HostSpec(
+            num_envs=env.num_envs,
+            batch_shape=(env.num_envs,),
+            observation=observation_leaves(env.single_observation_space),
+            action=action_leaves(env.single_action_space),
+            action_space=env.single_action_space,
+            resettable=control.masked,
+            seeding=control.seeding,
+        )
+        self._join = joiner(env.single_action_space)
+        self._seeds: list[int | None] = [None] * env.num_envs
+        self._closed = False
+
+    @property
+    def env(self) -> Any:
+        """The vector env."""
+        return self._env
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env; an env that takes one seed for all gets the first."""
+        self._remember(range(self.spec.num_envs), seeds)
+        try:
+            return self._leaves(self._control.reset_all(seeds))
+        except Exception as error:
+            raise EnvRaised(0, error) from error
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in these envs."""
+        kept, asked = ([], envs) if seeds is not None else self._kept(envs)
+        fresh = [leaf.copy() for leaf in onto]
+        if kept:
+            _write_rows(fresh, self._after_reset(), kept)
+        if asked:
+            self._remember(asked, seeds)
+            try:
+                rows = self._control.reset_some(asked, seeds)
+            except Exception as error:
+                raise EnvRaised(asked[0], error) from error
+            _write_rows(fresh, self._leaves(rows), asked)
+        return fresh
+
+    def step(self, action: Leaves) -> Transition:
+        """Advance every env, also retired ones: a vector env only steps as a whole."""
+        try:
+            observation, reward, terminated, truncated, info = self._env.step(self._join(action))
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            everyone = [(env, error) for env in range(self.spec.num_envs)]
+            return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
+        ended: Sequence[Ended] = ()
+        if terminated.any() or truncated.any():
+            ended = [
+                (int(env), bool(terminated[env]), bool(truncated[env]))
+                for env in np.flatnonzero(np.logical_or(terminated, truncated))
+            ]
+        return self._transition(Transition(self._leaves(observation), np.array(reward), ended), info)
+
+    def step_one(self, env: int, action: Leaves) -> Transition:
+        """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
+        raise RuntimeError(f"env {env} of {self._env} cannot be stepped alone (got {len(action)} leaves)")
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Nothing to do: rows of these envs are ignored by whoever retired them."""
+
+    def render(self, env: int) -> Array | None:
+        """A frame of this env, if the vector env renders `"rgb_array"`."""
+        if self._env.render_mode != "rgb_array":
+            return None
+        frames = self._env.render()
+        return None if frames is None else np.asarray(frames[env])
+
+    def seed_of(self, env: int) -> int | None:
+        """The seed this env was last reset with."""
+        return self._seeds[env]
+
+    def close(self) -> None:
+        """Close the vector env; twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._env.close()
+
+    @abstractmethod
+    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:
+        """The transition as hosts define it."""
+
+    @abstractmethod
+    def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Which of these envs have begun by themselves, and which must be asked."""
+
+    @abstractmethod
+    def _after_reset(self) -> Leaves:
+        """Observations with which envs have begun by themselves."""
+
+    def _leaves(self, batch: Any) -> Leaves:
+        """Copies, since an env may write its next observation into the same memory."""
+        return [np.array(reduce(getitem, leaf.path, batch), dtype=leaf.dtype) for leaf in self.spec.observation]
+
+    def _remember(self, envs: Sequence[int], seeds: Sequence[int] | None) -> None:
+        if seeds is not None and self.spec.seeding == "episode":
+            for env, seed in zip(envs, seeds, strict=True):
+                self._seeds[env] = int(seed)
+
+
+class ManualHost(VectorHost):
+    """A vector env that resets when it is told to: autoreset mode `DISABLED`, or EnvPool."""
+
+    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:  # noqa: ARG002
+        return moved
+
+    def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
+        return [], list(envs)
+
+    def _after_reset(self) -> Leaves:
+        return []
+
+
+class SameStepHost(VectorHost):
+    """A vector env that begins the next episode within the step that ends one."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
+        super().__init__(env, control)
+        self._begun: set[int] = set()
+        self._after: Leaves = []
+
+    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:
+        self._begun = {env for env, _, _ in moved.ended}
+        if moved.ended:
+            self._after = moved.observation
+            moved.observation = [leaf.copy() for leaf in moved.observation]
+            for leaf, rows in zip(self.spec.observation, moved.observation, strict=True):
+                for env in self._begun:
+                    rows[env] = _final(info, leaf, env)
+        return moved
+
+    def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
+        return [env for env in envs if env in self._begun], [env for env in envs if env not in self._begun]
+
+    def _after_reset(self) -> Leaves:
+        return self._after
+
+
+class NextStepHost(VectorHost):
+    """A vector env that begins the next episode within the step after the end, ignoring the action."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
+        super().__init__(env, control)
+        self._waiting: list[int] = []
+        self._told: set[int] = set()
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env."""
+        self._waiting = []
+        return super().reset_all(seeds)
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in the envs that were told to end or get a seed; the others begin within the next step."""
+        fresh = super().reset(envs, onto, seeds)
+        begun = set(envs) if seeds is not None else set(envs).difference(self._waiting)
+        self._waiting = [env for env in self._waiting if env not in begun]
+        return fresh
+
+    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:  # noqa: ARG002
+        if self._waiting:
+            moved.void = self._waiting
+            moved.ended = [end for end in moved.ended if end[0] not in self._waiting]
+            moved.reward[self._waiting] = 0
+        self._waiting = [env for env, _, _ in moved.ended]
+        return moved
+
+    def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
+        return [], [env for env in envs if env not in self._waiting]
+
+    def _after_reset(self) -> Leaves:
+        return []
+
+
+class ResetControl:
+    """How a kind of vector env is reset and seeded.
+
+    Attributes:
+        masked: whether chosen envs can be reset while the others go on.
+        seeding: `"episode"`, `"layout"` or `"none"`, as in `HostSpec`.
+    """
+
+    masked = False
+    seeding = "layout"
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.env = env
+
+    def reset_all(self, seeds: Sequence[int] | None) -> Any:
+        """Batched observation of a reset of all envs."""
+        return self.env.reset(seed=None if seeds is None else int(seeds[0]))[0]
+
+    def reset_some(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+        """Batched observation, of which the rows of these envs count."""
+        raise RuntimeError(
+            f"{self.env} cannot reset envs {list(envs)} alone (seeds {seeds}); use a vector env with "
+            "autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
+        )
+
+
+class MaskControl(ResetControl):
+    """Envs that understand `options={"reset_mask": …}`, but take one seed for all."""
+
+    masked = True
+
+    def reset_some(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+        """Reset by mask."""
+        return self.env.reset(seed=self._chosen(envs, seeds), options={"reset_mask": self._mask(envs)})[0]
+
+    def _mask(self, envs: Sequence[int]) -> Array:
+        mask = np.zeros(self.env.num_envs, dtype=np.bool_)
+        mask[list(envs)] = True
+        return mask
+
+    def _chosen(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
+        return None if seeds is None else int(seeds[0])
+
+
+class GymnasiumControl(MaskControl):
+    """Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`: a list of seeds, one per env."""
+
+    seeding = "episode"
+
+    def reset_all(self, seeds: Sequence[int] | None) -> Any:
+        """Reset with one seed per env."""
+        return self.env.reset(seed=None if seeds is None else [int(seed) for seed in seeds])[0]
+
+    def _chosen(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+        if seeds is None:
+            return None
+        of = dict(zip(envs, seeds, strict=True))
+        return [int(of[env]) if env in of else None for env in range(self.env.num_envs)]
+
+
+class AtariControl(MaskControl):
+    """ALE's vector env: an array of seeds, one per env that is reset."""
+
+    seeding = "episode"
+
+    def reset_all(self, seeds: Sequence[int] | None) -> Any:
+        """Reset with one seed per env."""
+        return self.env.reset(seed=None if seeds is None else np.asarray(seeds))[0]
+
+    def _chosen(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+        if seeds is None:
+            return None
+        return np.array([seed for _, seed in sorted(zip(envs, seeds, strict=True))])
+
+
+class EnvPoolControl(ResetControl):
+    """EnvPool: resets by env number, seeded only where it is made."""
+
+    masked = True
+    seeding = "none"
+
+    def reset_all(self, seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
+        """Reset; seeds cannot be given."""
+        return self.env.reset()[0]
+
+    def reset_some(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
+        """Reset by number; EnvPool answers with these envs' rows only."""
+        ids = np.array(sorted(envs), dtype=np.int32)
+        rows = self.env.reset(ids)[0]  # type: ignore[misc, call-overload]  # EnvPool's own first argument
+        return _spread(rows, ids, self.env.num_envs)
+
+
+def vector_host(env: VectorEnv[Any, Any, Any]) -> VectorHost:
+    """The host for this vector env.
+
+    Raises:
+        ValueError: an async EnvPool or ALE env whose batch is not all of its envs.
+    """
+    kind = type(env.unwrapped)
+    package = kind.__module__.partition(".")[0]
+    if _batch_size(env, package) != env.num_envs:
+        raise ValueError(f"{env} returns batches of {_batch_size(env, package)} of {env.num_envs} envs; make them equal")
+    if _is_envpool(kind):
+        return ManualHost(env, EnvPoolControl(env))
+    mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+    control = _control(env, package, mode)
+    if mode is AutoresetMode.DISABLED:
+        return ManualHost(env, control)
+    return (SameStepHost if mode is AutoresetMode.SAME_STEP else NextStepHost)(env, control)
+
+
+def is_vector_env(env: object) -> bool:
+    """Whether this steps as a batch."""
+    return isinstance(env, VectorEnv) or _is_envpool(type(env))
+
+
+def _control(env: VectorEnv[Any, Any, Any], package: str, mode: AutoresetMode) -> ResetControl:
+    if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+        return GymnasiumControl(env)
+    if package == "ale_py":
+        return AtariControl(env)
+    return MaskControl(env) if mode is AutoresetMode.DISABLED else ResetControl(env)
+
+
+def _is_envpool(kind: type) -> bool:
+    return any(base.__module__.startswith("envpool.") for base in kind.__mro__)
+
+
+def _batch_size(env: VectorEnv[Any, Any, Any], package: str) -> int:
+    inner: Any = env.unwrapped
+    if package == "ale_py":
+        return int(inner.batch_size)
+    if _is_envpool(type(inner)):
+        return int(inner.config["batch_size"])
+    return env.num_envs
+
+
+def _write_rows(leaves: Leaves, source: Leaves, envs: Sequence[int]) -> None:
+    for leaf, new in zip(leaves, source, strict=True):
+        leaf[list(envs)] = new[list(envs)]
+
+
+def _final(info: dict[str, Any], leaf: Leaf, env: int) -> Any:
+    """The true last observation of one env: gymnasium stacks it per leaf, or keeps one object per env."""
+    value = info.get("final_obs")
+    if value is None:
+        raise KeyError(
+            f"the vector env ended an episode of env {env} in SAME_STEP mode without info['final_obs']; "
+            "the last observation would be lost; use autoreset mode DISABLED or NEXT_STEP"
+        )
+    path = leaf.path
+    while isinstance(value, dict):
+        value, path = value[path[0]], path[1:]
+    return reduce(getitem, path, value[env])
+
+
+def _spread(rows: Any, ids: Array, num_envs: int) -> Any:
+    """Rows of some envs at their places among all."""
+    if isinstance(rows, dict):
+        return {name: _spread(part, ids, num_envs) for name, part in rows.items()}
+    spread = np.zeros((num_envs, *rows.shape[1:]), dtype=rows.dtype)
+    spread[ids] = rows
+    return spread

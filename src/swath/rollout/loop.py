@@ -1,0 +1,191 @@
+"""The loop: the only place in the library that steps a host.
+
+    stage.observation ──▶ policy ──▶ outputs ──▶ host.step ──▶ Step ──▶ yield ──▶ (consumer: buffer, observers, quota)
+            ▲                                                                │
+            └──────────── next episodes begin in the envs that ended ◀───────┘
+
+Collectors take T steps, evaluators N episodes: they differ in how they consume `steps()`, never in how to step. All that
+must outlast the generator is in the `Stage`, so that after an exception a new generator goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from swath.rollout.hosts.base import Ended, EnvRaised, Host, Transition, with_truncated
+from swath.rollout.spaces import Array, Leaves
+from swath.rollout.until import StepLimit
+
+Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int] | None]]
+"""Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds."""
+
+MOST_FAILURES_IN_A_ROW = 3
+
+
+class Actor(Protocol):
+    """A policy that is bound to a host: leaves of observations in, leaves of outputs out."""
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Action leaves first, then the policy's other outputs; arrays `[B, …]` that nobody writes again."""
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these envs: forget what was remembered of them."""
+
+    def rewind(self) -> None:
+        """Forget the last call: its outputs were not used."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of B envs.
+
+    Attributes:
+        observation: leaves `[B, …]` that the policy saw.
+        outputs: leaves `[B, …]` that it answered, action leaves first.
+        next_observation: leaves `[B, …]` that the step led to; at an end the true last observation.
+        reward: float array `[B]`.
+        ended: episodes that ended with this step.
+        void: envs whose row is no transition.
+        cut: envs whose episode ended, truncated, with the step *before* this one, because the env failed.
+    """
+
+    observation: Leaves
+    outputs: Leaves
+    next_observation: Leaves
+    reward: Array
+    ended: Sequence[Ended]
+    void: Sequence[int]
+    cut: Sequence[int]
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where B envs stand between two steps.
+
+    Attributes:
+        observation: leaves `[B, …]` that the policy sees next.
+        due: envs in which an episode ended and the next has not begun.
+    """
+
+    observation: Leaves
+    due: Sequence[int] = field(default=())
+
+
+def go_on(envs: Sequence[int]) -> tuple[Sequence[int], None]:
+    """Every env begins another episode, from its own random state."""
+    return envs, None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What varies between users of the loop.
+
+    Attributes:
+        limit: most steps of an episode.
+        begin: who begins another episode.
+        forgive: asked about an env that raised; raises, or returns to have the env reset and stepped again.
+    """
+
+    limit: StepLimit
+    begin: Begin
+    forgive: Callable[[int, Exception], None]
+
+
+def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Step]:
+    """Step for ever.
+
+    Where it runs: in the thread that draws from it. An exception of the policy or, if `rules` do not forgive it, of an
+    env leaves the generator; `stage` then stands where the last yielded step left it, and the envs may be a step ahead.
+    """
+    tick = rules.limit.tick
+    while True:
+        if stage.due:
+            _begin_episodes(host, policy, stage, rules)
+        observation = stage.observation
+        outputs = policy(observation)
+        moved = host.step(outputs)
+        cut: Sequence[int] = ()
+        if moved.failed:
+            cut = [env for env, _ in moved.failed]
+            observation, outputs, moved = _stand_in(host, policy, rules, (observation, outputs, moved))
+        ended = moved.ended
+        expired = tick()
+        if expired:
+            ended = with_truncated(ended, expired)
+        stage.observation = moved.observation
+        if moved.void:
+            policy.begin(moved.void)
+            rules.limit.restart(moved.void)
+        if ended:
+            stage.due = [env for env, _, _ in ended]
+        yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut)
+
+
+def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> None:
+    envs, seeds = rules.begin(stage.due)
+    retired = set(stage.due).difference(envs)
+    if retired:
+        host.retire(sorted(retired))
+        rules.limit.stop(retired)
+    if envs:
+        stage.observation = host.reset(envs, stage.observation, seeds)
+        policy.begin(envs)
+        rules.limit.restart(envs)
+    stage.due = ()
+
+
+def _stand_in(
+    host: Host, policy: Actor, rules: Rules, made: tuple[Leaves, Leaves, Transition]
+) -> tuple[Leaves, Leaves, Transition]:
+    """Give each env that failed another episode and this step in it, so that every env has its row."""
+    observation, outputs, moved = made
+    for env, error in moved.failed:
+        observation, outputs, moved = _retry(host, policy, rules, (observation, outputs, moved), (env, error))
+    return observation, outputs, moved
+
+
+def _retry(
+    host: Host,
+    policy: Actor,
+    rules: Rules,
+    made: tuple[Leaves, Leaves, Transition],
+    failure: tuple[int, Exception],
+) -> tuple[Leaves, Leaves, Transition]:
+    observation, outputs, moved = made
+    env, error = failure
+    for _ in range(MOST_FAILURES_IN_A_ROW - 1):
+        rules.forgive(env, error)
+        try:
+            observation = host.reset([env], observation)
+        except EnvRaised as raised:
+            error = raised.cause
+            continue
+        policy.rewind()
+        policy.begin([env])
+        rules.limit.restart([env])
+        outputs = _with_row(outputs, policy(observation), env)
+        again = host.step_one(env, outputs)
+        if not again.failed:
+            return observation, outputs, _merged(moved, again, env)
+        error = again.failed[0][1]
+    raise EnvRaised(env, error)
+
+
+def _merged(moved: Transition, again: Transition, env: int) -> Transition:
+    ended = sorted([*(end for end in moved.ended if end[0] != env), *again.ended])
+    return Transition(
+        _with_row(moved.observation, again.observation, env),
+        _with_row([moved.reward], [again.reward], env)[0],
+        ended,
+        moved.void,
+        moved.failed,
+    )
+
+
+def _with_row(leaves: Leaves, source: Leaves, env: int) -> Leaves:
+    merged = [leaf.copy() for leaf in leaves]
+    for leaf, new in zip(merged, source, strict=True):
+        leaf[env] = new[env]
+    return merged

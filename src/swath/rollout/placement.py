@@ -1,0 +1,53 @@
+"""Device moves of observations and outputs: nothing at all where nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from swath.rollout.spaces import Leaves
+
+
+def giver(batch_shape: tuple[int, ...], device: torch.device | None) -> Callable[[Leaves], list[torch.Tensor]]:
+    """How observation leaves `[B, …]` become tensors `[*B, …]` on the policy's device."""
+    if device is None or device.type == "cpu":
+        if batch_shape:
+            return lambda leaves: [torch.from_numpy(leaf) for leaf in leaves]
+        return lambda leaves: [torch.from_numpy(leaf).squeeze(0) for leaf in leaves]
+    on_cpu = giver(batch_shape, None)
+    return lambda leaves: [tensor.to(device) for tensor in on_cpu(leaves)]
+
+
+def taker(batch_shape: tuple[int, ...], example: Any) -> Callable[[Any], Any]:
+    """How one policy output `[*B, …]` like `example` becomes an array `[B, …]`, or a tensor where numpy lacks the dtype."""
+    tensor = isinstance(example, torch.Tensor)
+    if tensor and not _in_numpy(example.dtype):
+        convert: Callable[[Any], Any] = _to_cpu
+    elif tensor:
+        convert = _to_numpy if example.device.type == "cpu" else _from_device
+    else:
+        convert = np.asarray
+    return convert if batch_shape else (lambda value: convert(value)[None])
+
+
+def _to_numpy(value: torch.Tensor) -> Any:
+    return value.detach().numpy()
+
+
+def _from_device(value: torch.Tensor) -> Any:
+    return value.detach().cpu().numpy()
+
+
+def _to_cpu(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().cpu()
+
+
+def _in_numpy(dtype: torch.dtype) -> bool:
+    try:
+        torch.empty(0, dtype=dtype).numpy()
+    except TypeError:
+        return False
+    return True

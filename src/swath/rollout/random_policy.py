@@ -1,0 +1,71 @@
+"""Actions drawn uniformly from the action space: the policy of whoever has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from swath.rollout.spaces import Leaf, Leaves, action_leaves
+
+ACTION_MASK = "action_mask"
+
+
+class RandomPolicy:
+    """Uniform over the action space, by torch's global generator.
+
+    Unbounded sides of a Box are drawn as gymnasium does: normal if both are open, exponential if one is. An observation
+    entry `"action_mask"` `[*B, n]` restricts a Discrete action to its non-zero entries.
+
+    Args:
+        action_spec: a gymnasium space; `None` takes that of the env the policy is used with.
+    """
+
+    def __init__(self, action_spec: spaces.Space[Any] | None = None) -> None:
+        self.action_spec = action_spec
+
+    def sampler(self, space: spaces.Space[Any], num_envs: int) -> Callable[[torch.Tensor | None], Leaves]:
+        """How to draw action leaves `[B, …]` for this many envs, given the action mask `[B, n]` if there is one."""
+        leaves = action_leaves(self.action_spec if self.action_spec is not None else space)
+        return lambda mask: [_draw(leaf, num_envs, mask) for leaf in leaves]
+
+
+def _draw(leaf: Leaf, num_envs: int, mask: torch.Tensor | None) -> Any:
+    space = leaf.space
+    shape = (num_envs, *leaf.shape)
+    if isinstance(space, spaces.Discrete):
+        return _as(leaf, _discrete(space, num_envs, mask))
+    if isinstance(space, spaces.MultiDiscrete):
+        nvec, start = torch.as_tensor(space.nvec), torch.as_tensor(space.start)
+        return _as(leaf, (torch.rand(shape, dtype=torch.float64) * nvec).long() + start)
+    if isinstance(space, spaces.MultiBinary):
+        return _as(leaf, torch.randint(0, 2, shape))
+    assert isinstance(space, spaces.Box)
+    return _as(leaf, _box(space, shape))
+
+
+def _discrete(space: spaces.Discrete, num_envs: int, mask: torch.Tensor | None) -> torch.Tensor:
+    if mask is None:
+        return torch.randint(int(space.n), (num_envs,)) + int(space.start)
+    return torch.multinomial(mask.reshape(num_envs, -1).double(), 1).squeeze(-1) + int(space.start)
+
+
+def _box(space: spaces.Box, shape: Sequence[int]) -> torch.Tensor:
+    low, high = torch.as_tensor(space.low, dtype=torch.float64), torch.as_tensor(space.high, dtype=torch.float64)
+    above, below = torch.as_tensor(space.bounded_below), torch.as_tensor(space.bounded_above)
+    integer = np.issubdtype(np.dtype(space.dtype), np.integer)
+    span = torch.where(above & below, high - low + (1.0 if integer else 0.0), torch.zeros_like(low))
+    uniform = torch.rand(tuple(shape), dtype=torch.float64) * span + torch.where(above, low, torch.zeros_like(low))
+    if bool((above & below).all()):
+        return uniform.floor() if integer else uniform
+    open_side = torch.empty(tuple(shape), dtype=torch.float64).exponential_()
+    half = torch.where(above, low + open_side, high - open_side)
+    drawn = torch.where(above & below, uniform, torch.where(above | below, half, torch.randn(tuple(shape)).double()))
+    return drawn.floor() if integer else drawn
+
+
+def _as(leaf: Leaf, drawn: torch.Tensor) -> Any:
+    return drawn.numpy().astype(leaf.dtype, copy=False)

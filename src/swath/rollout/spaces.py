@@ -1,0 +1,180 @@
+"""Gymnasium spaces as flat lists of leaves: which entries an env has, and how to reach them.
+
+    Dict(a=Box, b=Tuple(Discrete, Box))  ──▶  Leaf("a"), Leaf("b_0"), Leaf("b_1")
+
+A leaf is one array per env. Leaves keep their order for the life of a host, so that the loop passes plain lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from swath.keys import ACTION, OBSERVATION, RESERVED, Key, as_key
+
+Array: TypeAlias = npt.NDArray[Any]
+Leaves: TypeAlias = list[Any]
+"""One array (or tensor) `[B, …]` per leaf."""
+
+SERVED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One entry of a space.
+
+    Attributes:
+        key: its name in a batch.
+        path: how to reach it in what the env returns, index by index.
+        shape: shape of one env's value.
+        dtype: dtype in a batch; float64 observations are kept as float32.
+        space: the gymnasium space of one env's value.
+    """
+
+    key: Key
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    space: spaces.Space[Any]
+
+
+def observation_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+    """Leaves of an observation space; root entries of a Dict get its own keys.
+
+    Raises:
+        TypeError: a space of another kind.
+        ValueError: a Dict key that a batch needs for itself.
+    """
+    leaves = tuple(_narrow(leaf) for leaf in _walk(space, (), (), OBSERVATION))
+    taken = sorted({str(leaf.key) for leaf in leaves if (leaf.key if isinstance(leaf.key, str) else leaf.key[0]) in RESERVED})
+    if taken:
+        raise ValueError(f"observation keys {taken} clash with entries of every batch; rename them in the env")
+    return leaves
+
+
+def action_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+    """Leaves of an action space: `"action"`, `("action", name)` for Dict and `("action", "0")` for Tuple spaces.
+
+    Raises:
+        TypeError: a space of another kind.
+    """
+    return tuple(_walk(space, (ACTION,), (), ACTION, numbered=True))
+
+
+def packer(leaves: Sequence[Leaf], num_envs: int) -> Callable[[Sequence[Any]], Leaves]:
+    """How to turn `num_envs` observations, as envs return them, into one fresh array `[B, …]` per leaf."""
+    if len(leaves) == 1 and not leaves[0].path:
+        return _pack_one(leaves[0], num_envs)
+    packs = [(_getter(leaf.path), _pack_one(leaf, num_envs)) for leaf in leaves]
+    return lambda rows: [array for get, pack in packs for array in pack([get(row) for row in rows])]
+
+
+def splitter(space: spaces.Space[Any], num_envs: int) -> Callable[[Leaves], Sequence[Any]]:
+    """How to turn action leaves `[B, …]` into one action per env, as `env.step` wants it."""
+    if isinstance(space, spaces.Dict):
+        names = list(space.spaces)
+        parts = _parts([space.spaces[name] for name in names], num_envs)
+        return lambda leaves: [dict(zip(names, row, strict=True)) for row in parts(leaves)]
+    if isinstance(space, spaces.Tuple):
+        return _parts(space.spaces, num_envs)
+    dtype = space.dtype
+    return lambda leaves: list(leaves[0].astype(dtype, copy=False))
+
+
+def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
+    """How to turn action leaves `[B, …]` into the batched action of a vector env whose one-env space is `space`."""
+    if isinstance(space, spaces.Dict):
+        counts = [count_leaves(part) for part in space.spaces.values()]
+        joins = [joiner(part) for part in space.spaces.values()]
+        return lambda leaves: {
+            name: join(part) for name, join, part in zip(space.spaces, joins, _cut(leaves, counts), strict=True)
+        }
+    if isinstance(space, spaces.Tuple):
+        counts = [count_leaves(part) for part in space.spaces]
+        joins = [joiner(part) for part in space.spaces]
+        return lambda leaves: tuple(join(part) for join, part in zip(joins, _cut(leaves, counts), strict=True))
+    dtype = space.dtype
+    return lambda leaves: leaves[0].astype(dtype, copy=False)
+
+
+def unbatched(batch: Any, leaves: Sequence[Leaf]) -> Leaves:
+    """The leaves `[B, …]` of a vector env's batched observation, in their dtypes, without a copy where none is needed."""
+    return [np.asarray(reduce(getitem, leaf.path, batch)).astype(leaf.dtype, copy=False) for leaf in leaves]
+
+
+def count_leaves(space: spaces.Space[Any]) -> int:
+    """How many leaves a served space has."""
+    return len(action_leaves(space))
+
+
+def _walk(
+    space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Hashable, ...], name: str, *, numbered: bool = False
+) -> Iterator[Leaf]:
+    if isinstance(space, spaces.Dict):
+        for part, inner in space.spaces.items():
+            yield from _walk(inner, (*key, str(part)), (*path, part), name, numbered=numbered)
+    elif isinstance(space, spaces.Tuple):
+        for i, inner in enumerate(space.spaces):
+            yield from _walk(inner, _indexed(key, name, i, numbered=numbered), (*path, i), name, numbered=numbered)
+    elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        assert space.shape is not None
+        yield Leaf(as_key(key or (name,)), path, tuple(space.shape), np.dtype(space.dtype), space)
+    else:
+        raise TypeError(
+            f"{name} space {space} at {'.'.join(map(str, path)) or 'the root'} cannot be served; "
+            f"served are {SERVED}; wrap the env to turn it into one of these"
+        )
+
+
+def _indexed(key: tuple[str, ...], name: str, index: int, *, numbered: bool) -> tuple[str, ...]:
+    if numbered:
+        return (*key, str(index))
+    head, last = (key[:-1], key[-1]) if key else ((), name)
+    return (*head, f"{last}_{index}")
+
+
+def _narrow(leaf: Leaf) -> Leaf:
+    if leaf.dtype != np.float64:
+        return leaf
+    return Leaf(leaf.key, leaf.path, leaf.shape, np.dtype(np.float32), leaf.space)
+
+
+def _getter(path: tuple[Any, ...]) -> Callable[[Any], Any]:
+    return lambda value: reduce(getitem, path, value)
+
+
+def _pack_one(leaf: Leaf, num_envs: int) -> Callable[[Sequence[Any]], Leaves]:
+    shape, dtype = (num_envs, *leaf.shape), leaf.dtype
+
+    def pack(rows: Sequence[Any]) -> Leaves:
+        array = np.array(rows, dtype=dtype)
+        if array.shape != shape:
+            raise ValueError(
+                f"the envs returned observations of shape {array.shape} for {leaf.key!r}; "
+                f"their observation space says {shape}"
+            )
+        return [array]
+
+    return pack
+
+
+def _parts(parts: Sequence[spaces.Space[Any]], num_envs: int) -> Callable[[Leaves], Sequence[Any]]:
+    counts = [count_leaves(part) for part in parts]
+    splits = [splitter(part, num_envs) for part in parts]
+    return lambda leaves: list(
+        zip(*(split(part) for split, part in zip(splits, _cut(leaves, counts), strict=True)), strict=True)
+    )
+
+
+def _cut(leaves: Leaves, counts: Sequence[int]) -> Iterator[Leaves]:
+    at = 0
+    for count in counts:
+        yield leaves[at : at + count]
+        at += count

@@ -1,0 +1,92 @@
+"""Trajectory ids: which episode each row belongs to, unique over workers, lives, batches and resets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from swath.rollout.spaces import Array
+
+WORKER_BITS, LIFE_BITS = 47, 32
+NO_TRAJECTORY = -1
+
+
+class TrajectoryIds:
+    """Gives ids in order of start, in env order at one moment, and counts the steps of each episode.
+
+    An id is `worker·2⁴⁷ + life·2³² + counter`.
+
+    Args:
+        num_envs: B.
+        worker: index of the worker.
+        life: which life of that worker.
+    """
+
+    def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0) -> None:
+        self._base = (worker << WORKER_BITS) + (life << LIFE_BITS)
+        self._counter = 0
+        self._current = np.full(num_envs, NO_TRAJECTORY, dtype=np.int64)
+        self._length = np.zeros(num_envs, dtype=np.int64)
+        self._fresh = np.ones(num_envs, dtype=np.bool_)
+
+    @property
+    def next_id(self) -> int:
+        """Above every id given."""
+        return self._base + self._counter
+
+    def begin(self, envs: Sequence[int] | None = None) -> None:
+        """The next rows of these envs (all by default) belong to new episodes."""
+        self._fresh[slice(None) if envs is None else list(envs)] = True
+
+    def label(self, last: Array, valid: Array | None = None) -> tuple[Array, Array]:
+        """Ids and step counts of the next T rows.
+
+        Args:
+            last: bool `[B, T]`: the row ends its episode.
+            valid: bool `[B, T]`: the row is a transition; `None` if all are.
+
+        Returns:
+            int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
+        """
+        if valid is None and not last[:, :-1].any() and not self._fresh.any():
+            return self._label_plain(last)
+        starts = self._starts(last, valid)
+        return self._label_starts(starts, last, valid)
+
+    def _label_plain(self, last: Array) -> tuple[Array, Array]:
+        """No episode begins within these rows."""
+        n_steps = last.shape[1]
+        ids = np.repeat(self._current[:, None], n_steps, axis=1)
+        counts = self._length[:, None] + np.arange(n_steps)
+        self._length += n_steps
+        self._fresh = last[:, -1].copy()
+        return ids, counts
+
+    def _starts(self, last: Array, valid: Array | None) -> Array:
+        """Rows that begin an episode: valid, and the row before ended one or is no transition."""
+        before = np.concatenate([self._fresh[:, None], last[:, :-1]], axis=1)
+        if valid is None:
+            return before
+        before[:, 1:] |= ~valid[:, :-1]
+        starts: Array = before & valid
+        return starts
+
+    def _label_starts(self, starts: Array, last: Array, valid: Array | None) -> tuple[Array, Array]:
+        n_envs, n_steps = starts.shape
+        first_ids = np.full((n_envs, n_steps), NO_TRAJECTORY, dtype=np.int64)
+        steps, envs = np.nonzero(starts.T)
+        first_ids[envs, steps] = self._base + self._counter + np.arange(len(steps))
+        self._counter += len(steps)
+        columns = np.arange(n_steps)
+        since = np.maximum.accumulate(np.where(starts, columns, -1), axis=1)
+        begun = since >= 0
+        rows = np.arange(n_envs)[:, None]
+        ids = np.where(begun, first_ids[rows, np.maximum(since, 0)], self._current[:, None])
+        counts = np.where(begun, columns - since, self._length[:, None] + columns)
+        self._current, self._length = ids[:, -1].copy(), counts[:, -1] + 1
+        self._fresh = last[:, -1].copy()
+        if valid is not None:
+            self._fresh |= ~valid[:, -1]
+            ids = np.where(valid, ids, NO_TRAJECTORY)
+        return ids, counts
