@@ -1,0 +1,137 @@
+"""`Collector` in this process against the loop a good user writes by hand, and Stable-Baselines3 for the reader.
+
+    python benchmarks/collector_local.py [--quick]
+
+Frames per second with one torch thread; contenders take turns (see rounds.py), and each ratio is the median over the
+rounds. Policies sample actions and give log-probabilities. Ends with 1 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from by_hand import ByHand
+from policies import Sampler, cnn, lean_actor, mlp, quiet_threads, tensordict_actor
+from pong import pong
+from rounds import Peer, Run, interleave, ratio, timed
+from swath import Collector
+
+HERE = Path(__file__).parent
+SB3 = HERE.parent / ".venv-peers/sb3/bin/python"
+BY_HAND, SAME = "loop by hand", "Collector, same policy"
+LEAN, TENSORDICT, PEER = "Collector, our actor head", "Collector, tensordict policy", "Stable-Baselines3"
+SAME_POLICY_TARGETS = {1: 1.1, 8: 1.1, 16: 1.05, 64: 1.0}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Contenders that are compared, and what some of them must reach as a multiple of the loop by hand."""
+
+    title: str
+    contenders: Mapping[str, Run]
+    targets: Mapping[str, float]
+
+
+def collecting(collector: Collector) -> Run:
+    """Draw batches; frames are the valid ones."""
+    batches = iter(collector)
+
+    def draw() -> int:
+        batch = next(batches)
+        mask = batch["collector"].get("mask", None)
+        return batch.numel() if mask is None else int(mask.sum())
+
+    return timed(draw)
+
+
+def cartpoles(envs: int) -> SyncVectorEnv:
+    """What a loop by hand steps."""
+    return SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+@contextmanager
+def cartpole(envs: int) -> Iterator[Setting]:
+    """Plain CartPole-v1 envs, in one list or in gymnasium's `SyncVectorEnv`."""
+    steps, net = max(128, 2048 // envs), mlp()
+    policies: dict[str, object] = {SAME: Sampler(net)}
+    targets = {SAME: SAME_POLICY_TARGETS[envs]}
+    if envs in (8, 16):
+        policies |= {LEAN: lean_actor(), TENSORDICT: tensordict_actor(net)}
+        targets |= {LEAN: 1.3, TENSORDICT: 0.6}
+    with ExitStack() as stack:
+        contenders = {BY_HAND: timed(ByHand(cartpoles(envs), policies[SAME], steps).frames)}
+        for name, policy in policies.items():
+            collector = Collector("CartPole-v1", policy, envs_per_worker=envs, frames_per_batch=envs * steps)
+            contenders[name] = collecting(stack.enter_context(collector))
+        if envs in (8, 16) and SB3.exists():
+            contenders[PEER] = peer = Peer(SB3, "peer_sb3.py", envs, steps)
+            stack.callback(peer.close)
+        yield Setting(f"CartPole-v1, {envs} envs, MLP 4-64-64-2, {steps} steps a batch", contenders, targets)
+
+
+@contextmanager
+def vectors(title: str, make: Callable[[], gymnasium.vector.VectorEnv], policy, target: float) -> Iterator[Setting]:
+    """One vector env, stepped as it is by both."""
+    by_hand = ByHand(make(), policy, 128)
+    with Collector(make, policy, frames_per_batch=128 * by_hand.envs.num_envs) as collector:
+        contenders = {BY_HAND: timed(by_hand.frames), SAME: collecting(collector)}
+        yield Setting(f"{title}, 128 steps a batch", contenders, {SAME: target})
+
+
+def native_cartpoles() -> gymnasium.vector.VectorEnv:
+    """Gymnasium's CartPole written with arrays."""
+    return gymnasium.make_vec("CartPole-v1", num_envs=256, vectorization_mode="vector_entry_point")
+
+
+def settings() -> Iterator:
+    """Each is built when its turn comes."""
+    for envs in SAME_POLICY_TARGETS:
+        yield cartpole(envs)
+    yield vectors("CartPole-v1, gymnasium's vector env of 256, MLP", native_cartpoles, Sampler(mlp()), 0.85)
+    yield vectors("ALE Pong, 8 envs, 4×84×84 bytes, small CNN", lambda: pong(8), Sampler(cnn()), 0.95)
+
+
+def measure(setting: Setting, rounds: int, seconds: float) -> bool:
+    """Print a setting's table; whether all targets are reached."""
+    rates = interleave(setting.contenders, rounds, seconds)
+    reached = True
+    print(f"\n{setting.title}")
+    print(f"  {'':30} {'frames/s':>10} {'× by hand':>10} {'target':>8}")
+    for name in setting.contenders:
+        share, target = ratio(rates, name, BY_HAND), setting.targets.get(name)
+        verdict = "" if target is None else f"{target:>8} {'passed' if share >= target else 'missed'}"
+        reached &= target is None or share >= target
+        print(f"  {name:30} {statistics.median(rates[name]):>10,.0f} {share:>10.2f} {verdict}", flush=True)
+    return reached
+
+
+def main() -> int:
+    """Measure every setting, then the memory in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
+    rounds, seconds = (5, 0.1) if parser.parse_args().quick else (21, 0.25)
+    quiet_threads()
+    if not SB3.exists():
+        print("Stable-Baselines3 is left out: `make bench` installs it into an environment of its own")
+    reached = []
+    for setting in settings():
+        with setting as open_setting:
+            reached.append(measure(open_setting, rounds, seconds))
+    print(flush=True)
+    reached.append(subprocess.run([sys.executable, HERE / "collector_memory.py"], check=False).returncode == 0)
+    print(f"\n{'all targets reached' if all(reached) else 'a target was missed'}")
+    return int(not all(reached))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The networks of the benchmarks, in the forms in which users hold them."""
+
+from __future__ import annotations
+
+import torch
+from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from swath.learn import heads, networks
+from swath.learn.policy import NetworkPolicy
+
+
+def mlp(inputs: int = 4, actions: int = 2) -> nn.Sequential:
+    """4-64-64-2 for CartPole."""
+    return nn.Sequential(
+        nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, actions)
+    )  # fmt: skip
+
+
+class Scaled(nn.Module):
+    """Bytes to numbers between 0 and 1."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Float images of the same shape."""
+        return image.float() / 255
+
+
+def cnn(actions: int = 6) -> nn.Sequential:
+    """A small one for 4×84×84 bytes."""
+    return nn.Sequential(
+        Scaled(), nn.Conv2d(4, 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(32 * 9 * 9, 128), nn.ReLU(), nn.Linear(128, actions),
+    )  # fmt: skip
+
+
+class Sampler(nn.Module):
+    """A plain module: observations in, sampled actions and their log-probabilities out.
+
+    As most users write it, but without the distribution's checks of its arguments, which would cost both sides 20 µs.
+    """
+
+    in_keys = ("observation",)
+    out_keys = ("action", "action_log_prob")
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions `[B]` and log-probabilities `[B]`."""
+        choice = Categorical(logits=self.net(observation), validate_args=False)
+        action = choice.sample()
+        return action, choice.log_prob(action)
+
+
+def tensordict_actor(net: nn.Module) -> ProbabilisticTensorDictSequential:
+    """The same as a tensordict policy."""
+    return ProbabilisticTensorDictSequential(
+        TensorDictModule(net, in_keys=["observation"], out_keys=["logits"]),
+        ProbabilisticTensorDictModule(
+            in_keys=["logits"], out_keys=["action"], distribution_class=Categorical, return_log_prob=True
+        ),
+    )
+
+
+def lean_actor(inputs: int = 4, actions: int = 2) -> NetworkPolicy:
+    """The library's own head over a network of the same sizes: no distribution object per step."""
+    return NetworkPolicy(networks.MLP((inputs, 64, 64, actions)), heads.Categorical(actions))
+
+
+def quiet_threads() -> None:
+    """One thread for torch, as every number here is measured."""
+    torch.set_num_threads(1)

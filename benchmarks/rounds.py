@@ -1,0 +1,88 @@
+"""Interleaved rounds: contenders run in turn, so that whatever else the machine does hits all of them alike.
+
+    round 1   A ▇▇▇  B ▇▇▇  C ▇▇▇
+    round 2   C ▇▇▇  B ▇▇▇  A ▇▇▇      every slice lasts `seconds`; A/B is the median over the rounds of A's rate
+    round 3   A ▇▇▇  …                 by B's in the same round
+
+Standard library only: the children that stand for other libraries import it too.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Run = Callable[[float], float]
+"""Work for about so many seconds; answer units done per second."""
+
+WARM_UP = 0.2
+
+
+def timed(work: Callable[[], int]) -> Run:
+    """Repeat `work`, which answers how many units it did, until the time is up."""
+
+    def run(seconds: float) -> float:
+        done, began = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - began) < seconds:
+            done += work()
+        return done / elapsed
+
+    return run
+
+
+def interleave(contenders: Mapping[str, Run], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Rates of each contender, one per round, after a short warm-up that is not counted."""
+    for run in contenders.values():
+        run(WARM_UP)
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    order = list(contenders)
+    for _ in range(rounds):
+        for name in order:
+            rates[name].append(contenders[name](seconds))
+        order.reverse()
+    return rates
+
+
+def ratio(rates: Mapping[str, list[float]], name: str, reference: str) -> float:
+    """Median of the ratios within each round."""
+    return statistics.median(a / b for a, b in zip(rates[name], rates[reference], strict=True))
+
+
+class Peer:
+    """A contender in a child process of another virtual environment: a line with seconds in, a line with a rate out.
+
+    Args:
+        python: the interpreter of its environment.
+        script: a file beside this one that ends in `serve(run)`.
+        args: its command line.
+    """
+
+    def __init__(self, python: Path, script: str, *args: object) -> None:
+        command = [python, Path(__file__).parent / script, *map(str, args)]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, seconds: float) -> float:
+        """Let the child work, and wait for its rate."""
+        stdin, stdout = self._child.stdin, self._child.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{seconds}\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._child.args} ended with {self._child.wait()} instead of an answer")
+        return float(line)
+
+    def close(self) -> None:
+        """End of input tells the child to stop."""
+        self._child.communicate()
+
+
+def serve(run: Run) -> None:
+    """The child's side of `Peer`."""
+    for line in sys.stdin:
+        print(run(float(line)), flush=True)

@@ -1,0 +1,118 @@
+"""The rules of the house that no linter knows."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import swath
+
+SOURCE = Path(swath.__file__).parent
+FACES = ("collectors", "evaluators", "rollout_workers", "cli", "testing")
+"""Packages whose callers are users, who expect the field's parameter lists."""
+
+MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+MAKERS_OF_ENVS = {"rollout/hosts/sources.py _make_by_id"}
+"""Called with the keywords that the user wants an env to be made with."""
+
+BELOW_THE_FACES = {name: tree for name, tree in MODULES.items() if name.split("/")[0] not in FACES}
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def calls_of(tree: ast.Module, *methods: str) -> list[str]:
+    """What the methods of these names are called on, as written."""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [
+        ast.unparse(func.value) for func in calls if isinstance(func, ast.Attribute) and func.attr in methods
+    ]  # fmt: skip
+
+
+def count_of_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    args = function.args
+    named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    return len(named) - (bool(named) and named[0].arg in ("self", "cls"))
+
+
+def test_importing_swath_loads_nothing_heavy():
+    heavy = ("torch", "tensordict", "ray", "torchrl", "gymnasium", "numpy", "rich")
+    code = f"import sys, swath; print(*(name for name in {heavy} if name in sys.modules))"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", [name for name in swath.__all__ if name != "__version__"])
+def test_a_public_name_resolves_and_says_what_it_is_in_one_line(name):
+    first, *rest = (inspect.getdoc(getattr(swath, name)) or "").split("\n")
+    assert first.endswith((".", ":"))
+    assert not rest or not rest[0], f"the first line of {name}'s docstring does not stand alone"
+
+
+def test_type_checkers_and_the_interpreter_see_the_same_public_names():
+    (guarded,) = (node for node in MODULES["__init__.py"].body if isinstance(node, ast.If))
+    imports = (node for node in guarded.body if isinstance(node, ast.ImportFrom))
+    seen = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
+    assert seen == swath._HOME
+    assert sorted(swath.__all__) == sorted([*seen, "__version__"])
+    assert set(swath.__all__) <= set(dir(swath))
+
+
+def test_an_unknown_public_name_is_an_attribute_error_that_lists_the_known_ones():
+    with pytest.raises(AttributeError, match=r"no attribute 'Colector'; public names: .*ExplorationType"):
+        swath.Colector  # noqa: B018
+
+
+def test_hosts_are_stepped_in_one_module_only():
+    stepping = {name: calls_of(tree, "step", "step_one") for name, tree in MODULES.items()}
+    on_hosts = {name for name, on in stepping.items() if any("host" in receiver.lower() for receiver in on)}
+    assert on_hosts == {"rollout/loop.py"}
+
+
+def test_envs_are_stepped_by_hosts_only():
+    verbs = ("step", "step_async", "step_wait", "vector_step")
+    elsewhere = {
+        (name, receiver)
+        for name, tree in MODULES.items()
+        if not name.startswith(("rollout/hosts/", "testing/")) and name != "rollout/loop.py"
+        for receiver in calls_of(tree, *verbs)
+        if not receiver.endswith(("optimizer", "adam", "scheduler"))
+    }
+    assert elsewhere == set()
+
+
+def test_below_the_faces_no_function_takes_more_than_seven_parameters():
+    wide = {
+        f"{name}:{function.lineno} {function.name}": count
+        for name, tree in BELOW_THE_FACES.items()
+        for function in functions(tree)
+        if (count := count_of_parameters(function)) > 7
+    }
+    assert wide == {}
+
+
+def test_below_the_faces_no_function_passes_unnamed_keywords_on():
+    open_ended = {
+        f"{name} {function.name}"
+        for name, tree in BELOW_THE_FACES.items()
+        for function in functions(tree)
+        if function.args.kwarg
+    }
+    assert open_ended <= MAKERS_OF_ENVS
+
+
+def test_no_file_is_over_400_lines():
+    assert {name: lines for name in MODULES if (lines := (SOURCE / name).read_text().count("\n")) > 400} == {}
+
+
+def test_nothing_sleeps():
+    names = {
+        name: [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        for name, tree in MODULES.items()
+    }
+    assert [name for name, calls in names.items() if any(call.split(".")[-1] == "sleep" for call in calls)] == []
