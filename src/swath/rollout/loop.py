@@ -10,15 +10,15 @@ must outlast the generator is in the `Stage`, so that after an exception a new g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from swath.rollout.hosts.base import Ended, EnvRaised, Host, Transition, with_truncated
+from swath.rollout.hosts.base import Ended, EnvRaised, Host, Infos, Transition, with_truncated
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit
 
-Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int] | None]]
+Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
 """Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds."""
 
 MOST_FAILURES_IN_A_ROW = 3
@@ -49,6 +49,7 @@ class Step:
         ended: episodes that ended with this step.
         void: envs whose row is no transition.
         cut: envs whose episode ended, truncated, with the step *before* this one, because the env failed.
+        info: what the envs said beside.
     """
 
     observation: Leaves
@@ -58,6 +59,7 @@ class Step:
     ended: Sequence[Ended]
     void: Sequence[int]
     cut: Sequence[int]
+    info: Infos = ()
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
             rules.limit.restart(moved.void)
         if ended:
             stage.due = [env for env, _, _ in ended]
-        yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut)
+        yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut, moved.info)
 
 
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> None:
@@ -181,7 +183,14 @@ def _merged(moved: Transition, again: Transition, env: int) -> Transition:
         ended,
         moved.void,
         moved.failed,
+        _with_info(moved.info, again.info, env),
     )
+
+
+def _with_info(infos: Infos, source: Infos, env: int) -> Infos:
+    if isinstance(infos, Mapping) or isinstance(source, Mapping):
+        return infos
+    return [*infos[:env], source[env], *infos[env + 1 :]]
 
 
 def _with_row(leaves: Leaves, source: Leaves, env: int) -> Leaves:

@@ -9,7 +9,7 @@ end of an episode, and the observation of the next episode comes from `reset`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,9 @@ from swath.rollout.spaces import Array, Leaf, Leaves
 
 Ended = tuple[int, bool, bool]
 """An episode that ended: env, terminated, truncated."""
+
+Infos = Sequence[Mapping[str, Any]] | Mapping[str, Any]
+"""What envs said beside: one mapping per env, or a vector env's mapping of batches. `infos.info_of` reads one env's."""
 
 
 class EnvRaised(Exception):  # noqa: N818
@@ -52,6 +55,7 @@ class Transition:
         ended: episodes that ended with this step, in env order.
         void: envs whose row is no transition (a `NEXT_STEP` vector env reset itself and ignored the action).
         failed: envs that raised, with the exception; their rows hold nothing.
+        info: what the envs said beside, untouched.
     """
 
     observation: Leaves
@@ -59,6 +63,7 @@ class Transition:
     ended: Sequence[Ended] = ()
     void: Sequence[int] = ()
     failed: Sequence[tuple[int, Exception]] = ()
+    info: Infos = ()
 
 
 @dataclass(frozen=True)
@@ -98,10 +103,11 @@ class Host(Protocol):
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones; with one seed per env or as the envs' own state has it."""
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs: `onto` with their rows replaced, in fresh arrays. `seeds` go with `envs`.
 
-        A host whose envs begin by themselves within the next step returns `onto` and reports the row as void.
+        An env whose seed is `None` begins from its own random state. A host whose envs begin by themselves within the
+        next step returns `onto` and reports the row as void.
         """
 
     def step(self, action: Leaves) -> Transition:

@@ -14,6 +14,7 @@ from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leave
 from swath.rollout.until import StepLimit
 
 _TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+_SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 
 
 class EnvListHost:
@@ -63,7 +64,7 @@ class EnvListHost:
         self._begin(everyone, seeds)
         return self._pack(self._last)
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs; rows of the others are those of `onto`."""
         self._begin(envs, seeds)
         rows = self._pack([self._last[env] if env in envs else self._last[envs[0]] for env in range(len(self._envs))])
@@ -74,7 +75,7 @@ class EnvListHost:
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env that is not retired; an env that raises does not keep the others from stepping."""
-        observations, rewards = self._last.copy(), [0.0] * len(self._last)
+        observations, rewards, infos = self._last.copy(), [0.0] * len(self._last), [_SILENCE] * len(self._last)
         ended: list[Ended] = []
         failed: list[tuple[int, Exception]] = []
         actions = self._split(action)
@@ -83,7 +84,7 @@ class EnvListHost:
             env = -1
             try:
                 for env, step in todo:  # noqa: B007  the except clause names the env that raised
-                    observations[env], rewards[env], terminated, truncated, _ = step(actions[env])
+                    observations[env], rewards[env], terminated, truncated, infos[env] = step(actions[env])
                     if terminated or truncated:
                         ended.append((env, bool(terminated), bool(truncated)))
                 break
@@ -93,19 +94,20 @@ class EnvListHost:
         self._last = observations
         if expired:
             ended = with_truncated(ended, expired)
-        return Transition(self._pack(observations), np.array(rewards, dtype=np.float64), ended, (), failed)
+        return Transition(self._pack(observations), np.array(rewards, dtype=np.float64), ended, (), failed, infos)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
         n = len(self._envs)
-        reward = np.zeros(n)
+        reward, infos = np.zeros(n), [_SILENCE] * n
         try:
-            self._last[env], reward[env], terminated, truncated, _ = self._step_core[env](self._split(action)[env])
+            answer = self._step_core[env](self._split(action)[env])
+            self._last[env], reward[env], terminated, truncated, infos[env] = answer
         except Exception as error:  # noqa: BLE001  as in `step`
             return Transition(self._pack(self._last), reward, failed=[(env, error)])
         truncated = self._limit.tick_one(env) or bool(truncated)
         ended = [(env, bool(terminated), truncated)] if terminated or truncated else []
-        return Transition(self._pack(self._last), reward, ended)
+        return Transition(self._pack(self._last), reward, ended, info=infos)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more until `reset_all`."""
@@ -130,9 +132,9 @@ class EnvListHost:
         if errors:
             raise errors[0]
 
-    def _begin(self, envs: Sequence[int], seeds: Sequence[int] | None) -> None:
-        for i, env in enumerate(envs):
-            seed = None if seeds is None else int(seeds[i])
+    def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
+        for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
+            seed = None if given is None else int(given)
             try:
                 self._last[env], _ = self._envs[env].reset(seed=seed)
             except Exception as error:

@@ -55,16 +55,19 @@ class VectorHost:
         except Exception as error:
             raise EnvRaised(0, error) from error
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs."""
-        kept, asked = ([], envs) if seeds is not None else self._kept(envs)
+        given = dict(zip(envs, seeds or [None] * len(envs), strict=True))
+        kept, open_ = self._kept([env for env in envs if given[env] is None])
+        asked = sorted([*open_, *(env for env in envs if given[env] is not None)])
         fresh = [leaf.copy() for leaf in onto]
         if kept:
             _write_rows(fresh, self._after_reset(), kept)
         if asked:
-            self._remember(asked, seeds)
+            chosen = None if seeds is None else [given[env] for env in asked]
+            self._remember(asked, chosen)
             try:
-                rows = self._control.reset_some(asked, seeds)
+                rows = self._control.reset_some(asked, chosen)
             except Exception as error:
                 raise EnvRaised(asked[0], error) from error
             _write_rows(fresh, self._leaves(rows), asked)
@@ -83,7 +86,7 @@ class VectorHost:
                 (int(env), bool(terminated[env]), bool(truncated[env]))
                 for env in np.flatnonzero(np.logical_or(terminated, truncated))
             ]
-        return self._transition(Transition(self._leaves(observation), np.array(reward), ended), info)
+        return self._transition(Transition(self._leaves(observation), np.array(reward), ended, info=info), info)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
@@ -125,16 +128,37 @@ class VectorHost:
         """Copies, since an env may write its next observation into the same memory."""
         return [np.array(reduce(getitem, leaf.path, batch), dtype=leaf.dtype) for leaf in self.spec.observation]
 
-    def _remember(self, envs: Sequence[int], seeds: Sequence[int] | None) -> None:
+    def _remember(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         if seeds is not None and self.spec.seeding == "episode":
             for env, seed in zip(envs, seeds, strict=True):
-                self._seeds[env] = int(seed)
+                self._seeds[env] = self._seeds[env] if seed is None else int(seed)
 
 
 class ManualHost(VectorHost):
-    """A vector env that resets when it is told to: autoreset mode `DISABLED`, or EnvPool."""
+    """A vector env that resets when it is told to: autoreset mode `DISABLED`, or EnvPool.
+
+    It steps as a whole and may not step an env that has ended, so retired envs are reset where they end, unseen.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
+        super().__init__(env, control)
+        self._retired: set[int] = set()
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env, also in retired ones."""
+        self._retired.clear()
+        return super().reset_all(seeds)
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Rows of these envs mean nothing from now on."""
+        self._retired.update(envs)
+        self._control.reset_some(sorted(envs), None)
 
     def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:  # noqa: ARG002
+        over = [env for env, _, _ in moved.ended if env in self._retired]
+        if over:
+            self._control.reset_some(over, None)
+            moved.ended = [end for end in moved.ended if end[0] not in self._retired]
         return moved
 
     def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -182,10 +206,11 @@ class NextStepHost(VectorHost):
         self._waiting = []
         return super().reset_all(seeds)
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in the envs that were told to end or get a seed; the others begin within the next step."""
         fresh = super().reset(envs, onto, seeds)
-        begun = set(envs) if seeds is not None else set(envs).difference(self._waiting)
+        given = seeds or [None] * len(envs)
+        begun = {env for env, seed in zip(envs, given, strict=True) if seed is not None or env not in self._waiting}
         self._waiting = [env for env in self._waiting if env not in begun]
         return fresh
 
@@ -222,7 +247,7 @@ class ResetControl:
         """Batched observation of a reset of all envs."""
         return self.env.reset(seed=None if seeds is None else int(seeds[0]))[0]
 
-    def reset_some(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+    def reset_some(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
         """Batched observation, of which the rows of these envs count."""
         raise RuntimeError(
             f"{self.env} cannot reset envs {list(envs)} alone (seeds {seeds}); use a vector env with "
@@ -235,7 +260,7 @@ class MaskControl(ResetControl):
 
     masked = True
 
-    def reset_some(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+    def reset_some(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
         """Reset by mask."""
         return self.env.reset(seed=self._chosen(envs, seeds), options={"reset_mask": self._mask(envs)})[0]
 
@@ -244,8 +269,8 @@ class MaskControl(ResetControl):
         mask[list(envs)] = True
         return mask
 
-    def _chosen(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
-        return None if seeds is None else int(seeds[0])
+    def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:  # noqa: ARG002
+        return None if seeds is None or seeds[0] is None else int(seeds[0])
 
 
 class GymnasiumControl(MaskControl):
@@ -257,11 +282,11 @@ class GymnasiumControl(MaskControl):
         """Reset with one seed per env."""
         return self.env.reset(seed=None if seeds is None else [int(seed) for seed in seeds])[0]
 
-    def _chosen(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+    def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
         if seeds is None:
             return None
         of = dict(zip(envs, seeds, strict=True))
-        return [int(of[env]) if env in of else None for env in range(self.env.num_envs)]
+        return [of.get(env) for env in range(self.env.num_envs)]
 
 
 class AtariControl(MaskControl):
@@ -273,7 +298,7 @@ class AtariControl(MaskControl):
         """Reset with one seed per env."""
         return self.env.reset(seed=None if seeds is None else np.asarray(seeds))[0]
 
-    def _chosen(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:
+    def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
         if seeds is None:
             return None
         return np.array([seed for _, seed in sorted(zip(envs, seeds, strict=True))])
@@ -289,7 +314,7 @@ class EnvPoolControl(ResetControl):
         """Reset; seeds cannot be given."""
         return self.env.reset()[0]
 
-    def reset_some(self, envs: Sequence[int], seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
+    def reset_some(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:  # noqa: ARG002
         """Reset by number; EnvPool answers with these envs' rows only."""
         ids = np.array(sorted(envs), dtype=np.int32)
         rows = self.env.reset(ids)[0]  # type: ignore[misc, call-overload]  # EnvPool's own first argument
@@ -305,7 +330,9 @@ def vector_host(env: VectorEnv[Any, Any, Any]) -> VectorHost:
     kind = type(env.unwrapped)
     package = kind.__module__.partition(".")[0]
     if _batch_size(env, package) != env.num_envs:
-        raise ValueError(f"{env} returns batches of {_batch_size(env, package)} of {env.num_envs} envs; make them equal")
+        raise ValueError(
+            f"{env} returns batches of {_batch_size(env, package)} of {env.num_envs} envs; make them equal"
+        )
     if _is_envpool(kind):
         return ManualHost(env, EnvPoolControl(env))
     mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
