@@ -77,17 +77,13 @@ class Rows:
         """How many rows are transitions."""
         return self.reward.size if self.valid is None else int(self.valid.sum())
 
-    def upto(self, n_steps: int) -> Rows:
-        """The first `n_steps` steps."""
-        return Rows(
-            [array[:, :n_steps] for array in self.observation],
-            [array[:, :n_steps] for array in self.outputs],
-            [array[:, :n_steps] for array in self.next_observation],
-            self.reward[:, :n_steps],
-            self.terminated[:, :n_steps],
-            self.truncated[:, :n_steps],
-            None if self.valid is None else self.valid[:, :n_steps],
-        )
+    def blank_from(self, n_steps: int) -> None:
+        """Rows from step `n_steps` on were never made: zero, and no transitions."""
+        for array in (*self.observation, *self.outputs, *self.next_observation, self.reward):
+            array[:, n_steps:] = 0
+        if self.valid is None:
+            self.valid = np.ones(self.reward.shape, dtype=np.bool_)
+        self.valid[:, n_steps:] = False
 
 
 class Buffer:
@@ -130,7 +126,9 @@ class Buffer:
             array[:, t] = leaf
         for array, leaf, column in zip(rows.outputs, step.outputs, self._outputs, strict=True):
             if leaf.shape != column.shape:
-                raise ValueError(f"a policy output has shape {tuple(leaf.shape)}; at construction it had {column.shape}")
+                raise ValueError(
+                    f"a policy output has shape {tuple(leaf.shape)}; at construction it had {column.shape}"
+                )
             array[:, t] = leaf
         rows.reward[:, t] = step.reward
         for env, terminated, truncated in step.ended:

@@ -1,6 +1,6 @@
 """How a policy wants to be called, read from what it is and from its signature.
 
-    input keys, tensors [*B, …] ──▶ Call ──▶ whatever the policy returns
+input keys, tensors [*B, …] ──▶ Call ──▶ whatever the policy returns
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from swath.rollout.buffer import Rows
 from swath.rollout.spaces import Array
 
 
-
 @dataclass(frozen=True)
 class Layout:
     """Names and extras of a batch.
@@ -124,10 +123,6 @@ def _tensor(array: Any, shape: Sequence[int], rest: Sequence[int]) -> torch.Tens
 
 
 def _tensordict(entries: dict[str, Any], shape: tuple[int, ...]) -> TensorDict:
-    source = {
-        name: _tensordict(value, shape) if isinstance(value, dict) else value for name, value in entries.items()
-    }
+    source = {name: _tensordict(value, shape) if isinstance(value, dict) else value for name, value in entries.items()}
     names = [None] * (len(shape) - 1) + [TIME]
     return TensorDict(source, batch_size=shape, names=names)
-
-

@@ -113,6 +113,8 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
             cut = [env for env, _ in moved.failed]
             observation, outputs, moved = _stand_in(host, policy, rules, (observation, outputs, moved))
         ended = moved.ended
+        if moved.void:
+            rules.limit.stop(moved.void)
         expired = tick()
         if expired:
             ended = with_truncated(ended, expired)
@@ -132,10 +134,19 @@ def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> No
         host.retire(sorted(retired))
         rules.limit.stop(retired)
     if envs:
-        stage.observation = host.reset(envs, stage.observation, seeds)
+        stage.observation = _reset(host, rules, (envs, stage.observation, seeds))
         policy.begin(envs)
         rules.limit.restart(envs)
     stage.due = ()
+
+
+def _reset(host: Host, rules: Rules, what: tuple[Sequence[int], Leaves, Sequence[int | None] | None]) -> Leaves:
+    for _ in range(MOST_FAILURES_IN_A_ROW - 1):
+        try:
+            return host.reset(*what)
+        except EnvRaised as raised:
+            rules.forgive(raised.env, raised.cause)
+    return host.reset(*what)
 
 
 def _stand_in(
@@ -143,6 +154,8 @@ def _stand_in(
 ) -> tuple[Leaves, Leaves, Transition]:
     """Give each env that failed another episode and this step in it, so that every env has its row."""
     observation, outputs, moved = made
+    if not host.spec.alone:
+        return _rebuild(host, policy, rules, moved.failed[0])
     for env, error in moved.failed:
         observation, outputs, moved = _retry(host, policy, rules, (observation, outputs, moved), (env, error))
     return observation, outputs, moved
@@ -172,6 +185,26 @@ def _retry(
         if not again.failed:
             return observation, outputs, _merged(moved, again, env)
         error = again.failed[0][1]
+    raise EnvRaised(env, error)
+
+
+def _rebuild(
+    host: Host, policy: Actor, rules: Rules, failure: tuple[int, Exception]
+) -> tuple[Leaves, Leaves, Transition]:
+    """Envs that only step as a whole all begin another episode, in a host that was built anew."""
+    env, error = failure
+    everyone = range(host.spec.num_envs)
+    for _ in range(MOST_FAILURES_IN_A_ROW - 1):
+        rules.forgive(env, error)
+        observation = host.rebuild()
+        policy.rewind()
+        policy.begin(everyone)
+        rules.limit.restart(everyone)
+        outputs = policy(observation)
+        moved = host.step(outputs)
+        if not moved.failed:
+            return observation, outputs, moved
+        env, error = moved.failed[0]
     raise EnvRaised(env, error)
 
 

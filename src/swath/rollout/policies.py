@@ -191,7 +191,9 @@ def require_finite(what: str, leaf: Any) -> None:
     if not values.is_floating_point() or bool(values.isfinite().all()):
         return
     env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
-    raise NonFinite(f"{what} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or env state")
+    raise NonFinite(
+        f"{what} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or env state"
+    )
 
 
 def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> BoundPolicy:
@@ -351,7 +353,9 @@ def _mask_at(spec: HostSpec) -> int | None:
 
 
 def _zero_row(column: Column) -> Any:
-    return column.allocate(1)[:, 0] * 0 if isinstance(column.dtype, torch.dtype) else np.zeros(column.shape, column.dtype)
+    return (
+        column.allocate(1)[:, 0] * 0 if isinstance(column.dtype, torch.dtype) else np.zeros(column.shape, column.dtype)
+    )
 
 
 def _torch_dtype(column: Column) -> torch.dtype:

@@ -53,7 +53,9 @@ def observation_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
         ValueError: a Dict key that a batch needs for itself.
     """
     leaves = tuple(_narrow(leaf) for leaf in _walk(space, (), (), OBSERVATION))
-    taken = sorted({str(leaf.key) for leaf in leaves if (leaf.key if isinstance(leaf.key, str) else leaf.key[0]) in RESERVED})
+    taken = sorted(
+        {str(leaf.key) for leaf in leaves if (leaf.key if isinstance(leaf.key, str) else leaf.key[0]) in RESERVED}
+    )
     if taken:
         raise ValueError(f"observation keys {taken} clash with entries of every batch; rename them in the env")
     return leaves

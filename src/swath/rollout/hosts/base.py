@@ -77,6 +77,7 @@ class HostSpec:
         action: leaves of one env's action.
         action_space: the action space of one env.
         resettable: whether single envs can be reset while the others go on.
+        alone: whether single envs can be stepped while the others stand still.
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all, `"none"`.
     """
 
@@ -86,6 +87,7 @@ class HostSpec:
     action: tuple[Leaf, ...]
     action_space: spaces.Space[Any]
     resettable: bool = True
+    alone: bool = True
     seeding: str = field(default="episode")
 
 
@@ -115,6 +117,13 @@ class Host(Protocol):
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone; the other rows of the answer mean nothing."""
+
+    def rebuild(self) -> Leaves:
+        """Close everything, build it anew and begin an episode in every env.
+
+        Raises:
+            RuntimeError: there is nothing to build from: the source was an instance.
+        """
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more; their rows mean nothing until `reset_all`."""

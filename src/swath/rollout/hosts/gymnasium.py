@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +12,8 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition, with_truncated
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
+
+Make = Callable[[], list[gym.Env[Any, Any]]]
 
 _TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
@@ -24,16 +26,14 @@ class EnvListHost:
     do (count steps, reset before stepping, check shapes) and steps what they wrap. Resets go through all wrappers.
 
     Args:
-        envs: at least one env.
+        envs: at least one env; their spaces are equal.
         bare: one env whose batch has no env dimension (`*B` is `()`).
-
-    Raises:
-        ValueError: the envs' spaces differ; the message names the first difference.
+        make: builds the envs anew.
     """
 
-    def __init__(self, envs: Sequence[gym.Env[Any, Any]], *, bare: bool = False) -> None:
+    def __init__(self, envs: Sequence[gym.Env[Any, Any]], *, bare: bool = False, make: Make | None = None) -> None:
+        self._make = make
         self._envs = list(envs)
-        _require_equal_spaces(self._envs)
         first, n = self._envs[0], len(self._envs)
         self.spec = HostSpec(
             num_envs=n,
@@ -42,10 +42,7 @@ class EnvListHost:
             action=action_leaves(first.action_space),
             action_space=first.action_space,
         )
-        cores = [_core(env) for env in self._envs]
-        self._step_core = [core.step for core, _ in cores]
-        self._steps = list(enumerate(self._step_core))
-        self._limit = StepLimit([limit for _, limit in cores])
+        self._install()
         self._pack = packer(self.spec.observation, n)
         self._split = splitter(first.action_space, n)
         self._last: list[Any] = [None] * n
@@ -83,7 +80,7 @@ class EnvListHost:
         while True:
             env = -1
             try:
-                for env, step in todo:  # noqa: B007  the except clause names the env that raised
+                for env, step in todo:
                     observations[env], rewards[env], terminated, truncated, infos[env] = step(actions[env])
                     if terminated or truncated:
                         ended.append((env, bool(terminated), bool(truncated)))
@@ -109,6 +106,15 @@ class EnvListHost:
         ended = [(env, bool(terminated), truncated)] if terminated or truncated else []
         return Transition(self._pack(self._last), reward, ended, info=infos)
 
+    def rebuild(self) -> Leaves:
+        """Close the envs, build others and reset them."""
+        if self._make is None:
+            raise RuntimeError(f"{self._envs[0]} was given as an instance and cannot be built anew; pass a callable")
+        self.close()
+        self._envs, self._closed = self._make(), False
+        self._install()
+        return self.reset_all()
+
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more until `reset_all`."""
         gone = set(envs)
@@ -131,6 +137,12 @@ class EnvListHost:
         errors = [error for env in self._envs if (error := _close(env)) is not None]
         if errors:
             raise errors[0]
+
+    def _install(self) -> None:
+        cores = [_core(env) for env in self._envs]
+        self._step_core = [core.step for core, _ in cores]
+        self._steps = list(enumerate(self._step_core))
+        self._limit = StepLimit([limit for _, limit in cores])
 
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
@@ -156,7 +168,8 @@ def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
     return env, limit
 
 
-def _require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
+def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise `ValueError` naming the first difference between these envs' spaces."""
     first = envs[0]
     for i, env in enumerate(envs):
         for name in ("observation_space", "action_space"):

@@ -11,24 +11,29 @@ The three ways in which vector envs begin the next episode by themselves are thr
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
+from swath.rollout.hosts.vector_reset import batch_size, control_of, is_envpool
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves
+
+Make = Callable[[], VectorEnv[Any, Any, Any]]
 
 
 class VectorHost:
     """What all vector envs share. Build one with `vector_host`."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
+        self._make = make
         self._env = env
-        self._control = control
+        self._control = control_of(env)
+        control = self._control
         self.spec = HostSpec(
             num_envs=env.num_envs,
             batch_shape=(env.num_envs,),
@@ -36,6 +41,7 @@ class VectorHost:
             action=action_leaves(env.single_action_space),
             action_space=env.single_action_space,
             resettable=control.masked,
+            alone=False,
             seeding=control.seeding,
         )
         self._join = joiner(env.single_action_space)
@@ -92,6 +98,15 @@ class VectorHost:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
         raise RuntimeError(f"env {env} of {self._env} cannot be stepped alone (got {len(action)} leaves)")
 
+    def rebuild(self) -> Leaves:
+        """Close the vector env, make another and reset it."""
+        if self._make is None:
+            raise RuntimeError(f"{self._env} was given as an instance and cannot be built anew; pass a callable")
+        self._env.close()
+        self._env = self._make()
+        self._control = control_of(self._env)
+        return self.reset_all()
+
     def retire(self, envs: Sequence[int]) -> None:
         """Nothing to do: rows of these envs are ignored by whoever retired them."""
 
@@ -140,8 +155,8 @@ class ManualHost(VectorHost):
     It steps as a whole and may not step an env that has ended, so retired envs are reset where they end, unseen.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
-        super().__init__(env, control)
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
+        super().__init__(env, make)
         self._retired: set[int] = set()
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
@@ -171,8 +186,8 @@ class ManualHost(VectorHost):
 class SameStepHost(VectorHost):
     """A vector env that begins the next episode within the step that ends one."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
-        super().__init__(env, control)
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
+        super().__init__(env, make)
         self._begun: set[int] = set()
         self._after: Leaves = []
 
@@ -196,8 +211,8 @@ class SameStepHost(VectorHost):
 class NextStepHost(VectorHost):
     """A vector env that begins the next episode within the step after the end, ignoring the action."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], control: ResetControl) -> None:
-        super().__init__(env, control)
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
+        super().__init__(env, make)
         self._waiting: list[int] = []
         self._told: set[int] = set()
 
@@ -229,143 +244,23 @@ class NextStepHost(VectorHost):
         return []
 
 
-class ResetControl:
-    """How a kind of vector env is reset and seeded.
-
-    Attributes:
-        masked: whether chosen envs can be reset while the others go on.
-        seeding: `"episode"`, `"layout"` or `"none"`, as in `HostSpec`.
-    """
-
-    masked = False
-    seeding = "layout"
-
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self.env = env
-
-    def reset_all(self, seeds: Sequence[int] | None) -> Any:
-        """Batched observation of a reset of all envs."""
-        return self.env.reset(seed=None if seeds is None else int(seeds[0]))[0]
-
-    def reset_some(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
-        """Batched observation, of which the rows of these envs count."""
-        raise RuntimeError(
-            f"{self.env} cannot reset envs {list(envs)} alone (seeds {seeds}); use a vector env with "
-            "autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
-        )
-
-
-class MaskControl(ResetControl):
-    """Envs that understand `options={"reset_mask": …}`, but take one seed for all."""
-
-    masked = True
-
-    def reset_some(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
-        """Reset by mask."""
-        return self.env.reset(seed=self._chosen(envs, seeds), options={"reset_mask": self._mask(envs)})[0]
-
-    def _mask(self, envs: Sequence[int]) -> Array:
-        mask = np.zeros(self.env.num_envs, dtype=np.bool_)
-        mask[list(envs)] = True
-        return mask
-
-    def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:  # noqa: ARG002
-        return None if seeds is None or seeds[0] is None else int(seeds[0])
-
-
-class GymnasiumControl(MaskControl):
-    """Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`: a list of seeds, one per env."""
-
-    seeding = "episode"
-
-    def reset_all(self, seeds: Sequence[int] | None) -> Any:
-        """Reset with one seed per env."""
-        return self.env.reset(seed=None if seeds is None else [int(seed) for seed in seeds])[0]
-
-    def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
-        if seeds is None:
-            return None
-        of = dict(zip(envs, seeds, strict=True))
-        return [of.get(env) for env in range(self.env.num_envs)]
-
-
-class AtariControl(MaskControl):
-    """ALE's vector env: an array of seeds, one per env that is reset."""
-
-    seeding = "episode"
-
-    def reset_all(self, seeds: Sequence[int] | None) -> Any:
-        """Reset with one seed per env."""
-        return self.env.reset(seed=None if seeds is None else np.asarray(seeds))[0]
-
-    def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
-        if seeds is None:
-            return None
-        return np.array([seed for _, seed in sorted(zip(envs, seeds, strict=True))])
-
-
-class EnvPoolControl(ResetControl):
-    """EnvPool: resets by env number, seeded only where it is made."""
-
-    masked = True
-    seeding = "none"
-
-    def reset_all(self, seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
-        """Reset; seeds cannot be given."""
-        return self.env.reset()[0]
-
-    def reset_some(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:  # noqa: ARG002
-        """Reset by number; EnvPool answers with these envs' rows only."""
-        ids = np.array(sorted(envs), dtype=np.int32)
-        rows = self.env.reset(ids)[0]  # type: ignore[misc, call-overload]  # EnvPool's own first argument
-        return _spread(rows, ids, self.env.num_envs)
-
-
-def vector_host(env: VectorEnv[Any, Any, Any]) -> VectorHost:
-    """The host for this vector env.
+def vector_host(env: VectorEnv[Any, Any, Any], make: Make | None = None) -> VectorHost:
+    """The host for this vector env; `make` builds another one like it.
 
     Raises:
         ValueError: an async EnvPool or ALE env whose batch is not all of its envs.
     """
-    kind = type(env.unwrapped)
-    package = kind.__module__.partition(".")[0]
-    if _batch_size(env, package) != env.num_envs:
-        raise ValueError(
-            f"{env} returns batches of {_batch_size(env, package)} of {env.num_envs} envs; make them equal"
-        )
-    if _is_envpool(kind):
-        return ManualHost(env, EnvPoolControl(env))
-    mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-    control = _control(env, package, mode)
-    if mode is AutoresetMode.DISABLED:
-        return ManualHost(env, control)
-    return (SameStepHost if mode is AutoresetMode.SAME_STEP else NextStepHost)(env, control)
+    if batch_size(env) != env.num_envs:
+        raise ValueError(f"{env} returns batches of {batch_size(env)} of its {env.num_envs} envs; make them equal")
+    mode = AutoresetMode.DISABLED if is_envpool(env) else AutoresetMode(env.metadata["autoreset_mode"])
+    return _HOSTS[mode](env, make)
 
 
-def is_vector_env(env: object) -> bool:
-    """Whether this steps as a batch."""
-    return isinstance(env, VectorEnv) or _is_envpool(type(env))
-
-
-def _control(env: VectorEnv[Any, Any, Any], package: str, mode: AutoresetMode) -> ResetControl:
-    if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        return GymnasiumControl(env)
-    if package == "ale_py":
-        return AtariControl(env)
-    return MaskControl(env) if mode is AutoresetMode.DISABLED else ResetControl(env)
-
-
-def _is_envpool(kind: type) -> bool:
-    return any(base.__module__.startswith("envpool.") for base in kind.__mro__)
-
-
-def _batch_size(env: VectorEnv[Any, Any, Any], package: str) -> int:
-    inner: Any = env.unwrapped
-    if package == "ale_py":
-        return int(inner.batch_size)
-    if _is_envpool(type(inner)):
-        return int(inner.config["batch_size"])
-    return env.num_envs
+_HOSTS: dict[AutoresetMode, type[VectorHost]] = {
+    AutoresetMode.DISABLED: ManualHost,
+    AutoresetMode.SAME_STEP: SameStepHost,
+    AutoresetMode.NEXT_STEP: NextStepHost,
+}
 
 
 def _write_rows(leaves: Leaves, source: Leaves, envs: Sequence[int]) -> None:
@@ -385,12 +280,3 @@ def _final(info: dict[str, Any], leaf: Leaf, env: int) -> Any:
     while isinstance(value, dict):
         value, path = value[path[0]], path[1:]
     return reduce(getitem, path, value[env])
-
-
-def _spread(rows: Any, ids: Array, num_envs: int) -> Any:
-    """Rows of some envs at their places among all."""
-    if isinstance(rows, dict):
-        return {name: _spread(part, ids, num_envs) for name, part in rows.items()}
-    spread = np.zeros((num_envs, *rows.shape[1:]), dtype=rows.dtype)
-    spread[ids] = rows
-    return spread

@@ -1,0 +1,189 @@
+"""What users ask for, as frozen values that check themselves where they are built."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+Device: TypeAlias = Any
+"""An int, a str or a `torch.device`; the faces turn it into the latter."""
+
+OnEnvError = Literal["raise", "reset", "restart"]
+TrajFormat = Literal["padded", "cat"]
+
+
+def count(name: str, value: object, *, least: int = 1) -> int:
+    """The value as an int of at least `least`.
+
+    Raises:
+        ValueError: it is not an integer, or too small.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it must be an integer of at least {least}")
+    number = int(value.__index__())
+    if number < least:
+        raise ValueError(f"{name}={number} must be at least {least}")
+    return number
+
+
+def optional_count(name: str, value: object) -> int | None:
+    """`None`, 0 and negative numbers mean no limit.
+
+    Raises:
+        ValueError: it is not an integer.
+    """
+    if value is None:
+        return None
+    number = count(name, value, least=-(2**62))
+    return number if number > 0 else None
+
+
+def one_of(name: str, value: str, allowed: Any) -> None:
+    """Raise `ValueError` unless the value is one of a `Literal`'s."""
+    choices = get_args(allowed)
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to collect.
+
+    Attributes:
+        frames_per_batch: frames asked for per batch.
+        total_frames: lower bound of the frames of a run; `None` for no end.
+        init_random_frames: frames to collect with random actions first.
+    """
+
+    frames_per_batch: int
+    total_frames: int | None = None
+    init_random_frames: int = 0
+
+    def __post_init__(self) -> None:
+        count("frames_per_batch", self.frames_per_batch)
+
+    @classmethod
+    def asked(cls, frames_per_batch: object, total_frames: object, init_random_frames: object) -> Budget:
+        """From the faces' arguments, where `None` and negative numbers mean no end."""
+        total = None if total_frames is None else count("total_frames", total_frames, least=-(2**62))
+        return cls(
+            count("frames_per_batch", frames_per_batch),
+            None if total is None or total < 0 else total,
+            optional_count("init_random_frames", init_random_frames) or 0,
+        )
+
+    def steps(self, num_envs: int) -> int:
+        """Steps of `num_envs` envs in a batch: rounded up, and said once if that changes the number."""
+        n_steps = -(-self.frames_per_batch // num_envs)
+        if n_steps * num_envs != self.frames_per_batch:
+            warnings.warn(
+                f"frames_per_batch={self.frames_per_batch} is not a multiple of {num_envs} envs; "
+                f"batches have {n_steps * num_envs} frames",
+                UserWarning,
+                stacklevel=4,
+            )
+        return n_steps
+
+    def random_batches(self, batch_frames: int) -> int:
+        """How many of the first batches are random."""
+        return -(-self.init_random_frames // batch_frames)
+
+
+@dataclass(frozen=True)
+class EpisodeRules:
+    """When episodes begin and end.
+
+    Attributes:
+        max_frames: most steps of an episode, after which it is truncated.
+        reset_at_each_iter: begin new episodes with every fragment.
+        set_truncated: mark the last step of each fragment as truncated.
+    """
+
+    max_frames: int | None = None
+    reset_at_each_iter: bool = False
+    set_truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What a batch holds beyond the plain entries.
+
+    Attributes:
+        track_ids: trajectory ids.
+        track_version: the second pair of version entries.
+        compact_obs: no observations under `"next"`.
+    """
+
+    track_ids: bool = True
+    track_version: bool = False
+    compact_obs: bool = False
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """How batches are made of episodes.
+
+    Attributes:
+        split: one row per trajectory in each batch.
+        per_batch: batches of this many complete episodes.
+        per_write: episodes per write to a replay buffer; `None` for all that are complete.
+        layout: `"padded"` or `"cat"`.
+    """
+
+    split: bool = False
+    per_batch: int | None = None
+    per_write: int | None = None
+    layout: TrajFormat = "padded"
+
+    def __post_init__(self) -> None:
+        if self.layout not in get_args(TrajFormat):
+            raise ValueError(f"traj_format={self.layout!r} must be 'padded' or 'cat'")
+        for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
+            if value is not None:
+                count(name, value)
+        if self.per_batch is None and (self.per_write is not None or self.layout != "padded"):
+            raise ValueError("trajs_per_write and traj_format need trajs_per_batch; set it, or leave them out")
+        if self.per_batch is not None and self.split:
+            raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What to do when things go wrong.
+
+    Attributes:
+        on_env_error: `"raise"`, `"reset"` (that env only) or `"restart"` (the whole source).
+        check_finite: raise when an observation, reward or policy output is NaN or infinite.
+    """
+
+    on_env_error: OnEnvError = "raise"
+    check_finite: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("on_env_error", self.on_env_error, OnEnvError)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions of the user that are called around a fragment.
+
+    Attributes:
+        postproc: turns a batch into the batch that is delivered.
+        before: called before each fragment.
+        after: called with what is delivered.
+    """
+
+    postproc: Callable[[Any], Any] | None = None
+    before: Callable[[], Any] | None = None
+    after: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, hook in (
+            ("postproc", self.postproc),
+            ("pre_collect_hook", self.before),
+            ("post_collect_hook", self.after),
+        ):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} is a {type(hook).__name__}; it must be callable or None")

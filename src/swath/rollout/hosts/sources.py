@@ -1,0 +1,143 @@
+"""From what users hand in as an env to a host.
+
+id | callable | instance ──▶ build ──▶ env(s) ──▶ host
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+
+from swath.options import count
+from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout.spaces import action_leaves, observation_leaves
+
+FORMS = "a gymnasium id, a callable that returns an env, a gymnasium Env or a vector env"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One worker's env source.
+
+    Attributes:
+        env: an id, a callable or an instance.
+        kwargs: keywords for the id or callable.
+        copies: how many envs to step together; `None` takes the source as it is.
+    """
+
+    env: Any
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    copies: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.copies is not None:
+            count("envs_per_worker", self.copies)
+        if not (isinstance(self.env, str) or _is_env(self.env) or callable(self.env)):
+            raise TypeError(f"an env source is a {type(self.env).__name__}; it must be {FORMS}")
+        if _is_env(self.env) and self.kwargs:
+            raise ValueError("create_env_kwargs go to a callable or an id, but the env source is an instance")
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether the source is an env that exists already, so that it cannot be built anew."""
+        return _is_env(self.env)
+
+    @property
+    def shares_a_random_state(self) -> bool:
+        """Whether copies come from one instance, so that they must be reseeded."""
+        return self.is_instance and (self.copies or 1) > 1
+
+
+def build(source: Source) -> Host:
+    """Build the env or envs and their host.
+
+    Raises:
+        TypeError: the source gives no env, or an instance cannot be copied.
+        ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
+        Exception: what the callable or the env's maker raised, with a note.
+    """
+    first = source.env if source.is_instance else _make(source)
+    if is_vector_env(first):
+        if source.copies is not None:
+            raise ValueError(
+                f"envs_per_worker={source.copies} for {first}, which is batched already ({first.num_envs} envs); "
+                "leave it out"
+            )
+        return vector_host(first, None if source.is_instance else lambda: _make(source))
+    return EnvListHost(
+        _all(source, first),
+        bare=source.copies is None,
+        make=None if source.is_instance else lambda: _all(source, _make(source)),
+    )
+
+
+def _all(source: Source, first: Any) -> list[Any]:
+    """The env and its copies; what was built is closed again if anything fails."""
+    mine = [] if source.is_instance else [first]
+    try:
+        action_leaves(first.action_space)
+        observation_leaves(first.observation_space)
+        more = _more(source, first)
+        mine += more
+        require_equal_spaces([first, *more])
+    except BaseException:
+        for env in mine:
+            env.close()
+        raise
+    return [first, *more]
+
+
+def _more(source: Source, first: Any) -> list[Any]:
+    n_more = (source.copies or 1) - 1
+    if source.is_instance:
+        return _copies(first, n_more) if n_more else []
+    envs = [_make(source) for _ in range(n_more)]
+    if any(env is first for env in envs):
+        raise ValueError(
+            f"envs_per_worker={source.copies}: the env callable returned the same env twice; it must build a new one"
+        )
+    return envs
+
+
+def _make(source: Source) -> Any:
+    maker: Callable[..., Any] = _make_by_id if isinstance(source.env, str) else source.env
+    args = (source.env,) if isinstance(source.env, str) else ()
+    try:
+        env = maker(*args, **source.kwargs)
+    except Exception as error:
+        error.add_note(f"raised while the env source {source.env!r} was built")
+        raise
+    if not _is_env(env):
+        raise TypeError(f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env")
+    return env
+
+
+def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
+    if name.startswith("ALE/"):
+        import ale_py  # noqa: PLC0415  an extra that registers its envs when it is imported
+
+        gym.register_envs(ale_py)
+    return gym.make(name, **kwargs)
+
+
+def _copies(env: Any, n_copies: int) -> list[Any]:
+    try:
+        frozen = cloudpickle.dumps(env)
+    except Exception as error:
+        raise TypeError(f"{env} cannot be copied ({error}); pass a callable that builds it") from error
+    return [cloudpickle.loads(frozen) for _ in range(n_copies)]
+
+
+def _is_env(value: object) -> bool:
+    return isinstance(value, gym.Env) or is_vector_env(value)
+
+
+def _described(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
