@@ -59,7 +59,11 @@ def tensordict_actor(net: nn.Module) -> ProbabilisticTensorDictSequential:
     return ProbabilisticTensorDictSequential(
         TensorDictModule(net, in_keys=["observation"], out_keys=["logits"]),
         ProbabilisticTensorDictModule(
-            in_keys=["logits"], out_keys=["action"], distribution_class=Categorical, return_log_prob=True
+            in_keys=["logits"],
+            out_keys=["action"],
+            distribution_class=Categorical,
+            distribution_kwargs={"validate_args": False},
+            return_log_prob=True,
         ),
     )
 
