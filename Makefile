@@ -40,7 +40,7 @@ bench: $(VENV)/.has-dev $(PEERS)/sb3/.has-all  ## the benchmarks, each with its 
 
 docs: $(VENV)/.has-docs  ## build the documentation into site/
 	@echo "mkdocs: docs/ to site/"
-	@$(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 $(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing swath[$*] into $(VENV)"
