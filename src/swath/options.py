@@ -143,10 +143,25 @@ class Trajectories:
         for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
             if value is not None:
                 count(name, value)
-        if self.per_batch is None and (self.per_write is not None or self.layout != "padded"):
-            raise ValueError("trajs_per_write and traj_format need trajs_per_batch; set it, or leave them out")
+        if self.per_batch is None and self.per_write is not None:
+            raise ValueError("trajs_per_write needs trajs_per_batch; set it, or leave it out")
         if self.per_batch is not None and self.split:
             raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
+
+    @classmethod
+    def asked(
+        cls, split: bool | None, per_batch: int | None, per_write: int | None, layout: str | None
+    ) -> Trajectories:
+        """From the faces' arguments.
+
+        Raises:
+            ValueError: a layout that is neither; a layout or a size of writes without `trajs_per_batch`.
+        """
+        if per_batch is None and layout is not None:
+            raise ValueError(f"traj_format={layout!r} needs trajs_per_batch; set it, or leave traj_format out")
+        if layout not in (None, "padded", "cat"):
+            raise ValueError(f"traj_format={layout!r} must be 'padded' or 'cat'")
+        return cls(bool(split), per_batch, per_write, "cat" if layout == "cat" else "padded")
 
 
 @dataclass(frozen=True)

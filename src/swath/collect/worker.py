@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from swath.options import EpisodeRules, Faults
@@ -20,8 +21,8 @@ from swath.rollout.loop import Rules, Stage, Step, go_on, steps
 from swath.rollout.policies import BoundPolicy, Finite, Randomly, require_finite
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.random_state import PrivateStreams
-from swath.rollout.spaces import Leaf, Leaves
-from swath.rollout.trajectories import TrajectoryIds
+from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.rollout.trajectories import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
@@ -71,7 +72,6 @@ class Worker:
         place: who this worker is.
         episodes: when episodes begin and end.
         faults: what to do when envs fail.
-        rebuild: builds the host anew, for `on_env_error="restart"`.
         version: of the policy's weights.
     """
 
@@ -81,7 +81,6 @@ class Worker:
     place: Place
     episodes: EpisodeRules = field(default_factory=EpisodeRules)
     faults: Faults = field(default_factory=Faults)
-    rebuild: Callable[[], Host] | None = None
     version: int = 0
 
     def __post_init__(self) -> None:
@@ -148,6 +147,18 @@ class Worker:
         else:
             self.set_seed(self.seed)
 
+    def move_to(self, index: int) -> None:
+        """Be worker `index` from the next episode on."""
+        self.place = replace(self.place, worker=index)
+        self.next_life(self.life)
+
+    def blank_rows(self) -> Rows:
+        """Rows of a fragment, all zero."""
+        rows = self._buffer.open()
+        rows.blank_from(0)
+        rows.valid = None
+        return rows
+
     def close(self) -> None:
         """Close the envs."""
         self.host.close()
@@ -182,8 +193,19 @@ class Worker:
             rows.truncated[:, made - 1] |= ~rows.terminated[:, made - 1]
         if self.faults.check_finite:
             _require_finite_rows(self.host.spec.observation, rows)
-        ids, counts = self._ids.label(rows.last, rows.valid)
+        ids, counts = self._label(rows, made)
         return Fragment(rows, ids, counts, self.version, self.place.worker, self.life)
+
+    def _label(self, rows: Rows, made: int) -> tuple[Array, Array]:
+        """Ids and step counts; rows that were never made have none, and the episodes go on behind them."""
+        shape = rows.reward.shape
+        if made == shape[1]:
+            return self._ids.label(rows.last, rows.valid)
+        ids, counts = np.full(shape, NO_TRAJECTORY, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        if made:
+            assert rows.valid is not None
+            ids[:, :made], counts[:, :made] = self._ids.label(rows.last[:, :made], rows.valid[:, :made])
+        return ids, counts
 
     def _reset(self, seeds: list[int] | None) -> None:
         self._stage.observation = self.host.reset_all(seeds)
@@ -195,9 +217,7 @@ class Worker:
         self._stale = False
 
     def _restart(self) -> None:
-        assert self.rebuild is not None
-        self.host.close()
-        self.host = self.rebuild()
+        self.host.rebuild()
         self.tally.restarts += 1
         self.next_life(self.life + 1)
 

@@ -1,0 +1,200 @@
+"""The service behind `Collector`: one worker in this process, its counters, and the order of calls.
+
+draw ─▶ fragments ─▶ shaped ─▶ counted ─▶ handed out, or written to a replay buffer
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from swath.collect.counters import Counters, EpisodeMeter
+from swath.collect.gate import Gate
+from swath.collect.shaping import Shaper, moved_for, valid_frames
+from swath.collect.worker import Worker
+from swath.options import Budget
+from swath.rollout.fragment import Fragment
+
+POLLS_BEFORE_WARNING = 100
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a draw gave.
+
+    Attributes:
+        batch: the batch; `None` at the end, and where it was written to a buffer.
+        ended: the run is over.
+    """
+
+    batch: Any
+    ended: bool = False
+
+
+@dataclass
+class Collection:
+    """Draws from one worker. Any thread may call; see `Gate`.
+
+    Attributes:
+        worker: makes fragments.
+        shaper: makes batches of them.
+        budget: how much to collect.
+        buffer: where batches are written, if anywhere.
+        name: of the face, for messages.
+    """
+
+    worker: Worker
+    shaper: Shaper
+    budget: Budget
+    buffer: Any = None
+    name: str = "Collector"
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.name)
+        n_envs = self.worker.host.spec.num_envs
+        self.meter = EpisodeMeter(n_envs)
+        self.batch_frames = n_envs * self.worker.place.n_steps
+        self.version = 0
+        self._random_left = self.budget.random_batches(self.batch_frames)
+        self._warned = False
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run has reached its end."""
+        total = self.budget.total_frames
+        return total is not None and self.counters.frames >= total
+
+    def draw(self) -> Drawn:
+        """The next batch.
+
+        Raises:
+            Closed: after shutdown, or shut down meanwhile.
+            RuntimeError: another thread is drawing.
+            Exception: what user code raised, as its own type.
+        """
+        with self.gate.drawing():
+            self.gate.require_open()
+            if self.completed:
+                self._drop_rest()
+                return Drawn(None, ended=True)
+            self.counters.start_clock()
+            began = time.monotonic()
+            try:
+                return self._deliver()
+            finally:
+                self.counters.seconds_waiting += time.monotonic() - began
+
+    def publish(self, apply: Callable[[], None] | None) -> int:
+        """Count the version up; weights are copied in now, or right after the running fragment."""
+        self.gate.require_open()
+        self.version += 1
+        version = self.version
+
+        def change() -> None:
+            if apply is not None:
+                apply()
+            self.worker.version = max(self.worker.version, version)
+
+        self.gate.soon(change)
+        return version
+
+    def begin_episodes(self, envs: list[int] | None = None) -> None:
+        """Fresh episodes with the next draw, in all envs or in these; what is half-built of them is dropped."""
+        with self.gate.control():
+            self._begin(envs)
+
+    def set_seed(self, seed: int, *, static: bool) -> None:
+        """Seed the worker and begin fresh episodes."""
+        with self.gate.control():
+            self._begin(None)
+            self.worker.set_seed(seed, static=static)
+
+    def close(self, timeout: float, *, close_env: bool) -> None:
+        """End the collection; see `Gate.close`."""
+        self.gate.close(timeout, self.worker.close if close_env else _nothing)
+
+    def drop_in_flight(self) -> None:
+        """Forget episodes that wait for a batch; they are counted."""
+        if self.shaper.assembler is not None:
+            self.counters.frames_discarded += self.shaper.assembler.drop_all()
+
+    def skip_random(self, frames: int) -> None:
+        """As many frames have been collected before: that much of the random beginning is over."""
+        self._random_left = max(0, self.budget.random_batches(self.batch_frames) - frames // self.batch_frames)
+
+    def _begin(self, envs: list[int] | None) -> None:
+        if self.shaper.assembler is not None:
+            self.counters.frames_discarded += self.shaper.assembler.drop_open(rows=envs)
+        self.worker.begin_episodes(envs)
+        self.meter.forget(envs)
+
+    def _deliver(self) -> Drawn:
+        batch = self._raw_batch()
+        frames = valid_frames(batch)
+        try:
+            batch = self.shaper.finish(batch)
+            if self.buffer is not None:
+                self.buffer.extend(moved_for(self.buffer, batch))
+        except Exception:
+            self.counters.frames_discarded += frames
+            raise
+        self.counters.frames += frames
+        self.counters.batches += 1
+        return Drawn(None if self.buffer is not None else batch)
+
+    def _raw_batch(self) -> Any:
+        if self.shaper.assembler is None:
+            return self.shaper.plain(self._fragment())
+        return self._episodes()
+
+    def _episodes(self) -> Any:
+        assembler, wanted = self.shaper.assembler, self.shaper.trajectories
+        assert assembler is not None
+        assert wanted.per_batch is not None
+        least = wanted.per_batch if self.buffer is None else wanted.per_write or wanted.per_batch
+        polls, ready = 0, assembler.ready
+        while assembler.ready < least:
+            self.counters.frames_discarded += assembler.add(self.shaper.plain(self._fragment()))
+            polls = 0 if assembler.ready > ready else polls + 1
+            ready = assembler.ready
+            if polls >= POLLS_BEFORE_WARNING:
+                self._warn_of_endless_episodes()
+        if self.buffer is None:
+            return assembler.take(least, wanted.layout)
+        return assembler.take(wanted.per_write or assembler.ready, "cat")
+
+    def _fragment(self) -> Fragment:
+        with self.gate.collecting():
+            if self.shaper.hooks.before is not None:
+                self.shaper.hooks.before()
+            discarded = self.worker.tally.frames_discarded
+            try:
+                fragment = self.worker.collect(randomly=self._random_left > 0)
+            finally:
+                self.counters.frames_discarded += self.worker.tally.frames_discarded - discarded
+            self.gate.require_open()
+            self._random_left -= self._random_left > 0
+            self.meter.add(fragment)
+            return fragment
+
+    def _drop_rest(self) -> None:
+        """At the end of a run only what falls short of a batch is left."""
+        self.drop_in_flight()
+
+    def _warn_of_endless_episodes(self) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {self.batch_frames} frames; "
+                "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+def _nothing() -> None:
+    """The user keeps the env."""

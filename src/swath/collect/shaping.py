@@ -1,0 +1,100 @@
+"""From a fragment to what is delivered.
+
+Fragment ─▶ batch [*B, T] ─▶ split, or whole episodes ─▶ postproc ─▶ without private entries ─▶ hook ─▶ delivered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from swath.keys import MASK, is_private
+from swath.options import Hooks, Trajectories
+from swath.rollout.assembler import EpisodeAssembler
+from swath.rollout.episodes import split_trajectories
+from swath.rollout.fragment import Fragment, Layout
+
+
+@dataclass
+class Shaper:
+    """Turns fragments into batches.
+
+    Attributes:
+        layout: names and extras of a batch.
+        trajectories: how batches are made of episodes.
+        hooks: the user's functions.
+        device: where batches live; `None` leaves them without a device.
+        writes: whether batches go to a replay buffer, that is episodes are written flat.
+    """
+
+    layout: Layout
+    trajectories: Trajectories = field(default_factory=Trajectories)
+    hooks: Hooks = field(default_factory=Hooks)
+    device: torch.device | None = None
+    writes: bool = False
+
+    def __post_init__(self) -> None:
+        self._placed: Any = None
+        self._may_have_private = self.hooks.postproc is not None or any(map(is_private, self.layout.observation))
+        self._assembler = EpisodeAssembler() if self.trajectories.per_batch is not None else None
+
+    @property
+    def assembler(self) -> EpisodeAssembler | None:
+        """Whole episodes that wait for a batch, with `trajs_per_batch`."""
+        return self._assembler
+
+    def set_hooks(self, **changed: Any) -> None:
+        """Replace some of the user's functions."""
+        self.hooks = replace(self.hooks, **changed)
+
+    def plain(self, fragment: Fragment) -> Any:
+        """The batch `[*B, T]` of one fragment, on the storing device."""
+        batch = fragment.to_tensordict(self.layout)
+        return batch if self.device is None else batch.to(self.device)
+
+    def finish(self, batch: Any) -> Any:
+        """Post-processing, in the order of the contract."""
+        if self.trajectories.split:
+            batch = split_trajectories(batch)
+        if self.hooks.postproc is not None:
+            batch = self._postproc(batch)(batch)
+        if self._may_have_private:
+            drop_private(batch)
+        if self.hooks.after is not None:
+            self.hooks.after(batch)
+        return batch
+
+    def _postproc(self, batch: Any) -> Callable[[Any], Any]:
+        """The user's function; a module is moved to the batch's device once."""
+        postproc = self.hooks.postproc
+        assert postproc is not None
+        if isinstance(postproc, torch.nn.Module) and self._placed is not postproc:
+            if batch.device is not None:
+                postproc.to(batch.device)
+            self._placed = postproc
+        return postproc
+
+
+def drop_private(batch: Any) -> None:
+    """Delete entries whose key has a part that begins with an underscore."""
+    if not isinstance(batch, TensorDictBase):
+        return
+    for key in [key for key in batch.keys(include_nested=True) if is_private(key)]:
+        if key in batch.keys(include_nested=True):
+            del batch[key]
+
+
+def valid_frames(batch: Any) -> int:
+    """How many rows of a batch are frames: masked ones are not."""
+    mask = batch.get(MASK, None)
+    return int(batch.numel() if mask is None else mask.sum())
+
+
+def moved_for(buffer: Any, batch: Any) -> Any:
+    """The batch on the device that the buffer's storage names, if it names one."""
+    device = getattr(getattr(buffer, "_storage", None), "device", None)
+    return batch if device in (None, "auto") else batch.to(device)

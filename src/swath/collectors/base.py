@@ -1,0 +1,86 @@
+"""What all collectors share: they are drawn from, measured and shut down in the same way."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+
+class Batches(Iterator[Any]):
+    """An iterator on a collector's one stream. An exception does not end it: draw again."""
+
+    def __init__(self, collector: BaseCollector) -> None:
+        self._collector = collector
+
+    def __next__(self) -> Any:
+        """The next batch, or `None` where batches are written to a replay buffer."""
+        batch, ended = self._collector._draw()  # noqa: SLF001  the same idea in two classes
+        if ended:
+            raise StopIteration
+        return batch
+
+
+class BaseCollector(ABC):
+    """Base of all collectors; none derives from another."""
+
+    @abstractmethod
+    def _draw(self) -> tuple[Any, bool]:
+        """The next batch, and whether the run is over."""
+
+    @abstractmethod
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Stop, and leave nothing behind."""
+
+    @property
+    @abstractmethod
+    def total_frames(self) -> int:
+        """Frames of a run; -1 for no end."""
+
+    @property
+    @abstractmethod
+    def requested_frames_per_batch(self) -> int:
+        """Frames of a batch."""
+
+    @property
+    @abstractmethod
+    def _whole_episodes(self) -> bool:
+        """Whether batches are made of whole episodes, so that their number is unknown."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
+        return Batches(self)
+
+    def iterator(self) -> Iterator[Any]:
+        """The same as `iter(self)`."""
+        return Batches(self)
+
+    def next(self) -> Any:
+        """The next batch; `None` at the end, and where batches are written to a replay buffer."""
+        return self._draw()[0]
+
+    def __len__(self) -> int:
+        """How many batches the run has.
+
+        Raises:
+            TypeError: the run has no end, or batches are made of whole episodes.
+        """
+        if self.total_frames < 0 or self._whole_episodes:
+            raise TypeError("this collector has no len(): its run is endless, or made of whole episodes")
+        return math.ceil(self.total_frames / self.requested_frames_per_batch)
+
+    def __bool__(self) -> bool:
+        """A collector is true, however many batches it has."""
+        return True
+
+    def __enter__(self) -> Self:
+        """The collector itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Shut down."""
+        self.shutdown()

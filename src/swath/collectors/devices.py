@@ -1,0 +1,62 @@
+"""Where envs, policy and batches are."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices as resolved from a collector's arguments.
+
+    Attributes:
+        env: where the env runs; `None` leaves it where it is.
+        policy: where the policy runs; `None` leaves it where it is.
+        storing: where batches live; `None` sets no device on them.
+    """
+
+    env: torch.device | None = None
+    policy: torch.device | None = None
+    storing: torch.device | None = None
+
+    @classmethod
+    def resolve(cls, device: Any, env: Any, policy: Any, storing: Any) -> Devices:
+        """`device` fills each of the others that is `None`.
+
+        Raises:
+            ValueError: an env device that gymnasium envs cannot go to.
+        """
+        common = as_device(device)
+        env_device, policy_device = as_device(env) or None, as_device(policy) or common
+        if env_device is not None and env_device.type != "cpu":
+            raise ValueError(f"env_device={env!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'")
+        store = as_device(storing) or common
+        if store is None and env_device is not None and env_device == policy_device:
+            store = env_device
+        return cls(env_device, policy_device, store)
+
+
+def as_device(value: Any) -> torch.device | None:
+    """An int, a str or a `torch.device` as a device."""
+    return None if value is None else torch.device(value)
+
+
+def placed(policy: Any, device: torch.device | None) -> Any:
+    """The policy itself, or a copy on `device` if its weights are elsewhere."""
+    if device is None or not isinstance(policy, nn.Module):
+        return policy
+    elsewhere = any(not _same(tensor.device, device) for tensor in policy.state_dict().values() if _is_tensor(tensor))
+    return copy.deepcopy(policy).to(device) if elsewhere else policy
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _same(one: torch.device, other: torch.device) -> bool:
+    return one.type == other.type and (other.index is None or one.index == other.index)

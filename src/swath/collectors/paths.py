@@ -1,0 +1,43 @@
+"""Attribute paths as text, `"policy.layers[0].weight"`: parsed, never evaluated."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_PART = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<item>[^\]]+)\]")
+
+
+def follow(root: Any, path: str) -> Any:
+    """What the path leads to from `root`.
+
+    Raises:
+        AttributeError: a part is missing; the message names it.
+        ValueError: the text is no path.
+    """
+    value = root
+    for part, is_item in _parts(path):
+        try:
+            value = value[part] if is_item else getattr(value, part)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise AttributeError(f"{part!r} of the path {path!r} is missing on a {type(value).__name__}") from error
+    return value
+
+
+def _parts(path: str) -> Iterator[tuple[Any, bool]]:
+    at = 0
+    while at < len(path):
+        found = _PART.match(path, at)
+        if found is None or (at == 0 and path[0] == "."):
+            raise ValueError(f"{path!r} is no path: write names, dots and [literal], as in 'policy.layers[0].weight'")
+        yield (found["name"], False) if found["name"] else (_literal(found["item"], path), True)
+        at = found.end()
+
+
+def _literal(text: str, path: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        raise ValueError(f"[{text}] in the path {path!r} is no literal") from error

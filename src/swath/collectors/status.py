@@ -1,0 +1,84 @@
+"""What a collector says of itself: `stats()` and `repr`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from swath.collect.background import Background
+from swath.collect.collection import Collection
+
+VIEWS = ("aggregate", "per_worker", "both")
+
+
+def collector_stats(collection: Collection, background: Background, workers: str) -> dict[str, Any]:
+    """Numbers, bools and short strings, from what is known without asking anybody.
+
+    Raises:
+        ValueError: an unknown view.
+    """
+    views: dict[str, Callable[[], dict[str, Any]]] = {
+        "aggregate": lambda: _aggregate(collection, background),
+        "per_worker": lambda: _per_worker(collection),
+        "both": lambda: {**_aggregate(collection, background), **_per_worker(collection)},
+    }
+    if workers not in VIEWS:
+        raise ValueError(f"workers must be one of {', '.join(map(repr, VIEWS))}, got {workers!r}")
+    return views[workers]()
+
+
+def status_line(collection: Collection) -> str:
+    """One line: how many envs, frames and which version."""
+    state = "closed" if collection.gate.halted else "done" if collection.completed else "ready"
+    frames = _short(collection.counters.frames)
+    envs = collection.worker.host.spec.num_envs
+    who = f"{collection.name} {envs} env{'s' if envs != 1 else ''}"
+    return f"<{who}: {state}; {frames} frames, version {collection.version}>"
+
+
+def _aggregate(collection: Collection, background: Background) -> dict[str, Any]:
+    counters, tally, meter = collection.counters, collection.worker.tally, collection.meter
+    facts: dict[str, Any] = {
+        "frames": counters.frames,
+        "batches": counters.batches,
+        "requested_frames_per_batch": collection.batch_frames,
+        "policy_version": collection.version,
+        "policy_version_min": collection.worker.version,
+        "restarts": tally.restarts,
+        "workers_lost": 0,
+        "late": 0,
+        "fragments_lost": tally.fragments_lost,
+        "env_errors": tally.env_errors,
+        "frames_dropped": 0,
+        "batches_dropped": 0,
+        "batches_overdue": 0,
+        "frames_discarded": counters.frames_discarded,
+        "episodes": meter.finished,
+        "fps": counters.fps,
+        "seconds_waiting": counters.seconds_waiting,
+        "running": background.running,
+    }
+    if collection.budget.total_frames is not None:
+        facts |= {"total_frames": collection.budget.total_frames, "completed": collection.completed}
+    if meter.mean_return is not None:
+        facts |= {"episode_return": meter.mean_return, "episode_length": meter.mean_length}
+    if background.error is not None:
+        facts["error"] = f"{type(background.error).__name__}: {background.error}"
+    return facts
+
+
+def _per_worker(collection: Collection) -> dict[str, Any]:
+    worker, name = collection.worker, f"worker_{collection.worker.place.worker}"
+    return {
+        f"{name}/frames": collection.counters.frames,
+        f"{name}/life": worker.life,
+        f"{name}/state": "closed" if collection.gate.halted else "idle",
+        f"{name}/policy_version": worker.version,
+    }
+
+
+def _short(number: int) -> str:
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return str(number)
