@@ -11,18 +11,45 @@ from typing import TYPE_CHECKING, Any
 from swath._version import __version__
 
 if TYPE_CHECKING:
+    from swath.collectors import DataCollectorBase
+    from swath.collectors.base import BaseCollector
+    from swath.collectors.collector import Collector
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
+    from swath.rollout.episodes import split_trajectories
     from swath.rollout.exploration import ExplorationType
+    from swath.rollout.gae import GAE
+    from swath.rollout.nstep import MultiStep
+    from swath.rollout.random_policy import RandomPolicy
 
 _HOME = {
     "Comparison": "swath.evaluate.comparison",
     "EvalResult": "swath.evaluate.result",
     "ExplorationType": "swath.rollout.exploration",
+    "BaseCollector": "swath.collectors.base",
+    "Collector": "swath.collectors.collector",
+    "DataCollectorBase": "swath.collectors",
+    "GAE": "swath.rollout.gae",
+    "MultiStep": "swath.rollout.nstep",
+    "RandomPolicy": "swath.rollout.random_policy",
+    "split_trajectories": "swath.rollout.episodes",
     "compare": "swath.evaluate.comparison",
 }
 
-__all__ = ["Comparison", "EvalResult", "ExplorationType", "__version__", "compare"]
+__all__ = [
+    "GAE",
+    "BaseCollector",
+    "Collector",
+    "Comparison",
+    "DataCollectorBase",
+    "EvalResult",
+    "ExplorationType",
+    "MultiStep",
+    "RandomPolicy",
+    "__version__",
+    "compare",
+    "split_trajectories",
+]
 
 
 def __getattr__(name: str) -> Any:

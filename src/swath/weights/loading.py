@@ -30,9 +30,7 @@ def flat_weights(source: Any) -> Flat:
         return {name: tensor for name, tensor in source.state_dict().items() if isinstance(tensor, torch.Tensor)}
     if isinstance(source, TensorDictBase | Mapping):
         return {name: tensor.detach() for name, tensor in _flatten(source, "")}
-    raise TypeError(
-        f"weights are a {type(source).__name__}; pass a module, a TensorDict, or a dict of tensors as state_dict() gives"
-    )
+    raise TypeError(f"weights are a {type(source).__name__}; pass a module, a TensorDict, or a dict of tensors")
 
 
 def plan(module: nn.Module, source: Any) -> Callable[[], None]:
