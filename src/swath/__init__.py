@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from swath.collectors.collector import Collector
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
+    from swath.evaluators.evaluate_policy import evaluate_policy
     from swath.rollout.episodes import split_trajectories
     from swath.rollout.exploration import ExplorationType
     from swath.rollout.gae import GAE
@@ -34,6 +35,7 @@ _HOME = {
     "RandomPolicy": "swath.rollout.random_policy",
     "split_trajectories": "swath.rollout.episodes",
     "compare": "swath.evaluate.comparison",
+    "evaluate_policy": "swath.evaluators.evaluate_policy",
 }
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "RandomPolicy",
     "__version__",
     "compare",
+    "evaluate_policy",
     "split_trajectories",
 ]
 

@@ -1,0 +1,124 @@
+"""From a policy to what acts for a host in an evaluation.
+
+deterministic, or unseeded  ──▶ one call for all B rows
+sampled from a seed         ──▶ one call per row, each with the noise of its own episode
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from swath.evaluate.noise import EpisodeNoise
+from swath.evaluate.predictor import Predictor, Predicts
+from swath.evaluate.request import EvalRequest
+from swath.evaluate.runner import EpisodeOf
+from swath.rollout.exploration import ExplorationType
+from swath.rollout.hosts.base import HostSpec
+from swath.rollout.loop import Actor
+from swath.rollout.policies import Binding, bind
+from swath.rollout.random_state import preserved
+from swath.rollout.spaces import Leaves
+from swath.seeds import derive
+
+
+@dataclass(frozen=True)
+class Acting:
+    """How a policy acts in one evaluation.
+
+    Attributes:
+        policy: any policy form, or an object with `predict`; called as it is.
+        spec: the host's envs.
+        exploration: how it picks actions.
+        noise_root: root of the noise of each episode; `None` draws from the process's own generators.
+    """
+
+    policy: Any
+    spec: HostSpec
+    exploration: ExplorationType
+    noise_root: int | None
+
+    @classmethod
+    def asked(cls, policy: Any, spec: HostSpec, request: EvalRequest) -> Acting:
+        """As a request has it."""
+        return cls(policy, spec, request.exploration_type, request.seed)
+
+    def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Actor:
+        """The policy, bound to the host; the process's random states are left as they are."""
+        with preserved():
+            if self.exploration is not ExplorationType.RANDOM or self.noise_root is None:
+                return self._bind(self.spec, observation)
+            return self._row_by_row(observation, episode_of, self.noise_root)
+
+    def _row_by_row(self, observation: Leaves, episode_of: EpisodeOf, root: int) -> Actor:
+        spec = replace(self.spec, num_envs=1, batch_shape=(1,) if self.spec.batch_shape else ())
+        rows = [self._bind(spec, _row(observation, slot)) for slot in range(self.spec.num_envs)]
+        device = device_of(self.policy)
+        return RowByRow(rows, episode_of, lambda episode: EpisodeNoise(derive(root, "noise", 0, episode), device))
+
+    def _bind(self, spec: HostSpec, observation: Leaves) -> Actor:
+        if isinstance(self.policy, Predicts):
+            return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
+        return bind(self.policy, spec, observation, Binding(device_of(self.policy), self.exploration))
+
+
+class RowByRow:
+    """A policy called once per slot, with the noise of the slot's episode; slots without one keep their last row.
+
+    Args:
+        rows: the policy, bound once per slot to a single env.
+        episode_of: the episode that a slot plays.
+        noise_of: makes the noise of an episode.
+    """
+
+    def __init__(self, rows: Sequence[Actor], episode_of: EpisodeOf, noise_of: Callable[[int], EpisodeNoise]) -> None:
+        self._rows, self._episode_of, self._noise_of = rows, episode_of, noise_of
+        self._noises: dict[int, tuple[int, EpisodeNoise]] = {}
+        self._last: dict[int, Leaves] = {}
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Outputs `[B, …]` for this observation."""
+        for slot in range(len(self._rows)):
+            self._act(slot, observation)
+        answers = [self._last[slot] for slot in range(len(self._rows))]
+        return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these slots, or go on after an end within them: their noise goes on then."""
+        for slot in envs:
+            self._rows[slot].begin([0])
+            episode = self._episode_of(slot)
+            if episode is not None and (slot not in self._noises or self._noises[slot][0] != episode):
+                self._noises[slot] = episode, self._noise_of(episode)
+
+    def rewind(self) -> None:
+        """Forget the last call."""
+        for row in self._rows:
+            row.rewind()
+
+    def _act(self, slot: int, observation: Leaves) -> None:
+        if self._episode_of(slot) is None:
+            if slot not in self._last:
+                with preserved():
+                    self._last[slot] = self._rows[slot](_row(observation, slot))
+            return
+        with self._noises[slot][1].in_force():
+            self._last[slot] = self._rows[slot](_row(observation, slot))
+
+
+def device_of(policy: Any) -> torch.device | None:
+    """Where a module's first parameter is; `None` for what has none."""
+    first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
+    return None if first is None else first.device
+
+
+def _row(leaves: Leaves, slot: int) -> Leaves:
+    return [leaf[slot : slot + 1] for leaf in leaves]
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    return torch.cat(list(rows)) if isinstance(rows[0], torch.Tensor) else np.concatenate(rows)

@@ -1,0 +1,70 @@
+"""What an env is made of, from the outermost wrapper to the envs at the bottom, as far as it can be looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import wrappers
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.wrappers import vector as vector_wrappers
+
+from swath.rollout.hosts.vec_env import is_from_stable_baselines, is_vec_env
+
+_REWARD_WRAPPERS = (
+    gym.RewardWrapper,
+    wrappers.NormalizeReward,
+    VectorRewardWrapper,
+    vector_wrappers.NormalizeReward,
+)
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """The env, what it wraps, the envs of a vector env or list, and so on; those of other processes are left out."""
+    if isinstance(env, list | tuple):
+        for inner in env:
+            yield from layers(inner)
+        return
+    yield env
+    if isinstance(env, gym.Wrapper | VectorWrapper):
+        yield from layers(env.env)
+    elif isinstance(env, SyncVectorEnv):
+        yield from layers(list(env.envs))
+    elif is_vec_env(env):
+        yield from layers([env.venv] if "venv" in vars(env) else vars(env).get("envs", []))
+
+
+def is_monitored(env: Any) -> bool:
+    """Whether every episode is watched by a wrapper that writes `info["episode"]` where it ends."""
+    return any(_is_monitor(layer) for layer in layers(env))
+
+
+def keeps_books_of_all(env: Any) -> bool:
+    """Whether a wrapper of a whole vector env keeps its books; a reset of some envs would clear those of all."""
+    return any(isinstance(layer, vector_wrappers.RecordEpisodeStatistics) for layer in layers(env))
+
+
+def is_opaque(env: Any) -> bool:
+    """Whether some of its layers live in other processes."""
+    return any(isinstance(layer, AsyncVectorEnv) or _is_remote_vec_env(layer) for layer in layers(env))
+
+
+def reward_changers(env: Any) -> list[str]:
+    """Names of the known wrappers that change rewards."""
+    return sorted({type(layer).__name__ for layer in layers(env) if _changes_rewards(layer)})
+
+
+def _is_monitor(layer: Any) -> bool:
+    known = wrappers.RecordEpisodeStatistics, vector_wrappers.RecordEpisodeStatistics
+    return isinstance(layer, known) or is_from_stable_baselines(type(layer), "Monitor", "VecMonitor")
+
+
+def _changes_rewards(layer: Any) -> bool:
+    if is_from_stable_baselines(type(layer), "VecNormalize"):
+        return bool(layer.norm_reward)
+    return isinstance(layer, _REWARD_WRAPPERS)
+
+
+def _is_remote_vec_env(layer: Any) -> bool:
+    return is_from_stable_baselines(type(layer), "SubprocVecEnv")

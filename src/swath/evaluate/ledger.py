@@ -1,0 +1,82 @@
+"""The books of an evaluation: what each slot's episode has earned so far, and the episodes that are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from swath.evaluate.record import NO_SEED, Episodes
+from swath.evaluate.statistics import Floats
+from swath.rollout.spaces import Array
+
+
+@dataclass(frozen=True)
+class Booked:
+    """A complete episode."""
+
+    total: float
+    length: int
+    terminated: bool
+    truncated: bool
+    seed: int = NO_SEED
+
+
+class Ledger:
+    """Running sums of S slots and the rows of complete episodes, by number.
+
+    Attributes:
+        returns: float64 `[S]`, sum of the rewards of the episode that each slot plays.
+        lengths: int64 `[S]`, its env steps.
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self.returns = np.zeros(num_slots)
+        self.lengths = np.zeros(num_slots, dtype=np.int64)
+        self._rows: dict[int, Booked] = {}
+
+    def begin(self, slots: Iterable[int]) -> None:
+        """Episodes begin in these slots."""
+        rows = list(slots)
+        self.returns[rows] = 0.0
+        self.lengths[rows] = 0
+
+    def add(self, reward: Array, void: Sequence[int] = ()) -> None:
+        """One step of every slot was made, with these rewards `[S]`; rows named void are no steps."""
+        earned, made = reward, np.ones(len(reward), dtype=np.int64)
+        if void:
+            real = ~np.isin(np.arange(len(reward)), void)
+            earned, made = np.where(real, reward, 0.0), real.astype(np.int64)
+        with np.errstate(invalid="ignore"):
+            self.returns += earned
+        self.lengths += made
+
+    def book(self, episode: int, row: Booked) -> None:
+        """An episode is complete."""
+        self._rows[episode] = row
+
+    def __len__(self) -> int:
+        """How many episodes are complete."""
+        return len(self._rows)
+
+    def count_of(self, slot: int, num_slots: int) -> int:
+        """How many complete episodes this slot of so many has played."""
+        return sum(episode % num_slots == slot for episode in self._rows)
+
+    def returns_so_far(self) -> Floats:
+        """Returns of the complete episodes, in their order."""
+        return np.array([self._rows[episode].total for episode in sorted(self._rows)])
+
+    def episodes(self) -> Episodes:
+        """The complete episodes, in their order."""
+        rows = [self._rows[episode] for episode in sorted(self._rows)]
+        return Episodes.of(
+            {
+                "returns": [row.total for row in rows],
+                "lengths": [row.length for row in rows],
+                "terminated": [row.terminated for row in rows],
+                "truncated": [row.truncated for row in rows],
+                "seeds": [row.seed for row in rows],
+            }
+        )

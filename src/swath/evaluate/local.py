@@ -1,0 +1,139 @@
+"""Evaluations in the calling thread, without worker or queue: what `evaluate_policy` and `swath train` stand on.
+
+env ──▶ make_host ─┐
+                   ├──▶ Runner.play ──▶ Played ──▶ EvalResult
+policy ─▶ private ─┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from swath.evaluate.acting import Acting
+from swath.evaluate.arena import make_host
+from swath.evaluate.freezing import frozen
+from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all
+from swath.evaluate.privacy import private, private_streams
+from swath.evaluate.record import Provenance
+from swath.evaluate.request import EvalRequest
+from swath.evaluate.result import EvalResult
+from swath.evaluate.runner import Manner, Played, Runner
+from swath.evaluate.scoring import Scoring, if_monitored, monitored, own_sums
+from swath.evaluate.statistics import summarise
+from swath.evaluate.watching import Watcher
+from swath.rollout.hosts.base import Host
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How a local evaluation makes its slots.
+
+    Attributes:
+        num_envs: how many; `None`: 1 for an id or callable, the size of an instance or list.
+        trust_monitors: take return and length from `info["episode"]` where a wrapper of the env writes it.
+    """
+
+    num_envs: int | None = None
+    trust_monitors: bool = False
+
+
+class LocalEvaluation:
+    """Evaluations one after another in the calling thread, on the same envs. Used by one thread at a time.
+
+    Envs that are built here are closed by `close()`; instances are borrowed: they are reset and stepped, their running
+    statistics stand still meanwhile, and nothing else of them changes.
+
+    Args:
+        env: a gymnasium id, a callable, an env, a vector env, a Stable-Baselines3 `VecEnv`, or a list of one kind.
+        slots: how many envs are stepped together.
+        log_prefix: keys of results are `f"{log_prefix}/{name}"`.
+    """
+
+    def __init__(self, env: Any, slots: Slots | None = None, *, log_prefix: str = "eval") -> None:
+        if not log_prefix:
+            raise ValueError("log_prefix='' must be a non-empty string, e.g. 'eval'")
+        self._slots, self._prefix = slots or Slots(), log_prefix
+        self._host, self._owned = make_host(env, self._slots.num_envs)
+
+    @property
+    def env(self) -> Any:
+        """The env, vector env or list of envs that is stepped."""
+        return self._host.env
+
+    def run(self, policy: Any, request: EvalRequest, watchers: Sequence[Watcher] = ()) -> EvalResult:
+        """One evaluation of the policy as it is now.
+
+        It runs a private copy of the policy (`predict` objects: themselves) in evaluation mode and without gradients;
+        the process's random states are the same after as before.
+
+        Raises:
+            WorkerLate: it took longer than the request allows.
+            Exception: what env, policy or a watcher raised, as its own type with a note; this object stays usable.
+        """
+        host = self._host
+        with frozen(host.env), private(policy) as mine, private_streams(request.seed, mine):
+            acting = Acting.asked(mine, host.spec, request)
+            played = Runner(host, acting.bind, request, self._manner(request, watchers)).play()
+        return _result(played, request, self._prefix)
+
+    def close(self) -> None:
+        """Close the envs that were built here; twice is fine."""
+        if self._owned:
+            self._host.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _manner(self, request: EvalRequest, watchers: Sequence[Watcher]) -> Manner:
+        trusting = self._slots.trust_monitors
+        scoring = _scoring(self.env) if trusting else own_sums
+        together = _only_together(self._host, request) or (trusting and keeps_books_of_all(self.env))
+        return Manner(scoring, together, watchers)
+
+
+def evaluate_once(policy: Any, env: Any, request: EvalRequest | None = None, slots: Slots | None = None) -> EvalResult:
+    """One evaluation in the calling thread; what it builds it closes."""
+    with LocalEvaluation(env, slots) as evaluation:
+        return evaluation.run(policy, request or EvalRequest())
+
+
+def _scoring(env: Any) -> Scoring:
+    if isinstance(env, VectorEnv) and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
+        # gymnasium's vector statistics lose their sums when some envs are reset by mask, as this mode needs
+        return own_sums if keeps_books_of_all(env) else _deep_scoring(env)
+    return _deep_scoring(env)
+
+
+def _deep_scoring(env: Any) -> Scoring:
+    if is_monitored(env):
+        return monitored
+    return if_monitored if is_opaque(env) else own_sums
+
+
+def _only_together(host: Host, request: EvalRequest) -> bool:
+    """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
+    seeded = request.seed is not None and host.spec.seeding == "episode"
+    return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
+
+
+def _result(played: Played, request: EvalRequest, prefix: str) -> EvalResult:
+    numbers = summarise(played.episodes.returns, played.episodes.lengths, request.seed)
+    numbers["duration_s"] = played.seconds
+    numbers["fps"] = numbers["frames"] / played.seconds
+    numbers["step"] = request.step
+    numbers["policy_version"] = request.policy_version
+    return EvalResult(
+        {f"{prefix}/{name}": value for name, value in numbers.items()},
+        played.episodes,
+        Provenance(step=request.step, seeding=played.seeding, stopped=played.stopped),
+    )

@@ -1,0 +1,91 @@
+"""Objects with `predict`, as Stable-Baselines3 has them, acting for a host.
+
+leaves [B, …] ──▶ observation, dict or tuple of them ──▶ predict(obs, state, episode_start, deterministic) ──▶ actions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from swath.rollout.hosts.base import HostSpec
+from swath.rollout.spaces import Array, Leaf, Leaves
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What picks actions by `predict`."""
+
+    def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[Any, Any]:
+        """Actions `[B, …]` and the next state."""
+
+
+class Predictor:
+    """A `predict` object bound to a host.
+
+    Args:
+        model: called with keywords `state`, `episode_start`, `deterministic`; used as it is.
+        spec: the host's envs.
+        deterministic: asked of `predict`.
+
+    Attributes:
+        state: what the last `predict` returned beside the actions.
+        starts: bool `[B]`: episodes that begin with the next call.
+    """
+
+    def __init__(self, model: Predicts, spec: HostSpec, *, deterministic: bool) -> None:
+        self._model, self._spec, self._deterministic = model, spec, deterministic
+        self._join = observation_joiner(spec.observation)
+        self.state: Any = None
+        self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)
+        self._before = self.state, self.starts
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Actions for this observation."""
+        self._before = self.state, self.starts
+        action, self.state = self._model.predict(
+            self._join(observation), state=self.state, episode_start=self.starts, deterministic=self._deterministic
+        )
+        self.starts = np.zeros_like(self.starts)
+        return [self._checked(action)]
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these envs."""
+        self.starts = self.starts.copy()
+        self.starts[list(envs)] = True
+
+    def rewind(self) -> None:
+        """Take the state back to what it was before the last call."""
+        self.state, self.starts = self._before
+
+    def _checked(self, action: Any) -> Array:
+        leaf, rows = self._spec.action[0], np.asarray(action)
+        wanted = (self._spec.num_envs, *leaf.shape)
+        if rows.shape != wanted or len(self._spec.action) > 1:
+            raise ValueError(
+                f"{type(self._model).__name__}.predict returned actions of shape {rows.shape}; "
+                f"{self._spec.action_space} of {self._spec.num_envs} envs wants {wanted}"
+            )
+        return rows
+
+
+def observation_joiner(leaves: Sequence[Leaf]) -> Callable[[Leaves], Any]:
+    """How to turn leaves `[B, …]` back into what a vector env returns: an array, or dicts and tuples of arrays."""
+    if len(leaves) == 1 and not leaves[0].path:
+        return lambda arrays: arrays[0]
+    paths = [leaf.path for leaf in leaves]
+    return lambda arrays: _tree(paths, arrays)
+
+
+def _tree(paths: Sequence[tuple[Any, ...]], arrays: Leaves) -> Any:
+    if paths == [()]:
+        return arrays[0]
+    parts = {path[0]: _tree(*_below(path[0], paths, arrays)) for path in paths}
+    return tuple(parts.values()) if list(parts) == list(range(len(parts))) else parts
+
+
+def _below(step: Any, paths: Sequence[tuple[Any, ...]], arrays: Leaves) -> tuple[list[tuple[Any, ...]], Leaves]:
+    chosen = [(path[1:], array) for path, array in zip(paths, arrays, strict=True) if path[0] == step]
+    return [path for path, _ in chosen], [array for _, array in chosen]

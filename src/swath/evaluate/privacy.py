@@ -1,0 +1,66 @@
+"""What keeps an evaluation apart from training: a copy of the policy, modes and random states put back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from swath.evaluate.acting import device_of
+from swath.evaluate.predictor import Predicts
+from swath.rollout.random_state import PrivateStreams, preserved
+
+
+@contextmanager
+def private(policy: Any) -> Iterator[Any]:
+    """The policy to act with: a copy in evaluation mode, or a `predict` object itself, whose mode is put back.
+
+    Raises:
+        TypeError: the policy cannot be copied.
+    """
+    if isinstance(policy, Predicts):
+        with _modes_put_back(policy):
+            yield policy
+        return
+    mine = _copied(policy)
+    if isinstance(mine, torch.nn.Module):
+        mine.eval()
+    yield mine
+
+
+@contextmanager
+def private_streams(root: int | None, policy: Any) -> Iterator[None]:
+    """Draws from the process's generators leave no trace, and begin from the root seed if there is one."""
+    device = device_of(policy)
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    streams = preserved() if root is None else PrivateStreams(root, 0, 0).swapped()
+    with torch.random.fork_rng(gpus, enabled=bool(gpus)), streams:
+        yield
+
+
+def _copied(policy: Any) -> Any:
+    try:
+        return copy.deepcopy(policy)
+    except Exception as error:
+        raise TypeError(
+            f"the policy {type(policy).__name__} cannot be copied ({error}); evaluation runs a private copy, so give "
+            "it `__deepcopy__`, or pass a function that calls it"
+        ) from error
+
+
+@contextmanager
+def _modes_put_back(model: Any) -> Iterator[None]:
+    module = model if isinstance(model, torch.nn.Module) else getattr(model, "policy", None)
+    if not isinstance(module, torch.nn.Module):
+        yield
+        return
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training

@@ -1,0 +1,62 @@
+"""What is asked of one evaluation, as a frozen value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from swath.evaluate.stopping import StopRule
+from swath.rollout.exploration import ExplorationType
+
+
+@dataclass(frozen=True)
+class EvalLimits:
+    """What an evaluation may take.
+
+    Attributes:
+        max_steps: most env steps of an episode, ≥ 1; reaching it truncates the episode. `None`: no such limit.
+        timeout_s: seconds for the whole evaluation, > 0 and finite.
+
+    Raises:
+        ValueError: a number out of range.
+    """
+
+    max_steps: int | None = None
+    timeout_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        steps, seconds = self.max_steps, self.timeout_s
+        if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+            raise ValueError(f"max_steps={steps!r} must be an integer >= 1, or None for no limit")
+        if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+            raise ValueError(f"timeout_s={seconds!r} must be a finite number of seconds > 0")
+
+
+@dataclass(frozen=True)
+class EvalRequest:
+    """One evaluation: how many episodes, under which conditions, and what it is for.
+
+    Attributes:
+        stop: how many episodes.
+        limits: what it may take.
+        seed: root of the seeds of its episodes and of its noise; `None` seeds nothing.
+        exploration_type: how the policy picks its actions.
+        step: the training step it belongs to; kept with the result.
+        policy_version: version of the weights; kept with the result.
+
+    Raises:
+        TypeError: `seed` or `step` is no integer.
+    """
+
+    stop: StopRule = field(default_factory=StopRule)
+    limits: EvalLimits = field(default_factory=EvalLimits)
+    seed: int | None = 0
+    exploration_type: ExplorationType = ExplorationType.DETERMINISTIC
+    step: int = 0
+    policy_version: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and not isinstance(self.seed, int):
+            raise TypeError(f"seed={self.seed!r} must be an integer, or None to seed nothing")
+        if not isinstance(self.step, int):
+            raise TypeError(f"step={self.step!r} must be an integer: the training step the evaluation belongs to")
