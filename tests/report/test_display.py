@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from swath.report.display import PlainDisplay
-from swath.report.live_display import HINT, LiveDisplay, create_display
+from swath.report.live_display import HINT, LiveDisplay, create_display, progress_words
 from swath.report.status import EvalPoint, Pace, RunTitle, Status
 
 TITLE = RunTitle("CartPole-v1", ("PPO", "8 envs", "seed 0", "cpu"), total_frames=1000)
@@ -86,7 +86,7 @@ def test_the_picture_holds_every_fact_and_fits_the_terminal(width):
     display.update(status(750, losses=LOSSES, episode_length=33.0))
     text = file.getvalue()
     facts = ["CartPole-v1", "seed 0", "75 %, 1:15 left", "750 of 1,000", "5,000 frames/s", "21.5", "▁", "length 33"]
-    for fact in [*facts, "475.3 [451.2, 498]", "policy -0.0123", HINT]:
+    for fact in [*facts, "475.3 [451.2, 498]", "policy\N{NO-BREAK SPACE}-0.0123", HINT]:
         assert fact in text
     assert max(len(line) for line in text.splitlines()) <= width + len("\x1b[2K\x1b[1A") * 12
     display.close()
@@ -114,6 +114,13 @@ def test_a_remark_is_printed_as_it_is():
     display.say('left out: pip install "swath[video]"')
     display.close()
     assert 'left out: pip install "swath[video]"' in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("share", "left", "words"), [(0.0, math.inf, "0 %"), (0.5, 61.0, "50 %, 1:01 left"), (1.0, 0.0, "done")]
+)
+def test_progress_is_said_in_words(share, left, words):
+    assert progress_words(share, left) == words
 
 
 def test_pace_tells_rate_and_time_left_from_the_clock():

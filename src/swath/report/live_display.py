@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -39,6 +39,7 @@ MOST_COLUMNS = 78
 SPARK_COLUMNS = 20
 LABEL_COLUMNS = 12
 VALUE_COLUMNS = 24
+GLUE = "\N{NO-BREAK SPACE}"
 HINT = "Ctrl-C stops after this batch and keeps everything"
 
 
@@ -110,9 +111,8 @@ class LiveDisplay:
         share = min(self._status.frames / self._title.total_frames, 1.0)
         line = _grid(width)
         line.add_column(justify="right", width=20)
-        text = "done" if share == 1 else f"{100 * share:.0f} %, {duration(self._status.seconds_left)} left"
         bar = ProgressBar(1.0, share, complete_style="green", finished_style="green", style="bright_black")
-        line.add_row(bar, text)
+        line.add_row(bar, progress_words(share, self._status.seconds_left))
         return line
 
     def _facts(self, width: int) -> RenderableType:
@@ -131,8 +131,17 @@ class LiveDisplay:
             about = f"at {point.frames:,} frames, {point.episodes} episodes"
             facts.add_row("evaluation", _fact(eval_line(point), about))
         if now.losses:
-            facts.add_row("losses", Text("  ".join(f"{name} {number(value)}" for name, value in now.losses.items())))
+            facts.add_row(
+                "losses", Text("  ".join(f"{name}{GLUE}{number(value)}" for name, value in now.losses.items()))
+            )
         return facts
+
+
+def progress_words(share: float, seconds_left: float) -> str:
+    """How far the run is: `66 %, 0:07 left`, `0 %` while nothing is known, `done`."""
+    if share == 1:
+        return "done"
+    return f"{100 * share:.0f} %" + (f", {duration(seconds_left)} left" if isfinite(seconds_left) else "")
 
 
 def _grid(width: int) -> Table:
