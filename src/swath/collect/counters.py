@@ -45,26 +45,36 @@ class EpisodeMeter:
     def add(self, fragment: Fragment) -> None:
         """Book the rows of the next fragment."""
         rows, last = fragment.rows, fragment.rows.last
-        reward = rows.reward.astype(np.float64)
-        if rows.valid is not None:
-            reward = np.where(rows.valid, reward, 0.0)
-        total = np.cumsum(reward, axis=1)
-        steps, envs = np.nonzero(last.T)
-        lengths = fragment.counts[envs, steps] + 1
-        begun = steps - lengths
-        earlier = np.where(begun >= 0, total[envs, np.maximum(begun, 0)], 0.0)
-        returns = total[envs, steps] - earlier + np.where(begun < -1, self._return[envs], 0.0)
-        self._returns.extend(returns.tolist())
-        self._lengths.extend(lengths.tolist())
+        reward = rows.reward if rows.valid is None else np.where(rows.valid, rows.reward, np.float32(0))
+        envs, steps = np.nonzero(last)
+        sums, first = _sums_between_ends(reward, envs, steps)
+        sums[first] += self._return
+        self._return = sums[np.append(first[1:], len(sums)) - 1]
+        ended = np.ones(len(sums), dtype=np.bool_)
+        ended[np.append(first[1:], len(sums)) - 1] = False
+        order = np.lexsort((envs, steps))
+        self._returns.extend(sums[ended][order].tolist())
+        self._lengths.extend((fragment.counts[envs, steps] + 1)[order].tolist())
         self.finished += len(envs)
-        self._carry(last, total)
 
-    def _carry(self, last: Array, total: Array) -> None:
-        """What running episodes have earned so far."""
-        ended = last.any(axis=1)
-        final = last.shape[1] - 1 - np.argmax(last[:, ::-1], axis=1)
-        rows = np.arange(len(last))
-        self._return = np.where(ended, total[:, -1] - total[rows, final], self._return + total[:, -1])
+
+def _sums_between_ends(reward: Array, envs: Array, steps: Array) -> tuple[Array, Array]:
+    """Sums in float64 of the rewards up to and including each end, and after the last end, row by row.
+
+    Args:
+        reward: `[B, T]`.
+        envs: row of each end, ascending.
+        steps: column of each end, ascending within a row.
+
+    Returns:
+        The sums, of each row one more than it has ends, and the index of each row's first.
+    """
+    n_envs, n_steps = reward.shape
+    padded = np.zeros((n_envs, n_steps + 1), dtype=np.float64)
+    padded[:, :-1] = reward
+    begins = np.sort(np.concatenate([np.arange(n_envs) * (n_steps + 1), envs * (n_steps + 1) + steps + 1]))
+    ends_before = np.concatenate([[0], np.cumsum(np.bincount(envs, minlength=n_envs))[:-1]])
+    return np.add.reduceat(padded.reshape(-1), begins), ends_before + np.arange(n_envs)
 
 
 @dataclass

@@ -86,6 +86,8 @@ def splitter(space: spaces.Space[Any], num_envs: int) -> Callable[[Leaves], Sequ
         return lambda leaves: [dict(zip(names, row, strict=True)) for row in parts(leaves)]
     if isinstance(space, spaces.Tuple):
         return _parts(space.spaces, num_envs)
+    if isinstance(space, spaces.Discrete):
+        return lambda leaves: leaves[0].tolist()
     dtype = space.dtype
     return lambda leaves: list(leaves[0].astype(dtype, copy=False))
 

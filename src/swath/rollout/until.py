@@ -21,9 +21,12 @@ class StepLimit:
         self._clock = 0
         self._due = list(self._limits)
         self._next = min(self._due)
+        self._unlimited = self._next == _NEVER
 
     def restart(self, envs: Iterable[int]) -> None:
         """An episode begins in these envs."""
+        if self._unlimited:
+            return
         for env in envs:
             self._due[env] = self._clock + self._limits[env]
         self._next = min(self._due)
@@ -35,12 +38,16 @@ class StepLimit:
 
     def tick_one(self, env: int) -> bool:
         """A step of this env alone was made, in the same tick: whether its episode has now reached its limit."""
+        if self._unlimited:
+            return False
         self._due[env] -= 1
         self._next = min(self._due)
         return self._due[env] <= self._clock and bool(self._expire())
 
     def stop(self, envs: Iterable[int]) -> None:
         """No episode is going on in these envs."""
+        if self._unlimited:
+            return
         for env in envs:
             self._due[env] = _NEVER
         self._next = min(self._due)

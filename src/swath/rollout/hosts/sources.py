@@ -30,15 +30,17 @@ class Source:
         env: an id, a callable or an instance.
         kwargs: keywords for the id or callable.
         copies: how many envs to step together; `None` takes the source as it is.
+        copies_name: the user's name for that number, for messages.
     """
 
     env: Any
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     copies: int | None = None
+    copies_name: str = "envs_per_worker"
 
     def __post_init__(self) -> None:
         if self.copies is not None:
-            count("envs_per_worker", self.copies)
+            count(self.copies_name, self.copies)
         if not (isinstance(self.env, str) or _is_env(self.env) or callable(self.env)):
             raise TypeError(f"an env source is a {type(self.env).__name__}; it must be {FORMS}")
         if _is_env(self.env) and self.kwargs:
@@ -67,7 +69,7 @@ def build(source: Source) -> Host:
     if is_vector_env(first):
         if source.copies is not None:
             raise ValueError(
-                f"envs_per_worker={source.copies} for {first}, which is batched already ({first.num_envs} envs); "
+                f"{source.copies_name}={source.copies} for {first}, which is batched already ({first.num_envs} envs); "
                 "leave it out"
             )
         return vector_host(first, None if source.is_instance else lambda: _make(source))
@@ -101,7 +103,7 @@ def _more(source: Source, first: Any) -> list[Any]:
     envs = [_make(source) for _ in range(n_more)]
     if any(env is first for env in envs):
         raise ValueError(
-            f"envs_per_worker={source.copies}: the env callable returned the same env twice; it must build a new one"
+            f"{source.copies_name}={source.copies}: the env callable returned the same env twice; it must build a new one"
         )
     return envs
 

@@ -66,6 +66,8 @@ class VectorHost:
         given = dict(zip(envs, seeds or [None] * len(envs), strict=True))
         kept, open_ = self._kept([env for env in envs if given[env] is None])
         asked = sorted([*open_, *(env for env in envs if given[env] is not None)])
+        if not kept and not asked:
+            return onto
         fresh = [leaf.copy() for leaf in onto]
         if kept:
             _write_rows(fresh, self._after_reset(), kept)
