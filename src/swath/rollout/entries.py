@@ -33,13 +33,15 @@ def per_frame(td: TensorDictBase, key: Key) -> Tensor:
         KeyError: there is no such entry.
         RuntimeError: it holds more than one value per frame.
     """
-    entry: Tensor = td.get(key)
+    entry: Tensor = td[key]
     if entry.shape == td.batch_size:
         return entry
     if entry.shape == (*td.batch_size, 1):
         return entry.squeeze(-1)
     want = list(td.batch_size)
-    raise RuntimeError(f"entry {key!r} has shape {list(entry.shape)}; one value per frame, {want} or {[*want, 1]}, fits")
+    raise RuntimeError(
+        f"entry {key!r} has shape {list(entry.shape)}; one value per frame, {want} or {[*want, 1]}, fits"
+    )
 
 
 def per_frame_or_none(td: TensorDictBase, key: Key) -> Tensor | None:
@@ -54,10 +56,19 @@ def entries(td: TensorDictBase) -> Iterator[tuple[Key, Any]]:
         ValueError: an entry changes its shape from step to step, so that it is no one tensor.
     """
     for key in td.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
-        try:
-            yield key, td.get(key)
-        except RuntimeError as error:
-            raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env first") from error
+        yield key, _one_tensor(td, key)
+
+
+def _one_tensor(td: TensorDictBase, key: Key) -> Any:
+    try:
+        return td.get(key)
+    except RuntimeError as error:
+        raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env first") from error
+
+
+def in_rows(frames: Tensor, shape: Sequence[int]) -> Tensor:
+    """`[N, …]`, contiguous, seen as `[*shape, …]`."""
+    return frames.view(*shape, *frames.shape[1:])
 
 
 def listed(entry: Any) -> list[Any]:
@@ -72,18 +83,18 @@ def listed(entry: Any) -> list[Any]:
 
 def non_tensor(values: Sequence[Any], shape: Sequence[int]) -> Any:
     """A non-tensor entry `[*shape]` of these values, the inverse of `listed`."""
-    nested = list(values)
-    for size in reversed(shape[1:]):
-        nested = [nested[i : i + size] for i in range(0, len(nested), size)] if size else []
-    return NonTensorStack.from_list(nested)
+    parts: list[Any] = [NonTensorData(value) for value in values]
+    for size in reversed(shape):
+        parts = [NonTensorStack(*parts[at : at + size]) for at in range(0, len(parts), size)]
+    return parts[0]
 
 
-def spread(entry: Any, places: Sequence[int], shape: Sequence[int]) -> Any:
+def spread(values: Sequence[Any], places: Sequence[int], shape: Sequence[int]) -> Any:
     """A non-tensor entry `[*shape]` with value `i` at the flat place `places[i]` and None elsewhere."""
-    values: list[Any] = [None] * math.prod(shape)
-    for place, value in zip(places, listed(entry), strict=True):
-        values[place] = value
-    return non_tensor(values, shape)
+    filled: list[Any] = [None] * math.prod(shape)
+    for place, value in zip(places, values, strict=True):
+        filled[place] = value
+    return non_tensor(filled, shape)
 
 
 def rebuild(like: TensorDictBase, shape: Sequence[int], names: Sequence[str | None], make: Make) -> TensorDict:
@@ -99,5 +110,10 @@ def rebuild(like: TensorDictBase, shape: Sequence[int], names: Sequence[str | No
 def _keep_inner_batch(out: TensorDict, like: TensorDictBase) -> None:
     """Give the inner TensorDicts of `out` the further batch dimensions that those of `like` have."""
     for key, inner in like.items(include_nested=True):
-        if is_tensor_collection(inner) and not is_non_tensor(inner) and inner.ndim > like.ndim and key in out.keys(True):
+        if (
+            is_tensor_collection(inner)
+            and not is_non_tensor(inner)
+            and inner.ndim > like.ndim
+            and key in out.keys(include_nested=True)
+        ):
             out.get(key).batch_size = torch.Size((*out.batch_size, *inner.batch_size[like.ndim :]))

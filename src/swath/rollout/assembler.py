@@ -1,0 +1,155 @@
+"""Whole episodes out of fragments that begin and end anywhere.
+
+    fragments of a row         open pieces        complete
+    a a a b │ b b c c   ───▶   c c         ───▶   a a a,  b b b   ───▶   take(n): padded or flat
+
+Nothing is copied before `take`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, get_args
+
+from tensordict import TensorDict, TensorDictBase
+
+from swath.keys import DONE, MASK, NEXT, TRAJ_IDS
+from swath.options import TrajFormat
+from swath.rollout import joining
+from swath.rollout.entries import Tensor, per_frame, per_frame_or_none
+from swath.rollout.joining import Piece, Source, frames_of
+from swath.rollout.segments import run_ends
+
+
+class Run(NamedTuple):
+    """A stretch of one trajectory within one row of a fragment."""
+
+    row: int
+    start: int
+    stop: int
+    trajectory: int
+    complete: bool
+
+
+@dataclass(slots=True)
+class _Open:
+    """An episode whose end has not come yet."""
+
+    trajectory: int
+    pieces: list[Piece] = field(default_factory=list)
+
+
+class EpisodeAssembler:
+    """Takes fragments `[*B, T]` one after another and hands out whole episodes, in order of completion.
+
+    An env row is known by its worker and its place in the flattened `*B`. What it began goes on in its next fragment
+    under the same trajectory id and is complete with `("next", "done")`; another id means that the rest was lost, and
+    what there is of it is dropped. Without ids everything up to a done is one episode. Masked frames are left out.
+
+    Pieces are views into the fragments, so nobody may write these any more; a frame is copied once, by `take`. For one
+    thread at a time; nothing blocks.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], _Open] = {}
+        self._complete: deque[list[Piece]] = deque()
+
+    @property
+    def ready(self) -> int:
+        """How many complete episodes wait to be taken."""
+        return len(self._complete)
+
+    def add(self, fragment: TensorDictBase, worker: int = 0) -> int:
+        """Take in the next fragment of one worker, `[*B, T]` or `[T]`.
+
+        Returns:
+            How many frames were dropped, of episodes that will have no end.
+        """
+        return self.add_round({worker: fragment})
+
+    def add_round(self, fragments: Mapping[int, TensorDictBase]) -> int:
+        """Take in fragments of several workers that were collected side by side.
+
+        Episodes that are complete at one step of them come in the order of workers, then envs.
+
+        Returns:
+            How many frames were dropped, of episodes that will have no end.
+        """
+        dropped = 0
+        complete: list[tuple[int, list[Piece]]] = []
+        for worker in sorted(fragments):
+            dropped += self._extend(worker, fragments[worker], complete)
+        complete.sort(key=lambda entry: entry[0])
+        self._complete.extend(pieces for _, pieces in complete)
+        return dropped
+
+    def take(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
+        """The next `count` episodes as one batch that owns its memory, `None` if there are not so many.
+
+        Args:
+            count: how many, at least 1.
+            layout: `"padded"` is `[count, T_max]` with zeros behind the ends and `("collector", "mask")`; `"cat"` is
+                `[ΣTᵢ]` without mask.
+
+        Raises:
+            ValueError: `count` below 1, or another layout.
+        """
+        if count < 1 or layout not in get_args(TrajFormat):
+            raise ValueError(
+                f"take(count={count}, layout={layout!r}): count must be 1 or more, layout 'padded' or 'cat'"
+            )
+        if count > len(self._complete):
+            return None
+        episodes = [self._complete.popleft() for _ in range(count)]
+        return joining.padded(episodes) if layout == "padded" else joining.flat(episodes)
+
+    def drop_open(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
+        """Forget the episodes without an end.
+
+        Args:
+            worker: only those of this worker.
+            rows: only those of these rows of its flattened `*B`.
+
+        Returns:
+            How many frames that were.
+        """
+        keys = [key for key in self._open if (worker is None or key[0] == worker) and (rows is None or key[1] in rows)]
+        return sum(frames_of(self._open.pop(key).pieces) for key in keys)
+
+    def drop_all(self) -> int:
+        """Forget everything, complete episodes too; returns how many frames that were."""
+        frames = self.drop_open() + sum(frames_of(pieces) for pieces in self._complete)
+        self._complete.clear()
+        return frames
+
+    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, list[Piece]]]) -> int:
+        source, dropped = Source(fragment), 0
+        for run in runs(fragment):
+            key = (worker, run.row)
+            held = self._open.get(key)
+            if held is None or held.trajectory != run.trajectory:
+                dropped += 0 if held is None else frames_of(held.pieces)
+                held = self._open[key] = _Open(run.trajectory)
+            held.pieces.append(Piece(source, run.row, run.start, run.stop))
+            if run.complete:
+                complete.append((run.stop, self._open.pop(key).pieces))
+        return dropped
+
+
+def runs(fragment: TensorDictBase) -> Iterator[Run]:
+    """The stretches of one trajectory in a fragment `[*B, T]`, row by row, without masked frames."""
+    done = per_frame(fragment, (NEXT, DONE))
+    ids, mask = per_frame_or_none(fragment, TRAJ_IDS), per_frame_or_none(fragment, MASK)
+    lasts = (done | run_ends(done, ids, mask)).reshape(-1).nonzero().squeeze(-1)
+
+    def at_lasts(entry: Tensor | None, default: int) -> list[Any]:
+        return [default] * len(lasts) if entry is None else entry.reshape(-1)[lasts].tolist()
+
+    start, length = 0, fragment.batch_size[-1]
+    columns = (lasts.tolist(), at_lasts(ids, 0), at_lasts(done, 0), at_lasts(mask, 1))
+    for last, trajectory, complete, valid in zip(*columns, strict=True):
+        if valid:
+            yield Run(last // length, start % length, last % length + 1, trajectory, bool(complete))
+        start = last + 1

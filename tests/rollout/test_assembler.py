@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from made_batches import batch, batches
+from tensordict import TensorDict
+
+from swath.rollout.assembler import EpisodeAssembler
+from swath.rollout.episodes import cat
+
+F, T = False, True
+
+
+def expected_episodes(td):
+    """Whole episodes of a long batch `[B, T]`, in order of completion, found frame by frame; and what is left over."""
+    begun, complete, dropped = {}, [], 0
+    ids, done = td["collector", "traj_ids"], td["next", "done"].squeeze(-1)
+    mask = td.get(("collector", "mask"), torch.ones_like(ids, dtype=torch.bool))
+    for t in range(td.shape[1]):
+        for row in range(td.shape[0]):
+            if not mask[row, t]:
+                continue
+            frames = begun.setdefault(row, [])
+            if frames and ids[row, t] != frames[-1]["collector", "traj_ids"]:
+                dropped += len(frames)
+                frames.clear()
+            frames.append(td[row, t])
+            if done[row, t]:
+                complete.append(torch.stack(begun.pop(row)).exclude(("collector", "mask")))
+    return complete, dropped, sum(map(len, begun.values()))
+
+
+@st.composite
+def cut_up(draw):
+    """A long batch, and the lengths of the fragments that it arrives in."""
+    td = draw(batches(masked=draw(st.booleans()), most_steps=14))
+    lengths, left = [], td.shape[1]
+    while left:
+        lengths.append(draw(st.integers(1, left)))
+        left -= lengths[-1]
+    return td, lengths
+
+
+@given(cut_up(), st.integers(1, 3))
+def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
+    td, lengths = cut
+    complete, dropped, left = expected_episodes(td)
+    assembler, lost = EpisodeAssembler(), 0
+    for fragment in td.split(lengths, 1):
+        lost += assembler.add(fragment)
+    assert (lost, assembler.ready) == (dropped, len(complete))
+    while (out := assembler.take(count)) is not None:
+        for i in range(count):
+            episode = complete.pop(0)
+            assert torch.equal(out["collector", "mask"][i], torch.arange(out.shape[1]) < len(episode))
+            assert (out[i, : len(episode)].exclude(("collector", "mask")) == episode).all()
+            assert not out["next", "observation"][i, len(episode) :].any()
+    assert assembler.ready == len(complete) < count
+    assert assembler.drop_all() == left + sum(map(len, complete))
+    assert assembler.ready == 0
+
+
+@given(cut_up())
+def test_flat_episodes_lie_one_behind_the_other(cut):
+    td, lengths = cut
+    complete, _, _ = expected_episodes(td)
+    assembler = EpisodeAssembler()
+    for fragment in td.split(lengths, 1):
+        assembler.add(fragment)
+    if complete:
+        out = assembler.take(len(complete), "cat")
+        assert list(out.batch_size) == [sum(map(len, complete))]
+        assert out.names == ["time"]
+        assert ("collector", "mask") not in out.keys(include_nested=True)
+        assert (out == cat(complete)).all()
+
+
+def actions(td):
+    return None if td is None else [row.tolist() for row in td["action"]]
+
+
+def test_nothing_is_taken_until_there_are_enough():
+    assembler = EpisodeAssembler()
+    assembler.add(batch([[F, T, F]]))
+    assert assembler.ready == 1
+    assert assembler.take(2) is None
+    assert assembler.ready == 1
+    assert actions(assembler.take(1)) == [[1, 2]]
+
+
+def test_episodes_complete_at_one_step_come_by_worker_then_env():
+    assembler = EpisodeAssembler()
+    first, second = batch([[F, T], [T, T]]), batch([[T, F], [F, T]])
+    first["worker"], second["worker"] = torch.zeros(2, 2), torch.ones(2, 2)
+    assembler.add_round({1: second, 0: first})
+    out = assembler.take(assembler.ready, "cat")
+    assert list(zip(out["worker"].tolist(), out["action"].tolist(), strict=True)) == [
+        (0.0, 3),  # step 0: worker 0, env 1
+        (1.0, 1),  # step 0: worker 1, env 0
+        (0.0, 1),  # step 1: worker 0, env 0
+        (0.0, 2),
+        (0.0, 4),  # step 1: worker 0, env 1
+        (1.0, 3),  # step 1: worker 1, env 1
+        (1.0, 4),
+    ]
+
+
+def test_leading_dimensions_are_env_rows():
+    td = batch([[F, T], [F, F], [T, T], [F, T]])
+    flat, deep = EpisodeAssembler(), EpisodeAssembler()
+    flat.add(td)
+    deep.add(td.view(2, 2, 2))
+    assert (flat.take(4) == deep.take(4)).all()
+
+
+def test_a_bare_env_is_one_row():
+    assembler = EpisodeAssembler()
+    assembler.add(batch([[F, T, F]])[0])
+    assert actions(assembler.take(1)) == [[1, 2]]
+
+
+def test_rows_of_different_workers_are_never_joined():
+    td = batch([[F, F, T]])
+    assembler = EpisodeAssembler()
+    assembler.add(td[:, :2], worker=0)
+    assembler.add(td[:, 2:], worker=1)
+    assert actions(assembler.take(1)) == [[3]]
+
+
+def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
+    whole = batch([[F, F, F, F], [F, F, F, T]], cut=[[F, F, T, F], [F, F, F, F]])
+    assembler = EpisodeAssembler()
+    assert assembler.add(whole[:, :2]) == 0
+    assert assembler.add(whole[:, 2:]) == 3
+    assert actions(assembler.take(1)) == [[5, 6, 7, 8]]
+    assert assembler.drop_open() == 1
+
+
+def test_open_episodes_can_be_dropped_by_worker_and_row():
+    td, assembler = batch([[F, F], [F, F], [F, T]]), EpisodeAssembler()
+    for worker in range(3):
+        assembler.add(td, worker)
+    assert assembler.drop_open(worker=0, rows=[1, 2]) == 2
+    assert assembler.drop_open(worker=0) == 2
+    assert assembler.drop_open(rows=[0]) == 4
+    assert assembler.drop_open() == 4
+    assert assembler.ready == 3
+
+
+def test_without_ids_everything_up_to_a_done_is_one_episode():
+    td, assembler = batch([[F, F, T, F, T]], with_ids=False), EpisodeAssembler()
+    for fragment in td.split(2, 1):
+        assembler.add(fragment)
+    assert actions(assembler.take(2)) == [[1, 2, 3], [4, 5, 0]]
+
+
+def test_an_episode_that_a_preempted_fragment_broke_off_goes_on_in_the_next_one():
+    assembler = EpisodeAssembler()
+    first = batch([[F, F, F]], valid=[[T, T, F]])
+    second = batch([[F, T, F]])
+    second["collector", "traj_ids"][:, :2] = first["collector", "traj_ids"][0, 0]
+    assembler.add(first)
+    assembler.add(second)
+    assert actions(assembler.take(1)) == [[1, 2, 1, 2]]
+
+
+def test_pieces_are_views_and_batches_are_not():
+    td, assembler = batch([[F, F, T]]), EpisodeAssembler()
+    assembler.add(td)
+    td["action"][0, 0] = 77  # seen: nothing was copied yet
+    out = assembler.take(1)
+    td["action"][0, 1] = 88
+    assert actions(out) == [[77, 2, 3]]
+
+
+def test_wrong_counts_and_layouts_are_refused():
+    assembler = EpisodeAssembler()
+    for count, layout in ((0, "padded"), (1, "flat")):
+        with pytest.raises(ValueError, match="count must be 1 or more, layout 'padded' or 'cat'"):
+            assembler.take(count, layout)
+
+
+def test_a_fragment_without_done_is_refused_before_anything_is_taken_in():
+    assembler = EpisodeAssembler()
+    with pytest.raises(KeyError):
+        assembler.add(TensorDict({"action": torch.zeros(3)}, [3]))
+    assert assembler.drop_all() == 0

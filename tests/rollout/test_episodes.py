@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from made_batches import batch, batches, stretches
+from tensordict import NonTensorData, NonTensorStack, TensorDict, lazy_stack
+
+from swath.rollout.episodes import cat, pad, split_trajectories
+
+F, T = False, True
+
+
+def entries_of(td):
+    return sorted(map(str, td.keys(include_nested=True, leaves_only=True)))
+
+
+@given(batches(masked=False) | batches(masked=True))
+def test_each_run_of_one_id_becomes_a_row(td):
+    runs = stretches(td)
+    out = split_trajectories(td)
+    if runs == [(row, 0, td.shape[1]) for row in range(td.shape[0])]:
+        assert out.batch_size == td.batch_size
+    else:
+        assert list(out.batch_size) == [len(runs), max((stop - start for _, start, stop in runs), default=0)]
+    for i, (row, start, stop) in enumerate(runs):
+        length = stop - start
+        assert out["collector", "mask"][i].tolist() == [t < length for t in range(out.shape[1])]
+        for key in td.exclude(("collector", "mask")).keys(include_nested=True, leaves_only=True):
+            assert torch.equal(out[key][i, :length], td[key][row, start:stop])
+            assert not out[key][i, length:].any()
+
+
+@given(batches(masked=True))
+def test_what_split_gives_holds_all_valid_frames_in_their_order(td):
+    out = split_trajectories(td)
+    kept = out[out["collector", "mask"]].exclude(("collector", "mask"))
+    assert (kept == td[td["collector", "mask"]].exclude(("collector", "mask"))).all()
+
+
+@given(batches(masked=True), st.booleans())
+def test_splitting_does_not_change_the_input(td, as_nested):
+    before = td.clone()
+    if td["collector", "mask"].any():
+        split_trajectories(td, as_nested=as_nested)
+    assert entries_of(td) == entries_of(before)
+    assert (td == before).all()
+
+
+@given(batches(with_ids=False))
+def test_without_ids_every_done_and_every_row_begins_a_trajectory(td):
+    out = split_trajectories(td)
+    ids = out["traj_ids"][out["mask"]]
+    assert ids.unique().tolist() == list(range(len(out)))
+    starts = torch.cat([torch.ones(td.shape[0], 1, dtype=torch.bool), td["next", "done"][:, :-1, 0]], 1)
+    assert torch.equal(ids, starts.flatten().cumsum(0) - 1)
+    assert torch.equal(out["action"][out["mask"]], td["action"].flatten())
+
+
+def test_ids_taken_from_done_skip_masked_frames():
+    td = batch([[F, T, F, F]], valid=[[T, T, F, T]], with_ids=False)
+    out = split_trajectories(td)
+    assert out["collector", "mask"].tolist() == [[T, T], [T, F]]
+    assert out["action"].tolist() == [[1, 2], [4, 0]]
+
+
+def test_rows_that_are_one_trajectory_each_keep_their_shape_and_gain_the_mask():
+    td = batch([[F, F, T], [F, F, F]])
+    out = split_trajectories(td)
+    assert out.batch_size == td.batch_size
+    assert out["collector", "mask"].all()
+    assert out.names == [None, "time"]
+    assert (out.exclude(("collector", "mask")) == td).all()
+
+
+def test_one_trajectory_without_a_batch_dimension_gains_one():
+    td = batch([[F, F, T]])[0]
+    out = split_trajectories(td)
+    assert list(out.batch_size) == [1, 3]
+    assert out["collector", "mask"].tolist() == [[T, T, T]]
+
+
+def test_a_flat_batch_is_split_at_its_ids():
+    out = split_trajectories(batch([[F, T, F]])[0])
+    assert out["action"].tolist() == [[1, 2], [3, 0]]
+    assert out.names == [None, "time"]
+
+
+def test_any_number_of_leading_dimensions_is_taken_row_by_row():
+    td = batch([[F, T, F], [F, F, F], [T, F, F], [F, F, F]])
+    out = split_trajectories(td.view(2, 2, 3))
+    assert (out == split_trajectories(td)).all()
+    whole = batch([[F, F, T]] * 4).view(2, 2, 3)
+    assert list(split_trajectories(whole).batch_size) == [2, 2, 3]
+
+
+def test_equal_ids_in_neighbouring_rows_are_not_joined():
+    td = batch([[F, T, F], [F, F, F]])
+    td["collector", "traj_ids"] = torch.tensor([[1, 1, 5], [5, 5, 5]])
+    assert split_trajectories(td)["collector", "traj_ids"].tolist() == [[1, 1, 0], [5, 0, 0], [5, 5, 5]]
+
+
+def test_an_id_that_comes_back_later_in_a_row_is_a_trajectory_of_its_own():
+    td = batch([[F, F, F]])
+    td["collector", "traj_ids"] = torch.tensor([[3, 4, 3]])
+    assert split_trajectories(td)["action"].tolist() == [[1], [2], [3]]
+
+
+def test_batches_that_were_split_already_are_left_as_they_are():
+    once = split_trajectories(batch([[F, T, F, F, F], [T, F, F, F, F]]))
+    assert (split_trajectories(once) == once).all()
+
+
+def test_a_batch_without_any_valid_frame_has_no_trajectory():
+    out = split_trajectories(batch([[F, F]], valid=[[F, F]]))
+    assert list(out.batch_size) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("where", "ids", "mask"),
+    [
+        ({"prefix": "meta"}, ("meta", "traj_ids"), ("meta", "mask")),
+        ({"prefix": ("a", "b")}, ("a", "b", "traj_ids"), ("a", "b", "mask")),
+        ({"trajectory_key": "episode"}, "episode", "mask"),
+        ({"trajectory_key": ("meta", "episode")}, ("meta", "episode"), ("meta", "mask")),
+    ],
+)
+@pytest.mark.parametrize("given_ids", [True, False])
+def test_the_mask_lies_beside_the_ids_wherever_these_are(where, ids, mask, given_ids):
+    td = batch([[F, T, F]], with_ids=False)
+    if given_ids:
+        td[ids] = torch.tensor([[8, 8, 9]])
+    out = split_trajectories(td, **where)
+    assert out[mask].tolist() == [[T, T], [T, F]]
+    assert out[ids].tolist() == ([[8, 8], [9, 0]] if given_ids else [[0, 0], [1, 0]])
+
+
+@pytest.mark.parametrize("key", ["ended", ("agents", "ended")])
+def test_done_key_names_the_flag_that_makes_ids(key):
+    td = batch([[F, F, F]], with_ids=False)
+    td["next", key] = torch.tensor([[[T], [F], [F]]])
+    assert split_trajectories(td, done_key=key)["traj_ids"].tolist() == [[0, 0], [1, 1]]
+
+
+def test_without_ids_and_done_there_is_nothing_to_split_by():
+    with pytest.raises(KeyError):
+        split_trajectories(batch([[F, F]], with_ids=False).exclude(("next", "done")))
+
+
+def test_ids_with_more_than_one_value_per_frame_are_refused():
+    td = batch([[F, F]])
+    with pytest.raises(RuntimeError, match=r"'observation'.* has shape \[1, 2, 2\]; one value per frame"):
+        split_trajectories(td, trajectory_key="observation")
+
+
+@pytest.mark.parametrize("layout", [True, torch.strided, torch.jagged])
+def test_nested_tensors_hold_the_same_rows_without_zeros(layout):
+    td = batch([[F, T, F, F], [F, F, F, T]], valid=[[T, T, T, T], [T, T, F, F]])
+    plain, nested = split_trajectories(td), split_trajectories(td, as_nested=layout)
+    assert nested["next", "reward"].is_nested
+    assert nested["next", "reward"].layout is (torch.strided if layout is True else layout)
+    lengths = plain["collector", "mask"].sum(-1).tolist()
+    for key in nested.keys(include_nested=True, leaves_only=True):
+        for row, part in enumerate(nested[key].unbind()):
+            assert torch.equal(part, plain[key][row, : lengths[row]])
+
+
+def test_nested_batches_pad_to_the_plain_ones():
+    td = batch([[F, T, F, F], [F, F, F, T]])
+    nested = split_trajectories(td, as_nested=True)
+    assert list(nested.batch_size) == [3, -1]
+    assert (nested.to_padded_tensor(mask_key=("collector", "mask")) == split_trajectories(td)).all()
+
+
+def test_an_unknown_layout_is_refused():
+    with pytest.raises(ValueError, match=r"use True, torch.strided or torch.jagged"):
+        split_trajectories(batch([[F, T, F]]), as_nested=torch.sparse_coo)
+
+
+def with_non_tensors(td):
+    words = [[f"{row}{t}" for t in range(td.shape[1])] for row in range(td.shape[0])]
+    td["next", "word"] = NonTensorStack(*[NonTensorStack(*map(NonTensorData, row)) for row in words])
+    td["task"] = NonTensorData("balance", batch_size=td.batch_size)
+    return td
+
+
+def test_non_tensor_entries_are_split_too():
+    out = split_trajectories(with_non_tensors(batch([[F, T, F], [F, F, F]], valid=[[T, T, T], [T, F, F]])))
+    assert out.get(("next", "word")).tolist() == [["00", "01"], ["02", None], ["10", None]]
+    assert out.get("task").data == "balance"
+
+
+def test_non_tensor_entries_cannot_be_nested():
+    with pytest.raises(ValueError, match=r"'word'.*no tensor and cannot be nested"):
+        split_trajectories(with_non_tensors(batch([[F, T, F]])).exclude("task"), as_nested=True)
+
+
+def test_entries_that_change_their_shape_are_refused_by_name():
+    ids = torch.tensor([0, 1])
+    frames = [TensorDict({"graph": torch.zeros(n), "traj_ids": ids[n]}, []) for n in (0, 1)]
+    with pytest.raises(ValueError, match="'graph' changes its shape"):
+        split_trajectories(lazy_stack(frames))
+
+
+def test_dimensions_of_inner_tensordicts_are_kept():
+    td = batch([[F, T, F], [F, F, F]])
+    td["agents"] = TensorDict({"observation": torch.rand(2, 3, 5, 2)}, [2, 3, 5])
+    assert list(split_trajectories(td)["agents"].batch_size) == [3, 3, 5]
+
+
+@given(batches(masked=True))
+def test_pad_and_split_agree(td):
+    rows = [td[row, start:stop] for row, start, stop in stretches(td)]
+    if rows:
+        padded = pad(rows)
+        assert padded.names == [None, "time"]
+        assert entries_of(padded) == entries_of(td)
+        assert (padded == split_trajectories(td)).all()
+
+
+@given(batches())
+def test_cat_of_what_was_split_gives_back_the_rows(td):
+    out = split_trajectories(td)
+    rows = [row[row["collector", "mask"]] for row in out]
+    flat = cat(rows)
+    assert flat.names == ["time"]
+    assert ("collector", "mask") not in flat.keys(include_nested=True)
+    assert (flat == td.view(-1)).all()
+
+
+def test_joined_batches_own_their_memory():
+    td = batch([[F, F, T]])[0]
+    for joined in (pad([td]), cat([td])):
+        joined.zero_()
+        assert td["action"].tolist() == [1, 2, 3]
+
+
+def test_masked_frames_of_an_episode_are_not_joined():
+    td = batch([[F, F, T]], valid=[[T, F, T]])[0]
+    assert cat([td, td])["action"].tolist() == [1, 3, 1, 3]
+    assert pad([td])["collector", "mask"].tolist() == [[T, T]]
+
+
+def test_non_tensor_entries_are_joined_too():
+    td = with_non_tensors(batch([[F, F, T]]))[0]
+    assert cat([td, td[:1]]).get(("next", "word")).tolist() == ["00", "01", "02", "00"]
+    out = pad([td, td[:1]])
+    assert out.get(("next", "word")).tolist() == [["00", "01", "02"], ["00", None, None]]
+    assert out.get("task").tolist() == [["balance"] * 3, ["balance", None, None]]
+
+
+@pytest.mark.parametrize("join", [pad, cat])
+def test_joining_refuses_what_is_no_list_of_episodes(join):
+    with pytest.raises(ValueError, match="at least one"):
+        join([])
+    with pytest.raises(ValueError, match=r"batch size \[T\], this one \[1, 2\]; split it first"):
+        join([batch([[F, F]])])
+    with pytest.raises(KeyError, match="'action' is in some fragments and not in others"):
+        join([batch([[F, F]])[0], batch([[F, F]])[0].exclude("action")])

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from made_batches import batch, batches
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from swath.rollout.episodes import cat, split_trajectories
+from swath.rollout.gae import GAE, discounted_sum, generalized_advantage
+from swath.rollout.nstep import MultiStep
+from swath.rollout.segments import segment_ends
+
+F, T = False, True
+
+
+class Value(nn.Module):
+    """A value that depends on id and step; it remembers how many states it was shown, and when."""
+
+    def __init__(self, *, flat=False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(0.3))
+        self.shown = []
+        self.flat = flat
+
+    def forward(self, observation):
+        self.shown.append(len(observation))
+        value = torch.sin(observation @ torch.tensor([1.7, 0.9])) * self.weight
+        return value if self.flat else value.unsqueeze(-1)
+
+
+def by_hand(td, gamma, lmbda):
+    """Advantages as the sum over all later deltas of the segment, O(T²)."""
+    value, after = Value()(td["observation"]).detach(), Value()(td["next", "observation"]).detach()
+    delta = td["next", "reward"] + gamma * after * ~td["next", "terminated"] - value
+    ids, done = td.get(("collector", "traj_ids"), None), td["next", "done"]
+    mask = td.get(("collector", "mask"), torch.ones(td.shape, dtype=torch.bool))
+    advantage = torch.zeros_like(delta)
+    for row in range(td.shape[0]):
+        for t in range(td.shape[1]):
+            for k in range(td.shape[1] - t):
+                if not mask[row, t + k] or (ids is not None and ids[row, t + k] != ids[row, t]):
+                    break
+                advantage[row, t] += (gamma * lmbda) ** k * delta[row, t + k]
+                if done[row, t + k]:
+                    break
+    keep = mask.unsqueeze(-1)
+    return value * keep, advantage * keep, (advantage + value) * keep
+
+
+any_batch = batches() | batches(masked=True) | batches(with_ids=False)
+factors = st.sampled_from([0.0, 0.5, 0.97, 1.0])
+
+
+@given(any_batch, factors, factors)
+def test_it_equals_the_sum_written_out(td, gamma, lmbda):
+    value, advantage, target = by_hand(td, gamma, lmbda)
+    out = GAE(gamma=gamma, lmbda=lmbda, value_network=Value())(td)
+    torch.testing.assert_close(out["state_value"], value)
+    torch.testing.assert_close(out["advantage"], advantage)
+    torch.testing.assert_close(out["value_target"], target)
+    assert not any(out[key].requires_grad for key in ("state_value", "advantage", "value_target"))
+
+
+@given(batches(masked=True))
+def test_padded_and_flat_batches_give_the_same_numbers(td):
+    module = GAE(gamma=0.9, lmbda=0.8, value_network=Value())
+    split = module(split_trajectories(td))
+    kept = split[split["collector", "mask"]]
+    module(td)
+    expected = td[td["collector", "mask"]]
+    for key in ("state_value", "advantage", "value_target"):
+        torch.testing.assert_close(kept[key], expected[key])
+        assert not split[key][~split["collector", "mask"]].any()
+
+
+def test_a_flat_batch_of_episodes_is_taken_episode_by_episode():
+    episodes = [batch([[F, F, T]])[0], batch([[F, T]])[0]]
+    module = GAE(gamma=0.9, lmbda=0.8, value_network=Value())
+    flat = module(cat(episodes))
+    apart = torch.cat([module(episode)["advantage"] for episode in episodes])
+    torch.testing.assert_close(flat["advantage"], apart)
+
+
+def test_a_termination_is_worth_nothing_and_a_truncation_its_true_last_state():
+    td = batch([[T, T]])
+    assert td["next", "terminated"].flatten().tolist() == [F, T]
+    out = GAE(gamma=0.5, lmbda=1.0, value_network=Value())(td)
+    after = Value()(td["next", "observation"]).detach()
+    expected = td["next", "reward"] + torch.tensor([[[0.5], [0.0]]]) * after
+    torch.testing.assert_close(out["value_target"], expected)
+
+
+def test_each_state_is_shown_once_in_one_call():
+    td, value = batch([[F, F, T, F], [F, F, F, F]]), Value()
+    GAE(gamma=0.9, lmbda=0.8, value_network=value)(td)
+    assert value.shown == [8 + 3]
+
+
+def test_masked_frames_are_not_shown():
+    td, value = batch([[F, T, F, F]], valid=[[T, T, F, F]]), Value()
+    GAE(gamma=0.9, lmbda=0.8, value_network=value)(td)
+    assert value.shown == [2 + 1]
+
+
+def test_states_under_next_that_no_frame_acts_in_are_evaluated_themselves():
+    td = MultiStep(0.9, 2)(batch([[F, F, F, T]]))
+    out = GAE(gamma=0.9, lmbda=0.0, value_network=Value())(td)
+    value, after = (Value()(td[key]).detach() for key in ("observation", ("next", "observation")))
+    expected = td["next", "reward"] + 0.9 * after * ~td["next", "terminated"] - value
+    torch.testing.assert_close(out["advantage"], expected)
+
+
+def test_average_gae_standardises_advantages_of_valid_frames_and_leaves_the_targets():
+    td = batch([[F, T, F, F]] * 2, valid=[[T, T, T, F]] * 2)
+    plain = GAE(gamma=0.9, lmbda=0.8, value_network=Value())(td.clone())
+    scaled = GAE(gamma=0.9, lmbda=0.8, value_network=Value(), average_gae=True)(td)
+    valid = scaled["advantage"][td["collector", "mask"]]
+    assert valid.mean().item() == pytest.approx(0, abs=1e-6)
+    assert valid.std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    assert not scaled["advantage"][~td["collector", "mask"]].any()
+    assert torch.equal(scaled["value_target"], plain["value_target"])
+
+
+def test_a_single_frame_is_averaged_to_zero():
+    out = GAE(gamma=0.9, lmbda=0.8, value_network=Value(), average_gae=True)(batch([[T]]))
+    assert out["advantage"].item() == 0
+
+
+def run_with(network, td=None):
+    return GAE(gamma=0.9, lmbda=0.8, value_network=network)(batch([[F, T, F]]) if td is None else td)
+
+
+def test_the_network_may_be_a_tensordict_module_or_read_named_entries():
+    expected = run_with(Value())
+    as_module = TensorDictModule(Value(flat=True).requires_grad_(), in_keys=["observation"], out_keys=["state_value"])
+    named = Value()
+    named.in_keys = ["position"]
+    renamed = batch([[F, T, F]]).rename_key_("observation", "position")
+    renamed["next"].rename_key_("observation", "position")
+    for out in (run_with(as_module), run_with(Value(flat=True)), run_with(named, renamed)):
+        assert torch.equal(out["advantage"], expected["advantage"])
+
+
+def test_is_init_is_false_in_the_state_reached():
+    seen = []
+
+    def value(observation, is_init):
+        seen.append(is_init.flatten().tolist())
+        return observation[..., :1]
+
+    td = batch([[F, T, F]])
+    td["is_init"] = torch.tensor([[[T], [F], [T]]])
+    run_with(TensorDictModule(value, in_keys=["observation", "is_init"], out_keys=["state_value"]), td)
+    assert seen == [[T, F, T, F, F]]
+
+
+def test_discrete_observations_are_compared_too():
+    td = batch([[F, F, T]])
+    td["observation"], td["next", "observation"] = torch.tensor([[0, 1, 2]]), torch.tensor([[1, 2, 3]])
+    table = nn.Sequential(nn.Embedding(4, 1))
+    out = run_with(table, td)
+    torch.testing.assert_close(out["state_value"].squeeze(-1), table[0].weight[:3].detach().T)
+
+
+def test_the_module_trains_the_users_network_and_moves_with_it():
+    network = Value()
+    module = GAE(gamma=0.9, lmbda=0.8, value_network=network)
+    assert list(module.parameters()) == list(network.parameters())
+    assert "gamma=0.9, lmbda=0.8, average_gae=False" in repr(module)
+
+
+@pytest.mark.parametrize(("gamma", "lmbda"), [(1.1, 0.9), (-0.1, 0.9), (0.9, 2), (0.9, float("nan"))])
+def test_factors_out_of_range_are_refused(gamma, lmbda):
+    with pytest.raises(ValueError, match=r"is not in \[0, 1\]"):
+        GAE(gamma=gamma, lmbda=lmbda, value_network=Value())
+
+
+def test_a_tensordict_module_that_writes_no_state_value_is_refused():
+    with pytest.raises(ValueError, match=r"writes \['v'\]; it must write 'state_value'"):
+        GAE(gamma=0.9, lmbda=0.8, value_network=TensorDictModule(Value(), in_keys=["observation"], out_keys=["v"]))
+
+
+def test_values_that_are_not_one_number_per_state_are_refused():
+    with pytest.raises(RuntimeError, match=r"gave shape \[4, 2\] for 4 states"):
+        run_with(nn.Linear(2, 2), batch([[F, F, T]]))
+
+
+def test_a_batch_without_next_observations_is_refused():
+    with pytest.raises(KeyError, match="compact_obs=False"):
+        run_with(Value(), batch([[F, T]]).exclude(("next", "observation")))
+
+
+@given(st.integers(0, 3), st.integers(0, 40), st.integers(0, 9))
+def test_discounted_sum_equals_a_loop_from_behind(n_rows, length, seed):
+    rng = torch.Generator().manual_seed(seed)
+    summand = torch.rand(n_rows, length, generator=rng, dtype=torch.float64)
+    carry = torch.rand(n_rows, length, generator=rng, dtype=torch.float64) * (
+        torch.rand(n_rows, length, generator=rng) > 0.2
+    )
+    expected, total = torch.zeros_like(summand), torch.zeros(n_rows, dtype=torch.float64)
+    for t in reversed(range(length)):
+        total = summand[:, t] + carry[:, t] * total
+        expected[:, t] = total
+    before = summand.clone(), carry.clone()
+    torch.testing.assert_close(discounted_sum(summand, carry), expected)
+    assert torch.equal(summand, before[0])
+    assert torch.equal(carry, before[1])
+
+
+def test_the_value_of_an_end_state_is_never_read():
+    ones = torch.ones(1, 2)
+    out = generalized_advantage(
+        ones,
+        ones,
+        torch.tensor([[1.0, float("nan")]]),
+        torch.tensor([[F, T]]),
+        torch.tensor([[F, T]]),
+        gamma=1.0,
+        lmbda=1.0,
+    )
+    assert out.tolist() == [[1.0, 0.0]]
+
+
+def test_segments_end_at_done_at_another_id_beside_masked_frames_and_with_the_row():
+    td = batch([[F, T, F, F, F, F]], cut=[[F, F, T, F, F, F]], valid=[[T, T, T, T, F, T]])
+    assert segment_ends(td).tolist() == [[F, T, T, T, T, T]]
+    assert segment_ends(batch([[F, T, F, F]], with_ids=False)).tolist() == [[F, T, F, T]]
