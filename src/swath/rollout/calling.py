@@ -15,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase, set_interaction_type
 
 from swath.keys import Key
+from swath.rollout.absent import without_searches
 from swath.rollout.exploration import ExplorationType
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
@@ -97,6 +98,7 @@ def _tensordict_call(
     size, device = torch.Size(batch[0]), batch[1]
     flat = all(isinstance(key, str) for key in keys)
     mode = set_interaction_type(exploration)
+    policy = without_searches(policy)
 
     def call(inputs: Inputs) -> Any:
         pairs = [(key, value) for key, value in zip(keys, inputs, strict=True) if value is not None]
