@@ -250,6 +250,20 @@ def test_non_tensor_entries_are_joined_too():
     assert out.get("task").tolist() == [["balance"] * 3, ["balance", None, None]]
 
 
+def test_types_that_numpy_has_not_are_joined_too():
+    td = batch([[F, F, T]])[0]
+    td["half"] = torch.arange(3, dtype=torch.bfloat16)
+    assert cat([td, td])["half"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert pad([td, td[1:]])["half"].tolist() == [[0, 1, 2], [1, 2, 0]]
+    assert pad([td])["half"].dtype is torch.bfloat16
+
+
+def test_lazily_stacked_batches_are_split_as_well():
+    td = batch([[F, T, F], [F, F, F]])
+    stacked = lazy_stack(list(td.unbind(1)), 1)
+    assert (split_trajectories(stacked) == split_trajectories(td)).all()
+
+
 @pytest.mark.parametrize("join", [pad, cat])
 def test_joining_refuses_what_is_no_list_of_episodes(join):
     with pytest.raises(ValueError, match="at least one"):

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_batches import batch, batches
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
@@ -142,6 +143,14 @@ def test_the_network_may_be_a_tensordict_module_or_read_named_entries():
     renamed["next"].rename_key_("observation", "position")
     for out in (run_with(as_module), run_with(Value(flat=True)), run_with(named, renamed)):
         assert torch.equal(out["advantage"], expected["advantage"])
+
+
+def test_entries_of_agents_may_be_inputs():
+    td = batch([[F, T, F]])
+    for where in (td, td["next"]):
+        where["agents"] = TensorDict({"observation": where["observation"].unsqueeze(-2)}, [1, 3, 1])
+    network = TensorDictModule(Value(flat=True), in_keys=[("agents", "observation")], out_keys=["state_value"])
+    assert torch.equal(run_with(network, td)["advantage"], run_with(Value())["advantage"])
 
 
 def test_is_init_is_false_in_the_state_reached():

@@ -44,7 +44,7 @@ def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, mask: Ten
         RuntimeError: the network gave something other than one number per state.
     """
     keys = input_keys(network)
-    here, there = td.select(*keys), _following(td, keys)
+    here, there = _gather(td, {key: td[key] for key in keys}), _gather(td, {key: _reached(td, key) for key in keys})
     counts = torch.ones_like(ends) if mask is None else mask
     own = (ends | _differs(here, there)) & counts
     acted = here.reshape(ends.numel()) if mask is None else here[mask]
@@ -60,12 +60,11 @@ def input_keys(network: nn.Module) -> Sequence[Key]:
     return keys
 
 
-def _following(td: TensorDictBase, keys: Sequence[Key]) -> TensorDict:
-    """The network's inputs under `"next"`, `[*B, T]`."""
-    return TensorDict({key: _next_entry(td, key) for key in keys}, batch_size=td.batch_size, device=td.device)
+def _gather(td: TensorDictBase, inputs: dict[Key, Tensor]) -> TensorDict:
+    return TensorDict(inputs, batch_size=td.batch_size, device=td.device)
 
 
-def _next_entry(td: TensorDictBase, key: Key) -> Tensor:
+def _reached(td: TensorDictBase, key: Key) -> Tensor:
     entry: Tensor | None = td.get(under_next(key), None)
     if entry is None and key == IS_INIT:
         return torch.zeros_like(td[key])
