@@ -1,0 +1,80 @@
+"""From an env in any form to slots."""
+
+import gymnasium as gym
+import pytest
+from evaluation_toys import CoinEnv
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+from swath.evaluate.arena import make_host
+
+
+class OtherSpaces(CoinEnv):
+    action_space = spaces.Discrete(3)
+
+
+def coins(n):
+    return SyncVectorEnv([CoinEnv] * n)
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "slots", "batch_shape", "built"),
+    [
+        ("CartPole-v1", None, 1, (), True),
+        ("CartPole-v1", 1, 1, (1,), True),
+        (CoinEnv, 3, 3, (3,), True),
+        (lambda: coins(2), None, 2, (2,), True),
+        (CoinEnv(), None, 1, (), False),
+        (CoinEnv(), 1, 1, (), False),
+        (coins(2), None, 2, (2,), False),
+        (coins(2), 2, 2, (2,), False),
+        ([CoinEnv, CoinEnv], None, 2, (2,), True),
+        ([CoinEnv, CoinEnv], 6, 6, (6,), True),
+        (["CartPole-v1"], 2, 2, (2,), True),
+        ([CoinEnv(), CoinEnv()], None, 2, (2,), False),
+        ((CoinEnv(), CoinEnv()), 2, 2, (2,), False),
+    ],
+)
+def test_every_form_gives_its_slots(env, num_envs, slots, batch_shape, built):
+    host, owned = make_host(env, num_envs)
+    assert (host.spec.num_envs, host.spec.batch_shape, owned) == (slots, batch_shape, built)
+    host.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "error", "says"),
+    [
+        (CoinEnv(), 2, ValueError, "num_envs=2 for .*which is 1 env already"),
+        (coins(3), 2, ValueError, "num_envs=2 for .*which is 3 envs already"),
+        (lambda: coins(3), 2, ValueError, "num_envs=2 for .*batched already"),
+        (CoinEnv, 0, ValueError, "num_envs=0 must be at least 1"),
+        (CoinEnv, 1.5, ValueError, "num_envs=1.5"),
+        ([], None, ValueError, "empty list"),
+        ([CoinEnv, CoinEnv()], None, ValueError, "make it one kind"),
+        ([CoinEnv, CoinEnv], 3, ValueError, "must be a multiple of 2"),
+        ([CoinEnv(), CoinEnv()], 4, ValueError, "must be 2, or None"),
+        ([CoinEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
+        ([lambda: coins(2)], None, TypeError, "a list takes single envs"),
+        (3, None, TypeError, "an env source is a int"),
+        (lambda: None, None, TypeError, "returned None"),
+        ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
+    with pytest.raises(error, match=says):
+        make_host(env, num_envs)
+
+
+def test_what_was_built_is_closed_if_a_later_one_fails():
+    built = []
+
+    def make():
+        built.append(CoinEnv())
+        return built[-1]
+
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        make_host([make, fail], None)
+    assert [env.closed for env in built] == [True]

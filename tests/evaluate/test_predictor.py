@@ -1,0 +1,109 @@
+"""Objects with `predict`."""
+
+import numpy as np
+import pytest
+import torch
+from evaluation_toys import CoinEnv, expected
+from gymnasium import spaces
+
+from swath.evaluate.local import Slots, evaluate_once
+from swath.evaluate.predictor import Predictor, Predicts, observation_joiner
+from swath.evaluate.request import EvalRequest
+from swath.evaluate.stopping import StopRule
+from swath.rollout.exploration import ExplorationType
+from swath.rollout.hosts.base import HostSpec
+from swath.rollout.spaces import action_leaves, observation_leaves
+
+
+class Remembering:
+    """Predicts from a step count that it keeps in its state, and notes how it was called."""
+
+    def __init__(self):
+        self.policy = torch.nn.Linear(1, 1).train()
+        self.calls = []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        self.calls.append((episode_start.tolist(), deterministic, self.policy.training))
+        count = np.zeros(len(observation), dtype=int) if state is None else state
+        count = np.where(episode_start, 0, count)
+        action = (observation[:, 0] + count) % 7
+        if not deterministic:
+            action = (action + np.random.randint(7, size=len(action))) % 7
+        return action, count + 1
+
+
+def played(num_envs, model=None, exploration=ExplorationType.DETERMINISTIC, n=11):
+    request = EvalRequest(stop=StopRule(n), exploration_type=exploration)
+    return evaluate_once(model or Remembering(), CoinEnv, request, Slots(num_envs))
+
+
+@pytest.mark.parametrize("num_envs", [None, 1, 4])
+def test_predict_gets_batches_its_own_state_and_the_starts_of_episodes(num_envs):
+    model = Remembering()
+    result = played(num_envs, model)
+    assert result.returns.tolist() == [expected(seed)[0] for seed in result.seeds]
+    starts = np.array([call[0] for call in model.calls])
+    assert starts[0].all()
+    assert starts.sum() == 11
+    assert {call[1] for call in model.calls} == {True}
+
+
+def test_its_mode_is_evaluation_meanwhile_and_put_back_afterwards():
+    model = Remembering()
+    model.policy.add_module("inner", torch.nn.Linear(1, 1).eval())
+    played(2, model)
+    assert {call[2] for call in model.calls} == {False}
+    assert model.policy.training
+    assert not model.policy.inner.training
+
+
+def test_sampling_is_asked_for_row_by_row_with_the_noise_of_each_episode():
+    model = Remembering()
+    alone, beside = played(1, exploration=ExplorationType.RANDOM), played(4, model, ExplorationType.RANDOM)
+    np.testing.assert_array_equal(alone.returns, beside.returns)
+    assert {len(call[0]) for call in model.calls} == {1}
+    assert {call[1] for call in model.calls} == {False}
+    assert not np.array_equal(alone.returns, played(1).returns)
+
+
+def spec_of(action_space, observation_space):
+    return HostSpec(2, (2,), observation_leaves(observation_space), action_leaves(action_space), action_space)
+
+
+@pytest.mark.parametrize("action", [np.zeros(3), np.zeros((2, 1)), 0])
+def test_actions_of_the_wrong_shape_are_refused_with_both_shapes(action):
+    class Wrong:
+        def predict(self, observation, state, episode_start, deterministic):
+            return action, None
+
+    predictor = Predictor(Wrong(), spec_of(spaces.Discrete(3), spaces.Box(0, 1)), deterministic=True)
+    with pytest.raises(ValueError, match=r"Wrong.predict returned actions of shape .* wants \(2,\)"):
+        predictor([np.zeros((2, 1))])
+
+
+def test_a_call_can_be_taken_back():
+    predictor = Predictor(Remembering(), spec_of(spaces.Discrete(7), spaces.Box(0, 9, (1,), int)), deterministic=True)
+    predictor([np.array([[1], [2]])])
+    kept = predictor.state
+    predictor.begin([1])
+    predictor([np.array([[1], [2]])])
+    assert predictor.state.tolist() == [2, 1]
+    predictor.rewind()
+    assert predictor.state is kept
+    assert predictor.starts.tolist() == [False, True]
+
+
+def test_observations_get_their_structure_back():
+    space = spaces.Dict(a=spaces.Box(0, 1), b=spaces.Tuple([spaces.Discrete(2), spaces.Dict(c=spaces.Box(0, 1, (3,)))]))
+    leaves = [np.zeros((2, 1)), np.ones(2), np.full((2, 3), 5.0)]
+    whole = observation_joiner(observation_leaves(space))(leaves)
+    assert whole["a"] is leaves[0]
+    assert whole["b"][0] is leaves[1]
+    assert whole["b"][1]["c"] is leaves[2]
+    plain = observation_joiner(observation_leaves(spaces.Box(0, 1)))(leaves[:1])
+    assert plain is leaves[0]
+
+
+def test_what_predicts_is_told_by_its_method():
+    assert isinstance(Remembering(), Predicts)
+    assert not isinstance(torch.nn.Linear(1, 1), Predicts)

@@ -1,0 +1,292 @@
+"""`evaluate_policy`: the arguments and the meaning that Stable-Baselines3 gave them."""
+
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, TimeLimit
+
+import swath
+from swath import seeds
+from swath.errors import WorkerLate
+from swath.evaluators import evaluate_policy
+
+
+class Walk(gym.Env):
+    """Episodes of 2 to 9 steps, as the seed falls; each step earns the number of the action."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.int64)
+    action_space = spaces.Discrete(5)
+    metadata = {"render_modes": ["human"]}
+    render_mode = None
+
+    def __init__(self):
+        self.resets, self.steps, self.renders, self.closed = [], 0, 0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets.append(seed)
+        self.left = int(self.np_random.integers(2, 10))
+        return np.array([self.left]), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.left -= 1
+        return np.array([self.left]), float(action), self.left == 0, False, {"left": self.left}
+
+    def render(self):
+        self.renders += 1
+
+    def close(self):
+        self.closed = True
+
+
+class Lives(gym.Wrapper):
+    """Ends at every third step, as games do where a life is lost; the game goes on unless it was over or is seeded."""
+
+    over = True
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        if self.over or seed is not None:
+            return self.env.reset(seed=seed)
+        return np.array([self.unwrapped.left]), {}
+
+    def step(self, action):
+        observation, reward, self.over, truncated, info = self.env.step(action)
+        self.count += 1
+        return observation, reward, self.over or self.count % 3 == 0, truncated, info
+
+
+def two(observation):
+    return torch.full(observation.shape[:-1], 2)
+
+
+def lengths_of(n, root=0):
+    env = Walk()
+    return [int(env.reset(seed=seeds.derive(root, "evaluation", 0, i))[0][0]) for i in range(n)]
+
+
+def test_it_gives_mean_and_standard_deviation_with_divisor_n():
+    mean, std = evaluate_policy(two, Walk, 6)
+    returns = 2.0 * np.array(lengths_of(6))
+    assert (type(mean), type(std)) == (float, float)
+    assert mean == returns.mean()
+    assert std == pytest.approx(np.sqrt(((returns - returns.mean()) ** 2).sum() / 6))
+    assert evaluate_policy(two, Walk, 1)[1] == 0.0
+
+
+@pytest.mark.parametrize("num_envs", [None, 1, 3, 8])
+def test_lists_are_in_episode_order(num_envs):
+    returns, lengths = evaluate_policy(two, Walk, 7, return_episode_rewards=True, num_envs=num_envs)
+    assert lengths == lengths_of(7)
+    assert returns == [2.0 * length for length in lengths]
+    assert {type(value) for value in returns} == {float}
+    assert {type(value) for value in lengths} == {int}
+
+
+def test_ten_episodes_are_the_default_and_the_public_names_are_one_function():
+    assert len(evaluate_policy(two, Walk, return_episode_rewards=True)[0]) == 10
+    assert swath.evaluate_policy is evaluate_policy
+
+
+def test_model_is_another_name_for_the_first_argument():
+    assert evaluate_policy(model=two, env=Walk) == evaluate_policy(two, Walk)
+
+
+@pytest.mark.parametrize(("given", "says"), [({}, "neither"), ({"policy": two, "model": two}, "both")])
+def test_one_policy_is_needed_and_not_two(given, says):
+    with pytest.raises(TypeError, match=says):
+        evaluate_policy(**given, env=Walk)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"env": None}, TypeError, "needs an env"),
+        ({"env": 3}, TypeError, "env source"),
+        ({"n_eval_episodes": 0}, ValueError, "n_eval_episodes=0"),
+        ({"n_eval_episodes": 2.5}, ValueError, "n_eval_episodes=2.5"),
+        ({"num_envs": 0}, ValueError, "num_envs=0"),
+        ({"max_steps": 0}, ValueError, "max_steps=0"),
+        ({"timeout_s": -1}, ValueError, "timeout_s=-1"),
+        ({"seed": "x"}, TypeError, "seed='x'"),
+        ({"callback": 3}, TypeError, "callback is a int"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(options, error, says):
+    with pytest.raises(error, match=says):
+        evaluate_policy(two, **{"env": Walk, **options})
+
+
+def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_numbers():
+    mean, _ = evaluate_policy(two, Walk)
+    evaluate_policy(two, Walk, reward_threshold=mean - 0.01)
+    with pytest.raises(AssertionError, match=rf"{mean:.2f} is not above reward_threshold={mean:.2f}"):
+        evaluate_policy(two, Walk, reward_threshold=mean)
+    with pytest.raises(AssertionError, match="nan"):
+        evaluate_policy(
+            two, lambda: gym.wrappers.TransformReward(Walk(), lambda r: np.nan), warn=False, reward_threshold=0
+        )
+
+
+def test_instances_are_borrowed_and_what_it_built_is_closed():
+    mine = Walk()
+    evaluate_policy(two, mine, 3)
+    assert not mine.closed
+    assert len(mine.resets) == 3
+    built = []
+
+    def make():
+        built.append(Walk())
+        return built[-1]
+
+    evaluate_policy(two, make, 3, num_envs=2)
+    assert [env.closed for env in built] == [True, True]
+
+
+def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_those_of_a_loop_by_hand():
+    def by_hand(env):
+        returns = []
+        for _ in range(5):
+            (left,), _ = env.reset()
+            returns.append(2.0 * left)
+            for _ in range(left):
+                env.step(2)
+        return returns
+
+    mine, theirs = Walk(), Walk()
+    mine.reset(seed=7), theirs.reset(seed=7)
+    assert evaluate_policy(two, mine, 5, seed=None, return_episode_rewards=True)[0] == by_hand(theirs)
+    assert mine.resets == [7] + [None] * 5
+
+
+def test_the_root_seed_chooses_the_episodes():
+    assert evaluate_policy(two, Walk, seed=3, return_episode_rewards=True)[1] == lengths_of(10, root=3)
+    assert lengths_of(10, root=3) != lengths_of(10)
+
+
+def test_max_steps_cuts_and_past_the_deadline_it_is_late(monkeypatch):
+    assert evaluate_policy(two, Walk, 5, max_steps=2, return_episode_rewards=True) == ([4.0] * 5, [2] * 5)
+    ticks = iter(range(10**6))
+    monkeypatch.setattr("swath.evaluate.runner.monotonic", lambda: next(ticks))
+    with pytest.raises(WorkerLate, match="timeout_s=5"):
+        evaluate_policy(two, Walk, timeout_s=5)
+
+
+def test_deterministic_false_samples():
+    class Model:
+        asked = []
+
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            self.asked.append(deterministic)
+            return np.random.randint(0, 5, len(observation)), None
+
+    before = np.random.get_state()[1].tolist(), random.getstate(), torch.get_rng_state().tolist()
+    drawn = evaluate_policy(Model(), Walk, 4, deterministic=False, return_episode_rewards=True)
+    assert set(Model.asked) == {False}
+    assert drawn == evaluate_policy(Model(), Walk, 4, False, num_envs=3, return_episode_rewards=True)
+    assert (np.random.get_state()[1].tolist(), random.getstate(), torch.get_rng_state().tolist()) == before
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_with_a_monitor_only_its_word_ends_an_episode_and_its_sums_count(num_envs):
+    def make():
+        return ClipReward(Lives(RecordEpisodeStatistics(Walk())), 0, 1)
+
+    returns, lengths = evaluate_policy(two, make, 6, return_episode_rewards=True, num_envs=num_envs)
+    assert lengths == lengths_of(6)
+    assert returns == [2.0 * length for length in lengths]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_so_it_is_in_vector_envs(mode):
+    env = SyncVectorEnv([lambda: Lives(RecordEpisodeStatistics(Walk()))] * 3, autoreset_mode=mode)
+    returns, lengths = evaluate_policy(two, env, 6, return_episode_rewards=True)
+    assert lengths == lengths_of(6)
+    assert returns == [2.0 * length for length in lengths]
+
+
+def test_max_steps_counts_over_lives_and_cuts_where_the_monitor_is_silent():
+    returns, lengths = evaluate_policy(
+        two, lambda: Lives(RecordEpisodeStatistics(Walk())), 8, return_episode_rewards=True, max_steps=4
+    )
+    assert lengths == [min(length, 4) for length in lengths_of(8)]
+    assert returns == [2.0 * length for length in lengths]
+
+
+def test_without_a_monitor_every_end_counts():
+    _, lengths = evaluate_policy(two, lambda: Lives(Walk()), 8, return_episode_rewards=True)
+    assert max(lengths) == 3
+
+
+def test_wrappers_that_change_rewards_are_warned_of_unless_a_monitor_tells_the_true_ones():
+    with pytest.warns(UserWarning, match="the env's ClipReward changes rewards"):
+        evaluate_policy(two, lambda: ClipReward(Walk(), 0, 1))
+    evaluate_policy(two, lambda: ClipReward(Walk(), 0, 1), warn=False)
+    evaluate_policy(two, lambda: ClipReward(RecordEpisodeStatistics(Walk()), 0, 1))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+NAMES = {
+    *("i", "n_envs", "reward", "done", "info", "actions", "observations", "new_observations", "states"),
+    *("episode_starts", "current_rewards", "current_lengths", "episode_rewards", "episode_lengths"),
+    *("episode_counts", "episode_count_targets", "model", "env"),
+}
+
+
+def test_the_callback_sees_every_step_of_every_slot_before_the_end_is_booked():
+    seen = []
+    evaluate_policy(two, Walk, 5, num_envs=2, callback=lambda there, whole: seen.append((there, whole)))
+    views = [there for there, _ in seen]
+    assert all(set(there) == NAMES for there in views)
+    assert all(whole == {} for _, whole in seen)
+    assert len(views) == sum(lengths_of(5))
+    ends = [there for there in views if there["done"]]
+    assert [len(there["episode_rewards"]) for there in ends] == [0, 1, 2, 3, 4]
+    for there in ends:
+        slot = there["i"]
+        assert there["current_rewards"][slot] == 2.0 * there["current_lengths"][slot]
+        assert there["new_observations"][slot].tolist() == [0]
+        assert there["info"] == {"left": 0}
+        assert there["episode_starts"][slot]
+    last = views[-1]
+    assert last["episode_count_targets"].tolist() == [3, 2]
+    assert (last["n_envs"], last["model"], last["reward"]) == (2, two, 2.0)
+    assert last["actions"].tolist() == [2, 2]
+    assert last["observations"].shape == (2, 1)
+    assert last["states"] is None
+    assert isinstance(last["env"], list)
+
+
+def test_the_callback_sees_the_state_of_a_predicting_model_and_its_exceptions_pass():
+    class Model:
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            return np.full(len(observation), 2), "a state"
+
+    def stop(there, whole):
+        assert there["states"] == "a state"
+        raise StopAsyncIteration("enough")
+
+    with pytest.raises(StopAsyncIteration, match="enough"):
+        evaluate_policy(Model(), Walk, callback=stop)
+
+
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_render_renders_after_each_step(num_envs):
+    built = []
+
+    def make():
+        built.append(Walk())
+        return TimeLimit(built[-1], 50)
+
+    evaluate_policy(two, make, 4, render=True, num_envs=num_envs)
+    assert {env.renders for env in built} == {max(env.steps for env in built)}
