@@ -14,9 +14,10 @@ from swath.rollout.spaces import Leaves
 def giver(batch_shape: tuple[int, ...], device: torch.device | None) -> Callable[[Leaves], list[torch.Tensor]]:
     """How observation leaves `[B, …]` become tensors `[*B, …]` on the policy's device."""
     if device is None or device.type == "cpu":
+        convert = torch.from_numpy
         if batch_shape:
-            return lambda leaves: [torch.from_numpy(leaf) for leaf in leaves]
-        return lambda leaves: [torch.from_numpy(leaf).squeeze(0) for leaf in leaves]
+            return lambda leaves: [*map(convert, leaves)]
+        return lambda leaves: [convert(leaf[0]) if leaf.ndim > 1 else convert(leaf).squeeze(0) for leaf in leaves]
     on_cpu = giver(batch_shape, None)
     return lambda leaves: [tensor.to(device) for tensor in on_cpu(leaves)]
 
@@ -27,13 +28,18 @@ def taker(batch_shape: tuple[int, ...], example: Any) -> Callable[[Any], Any]:
     if tensor and not _in_numpy(example.dtype):
         convert: Callable[[Any], Any] = _to_cpu
     elif tensor:
-        convert = _to_numpy if example.device.type == "cpu" else _from_device
+        convert = _on_cpu(example) if example.device.type == "cpu" else _from_device
     else:
         convert = np.asarray
     return convert if batch_shape else (lambda value: convert(value)[None])
 
 
-def _to_numpy(value: torch.Tensor) -> Any:
+def _on_cpu(example: torch.Tensor) -> Callable[[torch.Tensor], Any]:
+    """The straight way, unless the policy answers with one of its parameters."""
+    return _detached if example.requires_grad else torch.Tensor.numpy
+
+
+def _detached(value: torch.Tensor) -> Any:
     return value.detach().numpy()
 
 

@@ -70,11 +70,11 @@ def action_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     return tuple(_walk(space, (ACTION,), (), ACTION, numbered=True))
 
 
-def packer(leaves: Sequence[Leaf], num_envs: int) -> Callable[[Sequence[Any]], Leaves]:
-    """How to turn `num_envs` observations, as envs return them, into one fresh array `[B, …]` per leaf."""
+def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
+    """How to turn B observations, as envs return them, into one fresh array `[B, …]` per leaf."""
     if len(leaves) == 1 and not leaves[0].path:
-        return _pack_one(leaves[0], num_envs)
-    packs = [(_getter(leaf.path), _pack_one(leaf, num_envs)) for leaf in leaves]
+        return _pack_one(leaves[0])
+    packs = [(_getter(leaf.path), _pack_one(leaf)) for leaf in leaves]
     return lambda rows: [array for get, pack in packs for array in pack([get(row) for row in rows])]
 
 
@@ -86,8 +86,6 @@ def splitter(space: spaces.Space[Any], num_envs: int) -> Callable[[Leaves], Sequ
         return lambda leaves: [dict(zip(names, row, strict=True)) for row in parts(leaves)]
     if isinstance(space, spaces.Tuple):
         return _parts(space.spaces, num_envs)
-    if isinstance(space, spaces.Discrete):
-        return lambda leaves: leaves[0].tolist()
     dtype = space.dtype
     return lambda leaves: list(leaves[0].astype(dtype, copy=False))
 
@@ -154,14 +152,14 @@ def _getter(path: tuple[Any, ...]) -> Callable[[Any], Any]:
     return lambda value: reduce(getitem, path, value)
 
 
-def _pack_one(leaf: Leaf, num_envs: int) -> Callable[[Sequence[Any]], Leaves]:
-    shape, dtype = (num_envs, *leaf.shape), leaf.dtype
+def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
+    shape, dtype = leaf.shape, leaf.dtype
 
     def pack(rows: Sequence[Any]) -> Leaves:
         array = np.array(rows, dtype=dtype)
-        if array.shape != shape:
+        if array.shape[1:] != shape:
             raise ValueError(
-                f"the envs returned observations of shape {array.shape} for {leaf.key!r}; "
+                f"the envs returned observations of shape {array.shape[1:]} for {leaf.key!r}; "
                 f"their observation space says {shape}"
             )
         return [array]

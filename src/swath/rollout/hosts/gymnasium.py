@@ -43,7 +43,7 @@ class EnvListHost:
             action_space=first.action_space,
         )
         self._install()
-        self._pack = packer(self.spec.observation, n)
+        self._pack = packer(self.spec.observation)
         self._split = splitter(first.action_space, n)
         self._last: list[Any] = [None] * n
         self._seeds: list[int | None] = [None] * n
@@ -64,10 +64,9 @@ class EnvListHost:
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs; rows of the others are those of `onto`."""
         self._begin(envs, seeds)
-        rows = self._pack([self._last[env] if env in envs else self._last[envs[0]] for env in range(len(self._envs))])
         fresh = [leaf.copy() for leaf in onto]
-        for leaf, row in zip(fresh, rows, strict=True):
-            leaf[envs] = row[envs]
+        for leaf, rows in zip(fresh, self._pack([self._last[env] for env in envs]), strict=True):
+            leaf[envs] = rows
         return fresh
 
     def step(self, action: Leaves) -> Transition:
