@@ -1,0 +1,233 @@
+"""Stable-Baselines3's `VecEnv`, by a stand-in with its interface: that package is not needed here."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from swath.evaluate.layers import is_monitored, is_opaque, layers, reward_changers
+from swath.evaluators import evaluate_policy
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
+
+
+def of_the_package(name, *bases):
+    """Let a class look as if it came from that package."""
+
+    def mark(kind):
+        return type(name, (kind, *bases), {"__module__": "stable_baselines3.common.stand_in"})
+
+    return mark
+
+
+class Count(gym.Env):
+    """Episodes of as many steps as the seed says; observes what is left."""
+
+    observation_space = spaces.Dict(left=spaces.Box(0, 100, (1,), np.int64))
+    action_space = spaces.Discrete(5)
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(2, 9))
+        return {"left": np.array([self.left])}, {}
+
+    def step(self, action):
+        if self.left == 99:
+            raise KeyError("gone")
+        self.left -= 1
+        return {"left": np.array([self.left])}, float(action), self.left == 0, False, {}
+
+    def render(self):
+        return np.full((2, 2, 3), self.left, dtype=np.uint8)
+
+
+@of_the_package("Monitor")
+class Monitor(gym.Wrapper):
+    def reset(self, **kwargs):
+        self.rewards = []
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        *answer, info = self.env.step(action)
+        self.rewards.append(answer[1])
+        if answer[2] or answer[3]:
+            info["episode"] = {"r": sum(self.rewards), "l": len(self.rewards), "t": 0.0}
+        return *answer, info
+
+
+@of_the_package("VecEnv")
+class VecEnv:
+    """The interface."""
+
+
+@of_the_package("DummyVecEnv")
+class DummyVecEnv(VecEnv):
+    """Several envs in turn, with the automatic reset and the infos of that package."""
+
+    render_mode = "rgb_array"
+
+    def __init__(self, makers):
+        self.envs = [make() for make in makers]
+        self.num_envs = len(self.envs)
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        self.seeds, self.closes = [None] * self.num_envs, 0
+
+    def seed(self, seed):
+        self.seeds = [seed + i for i in range(self.num_envs)]
+
+    def reset(self):
+        rows = [env.reset(seed=seed)[0] for env, seed in zip(self.envs, self.seeds, strict=True)]
+        self.seeds = [None] * self.num_envs
+        return self._batch(rows)
+
+    def step(self, actions):
+        rows, rewards, dones, infos = [], [], [], []
+        for env, action in zip(self.envs, actions, strict=True):
+            row, reward, terminated, truncated, info = env.step(action)
+            info["TimeLimit.truncated"] = truncated and not terminated
+            if terminated or truncated:
+                info["terminal_observation"] = row
+                row, _ = env.reset()
+            rows.append(row), rewards.append(reward), dones.append(terminated or truncated), infos.append(info)
+        return self._batch(rows), np.array(rewards, dtype=np.float32), np.array(dones), infos
+
+    def _batch(self, rows):
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def get_images(self):
+        return [env.render() for env in self.envs]
+
+    def close(self):
+        self.closes += 1
+
+
+@of_the_package("VecNormalize")
+class VecNormalize(VecEnv):
+    def __init__(self, venv, norm_reward=True):
+        self.venv, self.norm_reward, self.training, self.seen = venv, norm_reward, True, []
+        for name in ("num_envs", "observation_space", "action_space"):
+            setattr(self, name, getattr(venv, name))
+
+    def seed(self, seed):
+        self.venv.seed(seed)
+
+    def reset(self):
+        return self.venv.reset()
+
+    def step(self, actions):
+        self.seen.append(self.training)
+        return self.venv.step(actions)
+
+
+@of_the_package("SubprocVecEnv")
+class SubprocVecEnv(DummyVecEnv):
+    """Its envs are out of reach."""
+
+    def __init__(self, makers):
+        super().__init__(makers)
+        self.remotes = self.__dict__.pop("envs")
+
+    def __getattr__(self, name):
+        return self.__dict__["remotes"] if name == "envs" else super().__getattribute__(name)
+
+
+class Two:
+    def predict(self, observation, state=None, episode_start=None, deterministic=True):
+        assert observation["left"].shape[1:] == (1,)
+        return np.full(len(observation["left"]), 2), None
+
+
+def test_it_is_told_by_its_class_s_module_and_name():
+    assert is_vec_env(DummyVecEnv([Count]))
+    assert not is_vec_env(gym.vector.SyncVectorEnv([Count]))
+
+
+def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begins_with_that_of_the_reset():
+    host = VecEnvHost(DummyVecEnv([Count, Count]))
+    (left,) = host.reset_all([5, 5])
+    assert [host.seed_of(0), host.seed_of(1)] == [5, 6]
+    first = int(left.min())
+    for t in range(first):
+        moved = host.step([np.array([2, 2])])
+        assert moved.observation[0].tolist() == (left - t - 1).tolist()
+        assert bool(moved.ended) == (t == first - 1)
+    assert moved.ended == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
+    env = moved.ended[0][0]
+    begun = host.reset([env], moved.observation)
+    assert begun[0][env, 0] == host.env.envs[env].left > 0
+    assert moved.observation[0][env, 0] == 0
+    with pytest.raises(RuntimeError, match="before they end"):
+        host.reset([1 - env], moved.observation)
+
+
+def test_a_cut_is_told_from_an_end():
+    host = VecEnvHost(DummyVecEnv([lambda: gym.wrappers.TimeLimit(Count(), 1)]))
+    host.reset_all(None)
+    assert host.step([np.array([0])]).ended == [(0, False, True)]
+
+
+def test_rows_cannot_move_alone_and_frames_are_those_of_one_env():
+    host = VecEnvHost(DummyVecEnv([Count, Count]))
+    host.reset_all([1])
+    host.retire([0])
+    assert not host.spec.alone
+    assert host.render(1).shape == (2, 2, 3)
+    for forbidden in (lambda: host.step_one(0, [np.zeros(2)]), host.rebuild):
+        with pytest.raises(RuntimeError):
+            forbidden()
+    host.close(), host.close()
+    assert host.env.closes == 1
+    host.env.render_mode = None
+    assert host.render(1) is None
+
+
+def test_exceptions_of_its_envs_leave_as_failures():
+    host = VecEnvHost(DummyVecEnv([Count]))
+    host.reset_all([1])
+    host.env.envs[0].left = 99
+    ((env, error),) = host.step([np.array([0])]).failed
+    assert (env, type(error)) == (0, KeyError)
+    host.env.envs = [None]
+    with pytest.raises(EnvRaised):
+        host.reset_all([1])
+
+
+@pytest.mark.parametrize("max_steps", [None, 3])
+def test_evaluate_policy_takes_it_seeded_as_a_whole_and_leaves_it_open(max_steps):
+    env = DummyVecEnv([Count] * 3)
+    first = evaluate_policy(Two(), env, 8, return_episode_rewards=True, max_steps=max_steps)
+    assert first == evaluate_policy(Two(), env, 8, return_episode_rewards=True, max_steps=max_steps)
+    returns, lengths = first
+    assert returns == [2.0 * length for length in lengths]
+    assert max(lengths) == (max_steps or max(lengths))
+    assert env.closes == 0
+    with pytest.raises(ValueError, match="num_envs=2"):
+        evaluate_policy(Two(), env, num_envs=2)
+
+
+def test_without_a_seed_it_is_not_seeded():
+    env, other = DummyVecEnv([Count]), Count()
+    env.envs[0].reset(seed=3), other.reset(seed=3)
+    lengths = [other.reset()[0]["left"][0] for _ in range(5)]
+    assert evaluate_policy(Two(), env, 5, seed=None, return_episode_rewards=True)[1] == lengths
+
+
+def test_its_monitors_reward_changers_and_statistics_are_found_through_its_wrappers():
+    env = VecNormalize(DummyVecEnv([lambda: Monitor(Count())] * 2))
+    assert [type(layer).__name__ for layer in layers(env)][:3] == ["VecNormalize", "DummyVecEnv", "Monitor"]
+    assert is_monitored(env)
+    assert reward_changers(env) == ["VecNormalize"]
+    assert reward_changers(VecNormalize(DummyVecEnv([Count]), norm_reward=False)) == []
+    returns, lengths = evaluate_policy(Two(), env, 6, return_episode_rewards=True)
+    assert returns == [2.0 * length for length in lengths]
+    assert set(env.seen) == {False}
+    assert env.training
+
+
+def test_envs_in_other_processes_are_believed_where_their_monitors_speak():
+    env = SubprocVecEnv([lambda: Monitor(Count())] * 2)
+    assert is_opaque(env)
+    assert not is_monitored(env)
+    returns, lengths = evaluate_policy(Two(), env, 4, return_episode_rewards=True)
+    assert returns == [2.0 * length for length in lengths]
