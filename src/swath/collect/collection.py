@@ -55,6 +55,7 @@ class Collection:
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.name)
+        self.worker.stop_when(lambda: self.gate.halted)
         n_envs = self.worker.host.spec.num_envs
         self.meter = EpisodeMeter(n_envs)
         self.batch_frames = n_envs * self.worker.place.n_steps

@@ -45,6 +45,7 @@ class EpisodeMeter:
     def add(self, fragment: Fragment) -> None:
         """Book the rows of the next fragment."""
         rows, last = fragment.rows, fragment.rows.last
+        self._return[list(rows.restarted)] = 0
         reward = rows.reward if rows.valid is None else np.where(rows.valid, rows.reward, np.float32(0))
         envs, steps = np.nonzero(last)
         sums, first = _sums_between_ends(reward, envs, steps)

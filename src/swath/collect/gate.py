@@ -44,9 +44,10 @@ class Gate:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """A fragment is being made; what was left meanwhile is done at the end."""
+        """A fragment is being made; what was left is done before, what is left meanwhile right after it."""
         with self._lock:
             self.require_open()
+            self._do_later()
             self._inside.fragment = True
             try:
                 yield

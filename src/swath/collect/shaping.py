@@ -53,6 +53,8 @@ class Shaper:
 
     def plain(self, fragment: Fragment) -> Any:
         """The batch `[*B, T]` of one fragment, on the storing device."""
+        if self.layout.set_truncated:
+            fragment.rows.cut_last()
         batch = fragment.to_tensordict(self.layout)
         return batch if self.device is None else batch.to(self.device)
 

@@ -147,6 +147,12 @@ class Worker:
         else:
             self.set_seed(self.seed)
 
+    def stop_when(self, halted: Callable[[], bool]) -> None:
+        """End fragments early also when `halted()`."""
+        asked = self.place.stopped
+        stopped = halted if asked is None else lambda: halted() or asked()
+        self.place = replace(self.place, stopped=stopped)
+
     def move_to(self, index: int) -> None:
         """Be worker `index` from the next episode on."""
         self.place = replace(self.place, worker=index)
@@ -189,10 +195,10 @@ class Worker:
     def _fragment(self, rows: Rows, made: int) -> Fragment:
         if made < self.place.n_steps:
             rows.blank_from(made)
-        if self.episodes.set_truncated and made:
-            rows.truncated[:, made - 1] |= ~rows.terminated[:, made - 1]
         if self.faults.check_finite:
             _require_finite_rows(self.host.spec.observation, rows)
+        if rows.restarted:
+            self._ids.begin(rows.restarted)
         ids, counts = self._label(rows, made)
         return Fragment(rows, ids, counts, self.version, self.place.worker, self.life)
 

@@ -111,6 +111,7 @@ def _collection(request: CollectionRequest, host: Host, acting: tuple[BoundPolic
         track_ids=request.entries.track_ids,
         track_version=request.entries.track_version,
         compact=request.entries.compact_obs,
+        set_truncated=request.episodes.set_truncated,
     )
     shaper = Shaper(layout, request.trajectories, request.hooks, request.devices.storing)
     return Collection(worker, shaper, request.budget, request.buffer)

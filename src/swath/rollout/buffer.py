@@ -57,6 +57,7 @@ class Rows:
         terminated: bool.
         truncated: bool.
         valid: bool: the row is a transition; `None` if all are.
+        restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
     """
 
     observation: Leaves
@@ -66,6 +67,7 @@ class Rows:
     terminated: Array
     truncated: Array
     valid: Array | None
+    restarted: Sequence[int] = ()
 
     @property
     def last(self) -> Array:
@@ -76,6 +78,15 @@ class Rows:
     def n_valid(self) -> int:
         """How many rows are transitions."""
         return self.reward.size if self.valid is None else int(self.valid.sum())
+
+    def cut_last(self) -> None:
+        """The last transition of each env is marked as truncated, unless it terminated; its episode goes on."""
+        n_envs, n_steps = self.reward.shape
+        final = np.full(n_envs, n_steps - 1)
+        if self.valid is not None:
+            final -= np.argmax(self.valid[:, ::-1], axis=1)
+        envs = np.arange(n_envs) if self.valid is None else np.flatnonzero(self.valid.any(axis=1))
+        self.truncated[envs, final[envs]] |= ~self.terminated[envs, final[envs]]
 
     def blank_from(self, n_steps: int) -> None:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
@@ -136,7 +147,7 @@ class Buffer:
             rows.truncated[env, t] = truncated
         if step.void:
             self._void(rows, t, step.void)
-        if step.cut and t > 0:
+        if step.cut:
             _cut(rows, t, step.cut)
 
     def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
@@ -147,6 +158,9 @@ class Buffer:
 
 def _cut(rows: Rows, t: int, envs: Sequence[int]) -> None:
     """The row before step `t` is the last good one of an env that failed, unless its episode had ended there."""
+    if t == 0:
+        rows.restarted = envs
+        return
     for env in envs:
         if not rows.terminated[env, t - 1]:
             rows.truncated[env, t - 1] = True

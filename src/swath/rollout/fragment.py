@@ -41,6 +41,7 @@ class Layout:
         step_count: whether to add `"step_count"`.
         track_ids: whether to add trajectory ids.
         track_version: whether to add the second pair of version entries.
+        set_truncated: whether the last transition of each env is marked as truncated.
         compact: whether to leave observations out under `"next"`.
     """
 
@@ -51,6 +52,7 @@ class Layout:
     track_ids: bool = True
     track_version: bool = False
     compact: bool = False
+    set_truncated: bool = False
 
 
 @dataclass(slots=True)
