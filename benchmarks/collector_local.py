@@ -119,7 +119,7 @@ def main() -> int:
     """Measure every setting, then the memory in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (5, 0.1) if parser.parse_args().quick else (21, 0.25)
+    rounds, seconds = (7, 0.1) if parser.parse_args().quick else (41, 0.1)
     quiet_threads()
     if not SB3.exists():
         print("Stable-Baselines3 is left out: `make bench` installs it into an environment of its own")
