@@ -6,6 +6,8 @@ they reach the caller as their own type with a note that says where they happene
 
 from __future__ import annotations
 
+import warnings
+
 
 class SwathError(RuntimeError):
     """Base of the library's own errors."""
@@ -35,3 +37,13 @@ class NonFinite(SwathError, ValueError):  # noqa: N818
 
 class NoEffectWarning(UserWarning):
     """A setting that does nothing here; given once per setting and process."""
+
+
+def warn_of_no_effect(setting: str, why: str, *, stacklevel: int = 2) -> None:
+    """Give one `NoEffectWarning` per setting and process."""
+    if setting not in _warned_of:
+        _warned_of.add(setting)
+        warnings.warn(f"{setting} has no effect here: {why}", NoEffectWarning, stacklevel=stacklevel + 1)
+
+
+_warned_of: set[str] = set()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from swath.errors import warn_of_no_effect
 from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Buffer, Rows, column_of
 from swath.rollout.fragment import Fragment
@@ -132,6 +133,8 @@ class Worker:
         """Seed every env and the generators of torch, numpy and `random` as this worker sees them; begin episodes."""
         n = self.host.spec.num_envs
         self.seed = seed
+        if self.host.spec.seeding == "none":
+            warn_of_no_effect(f"seed={seed}", f"{self.host.env} takes seeds only where it is made", stacklevel=5)
         self._streams = PrivateStreams(seed, self.place.worker, self.life)
         first = self.place.worker * n
         seeds = [seed] * n if static else [derive(seed, "env", first + env, self.life) for env in range(n)]

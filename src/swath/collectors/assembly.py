@@ -13,12 +13,14 @@ from swath.collect.shaping import Shaper
 from swath.collect.worker import Place, Worker
 from swath.collectors.devices import Devices, placed
 from swath.collectors.policy_source import compiled, from_factory, is_trusted
+from swath.errors import warn_of_no_effect
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
 from swath.rollout.exploration import ExplorationType
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.policies import Binding, BoundPolicy, bind, require_finite
+from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Leaves
 from swath.rollout.vector_limits import require_resettable
@@ -138,7 +140,7 @@ def _policy(request: CollectionRequest, host: Host) -> tuple[Any, Any]:
     """The policy as given or built, and the one that acts."""
     asked = request.policy
     env = host.env[0] if isinstance(host.env, list) else host.env
-    given = asked.policy if asked.factory is None else from_factory(asked.factory, env)
+    given = from_factory(asked.factory, env) if asked.factory is not None else _or_random(asked.policy)
     return given, compiled(placed(given, request.devices.policy), asked.compile, asked.cudagraph)
 
 
@@ -151,4 +153,15 @@ def _bound(policy: Any, host: Host, observation: Leaves, request: CollectionRequ
         recurrent=asked.recurrent,
     )
     with preserved(), torch.no_grad():
-        return bind(policy, host.spec, observation, options)
+        bound = bind(policy, host.spec, observation, options)
+    if not bound.explores and asked.exploration is not ExplorationType.RANDOM:
+        warn_of_no_effect(
+            f"exploration_type={asked.exploration.name}",
+            "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
+            stacklevel=5,
+        )
+    return bound
+
+
+def _or_random(policy: Any) -> Any:
+    return RandomPolicy() if policy is None else policy

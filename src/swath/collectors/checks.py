@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
-from swath.errors import NoEffectWarning
+from swath.errors import warn_of_no_effect
 
 BACKENDS = ("direct", "thread", "process", "ray")
-_warned: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,9 @@ def require_served(asked: Unserved) -> None:
     if not asked.reset_when_done:
         raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
     if asked.use_buffers is not None:
-        warn_once("use_buffers", "buffers are always used")
+        warn_of_no_effect("use_buffers", "buffers are always used", stacklevel=3)
     if not asked.extend_buffer:
-        warn_once("extend_buffer", "a replay buffer is always extended")
-
-
-def warn_once(setting: str, why: str) -> None:
-    """One `NoEffectWarning` per setting and process."""
-    if setting not in _warned:
-        _warned.add(setting)
-        warnings.warn(f"{setting} has no effect here: {why}", NoEffectWarning, stacklevel=4)
+        warn_of_no_effect("extend_buffer", "a replay buffer is always extended", stacklevel=3)
 
 
 def _require_direct(asked: Unserved) -> None:

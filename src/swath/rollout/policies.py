@@ -33,6 +33,7 @@ class BoundPolicy(Protocol):
 
     keys: tuple[Key, ...]
     columns: tuple[Column, ...]
+    explores: bool
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Outputs `[B, …]`, action leaves first."""
@@ -69,6 +70,7 @@ class Path:
     call: Call
     unpack: Unpack
     takes: tuple[Callable[[Any], Any], ...]
+    explores: bool
 
 
 class Feedforward:
@@ -76,6 +78,7 @@ class Feedforward:
 
     def __init__(self, path: Path, keys: tuple[Key, ...], columns: tuple[Column, ...]) -> None:
         self._give, self._call, self._unpack, self._takes = path.give, path.call, path.unpack, path.takes
+        self.explores = path.explores
         self.keys = keys
         self.columns = columns
 
@@ -111,6 +114,7 @@ class Recurrent:
         batch: tuple[tuple[int, ...], bool],
     ) -> None:
         self._path, self._state_at = path, state
+        self.explores = path.explores
         self._shape, self._reads_init = batch
         self.keys = keys
         self.columns = columns
@@ -144,9 +148,10 @@ class Recurrent:
 
 
 class Randomly:
-    """Random actions in the place of a bound policy; what only that policy writes is zero, so that keys never change."""
+    """Random actions in the place of a bound policy; what only that policy writes is zero, so that keys stay."""
 
     def __init__(self, policy: RandomPolicy, spec: HostSpec, like: BoundPolicy | None = None) -> None:
+        self.explores = False
         self._sample = policy.sampler(spec.action_space, spec.num_envs)
         self._mask_at = _mask_at(spec)
         self._others = () if like is None else like.columns[len(spec.action) :]
@@ -170,7 +175,7 @@ class Finite:
 
     def __init__(self, policy: BoundPolicy) -> None:
         self._policy = policy
-        self.keys, self.columns = policy.keys, policy.columns
+        self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
         self.begin, self.rewind = policy.begin, policy.rewind
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -231,7 +236,7 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
     leaves = [take(value) for take, value in zip(takes, values, strict=True)]
     for leaf, value in zip(spec.action, leaves, strict=False):
         _require_action(leaf, value, spec)
-    path = Path(give, call, unpack, takes)
+    path = Path(give, call, unpack, takes, how.explores)
     if not memory:
         return Feedforward(path, keys, tuple(column_of(leaf) for leaf in leaves))
     return _recurrent(path, keys, leaves, memory, spec)
@@ -250,7 +255,7 @@ def _recurrent(path: Path, keys: tuple[Key, ...], leaves: Leaves, memory: list[K
         columns.append(Column((spec.num_envs, 1), np.dtype(np.bool_)))
     remembered = (*state, IS_INIT) if reads_init else tuple(state)
     memory_takes = tuple(taker(spec.batch_shape, torch.empty(0, dtype=_torch_dtype(c))) for c in columns[len(leaves) :])
-    full = Path(path.give, path.call, path.unpack, (*path.takes, *memory_takes))
+    full = Path(path.give, path.call, path.unpack, (*path.takes, *memory_takes), path.explores)
     return Recurrent(full, (*keys, *remembered), tuple(columns), at, (spec.batch_shape, reads_init))
 
 
