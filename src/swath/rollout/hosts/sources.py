@@ -103,7 +103,8 @@ def _more(source: Source, first: Any) -> list[Any]:
     envs = [_make(source) for _ in range(n_more)]
     if any(env is first for env in envs):
         raise ValueError(
-            f"{source.copies_name}={source.copies}: the env callable returned the same env twice; it must build a new one"
+            f"{source.copies_name}={source.copies}: the env callable returned the same env twice; "
+            "it must build a new one"
         )
     return envs
 
