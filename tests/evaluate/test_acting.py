@@ -8,7 +8,7 @@ from torch import nn
 
 from swath.evaluate.acting import RowByRow, device_of
 from swath.evaluate.local import Slots, evaluate_once
-from swath.evaluate.noise import EpisodeNoise
+from swath.evaluate.noise import Noise
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
 from swath.rollout.exploration import ExplorationType
@@ -33,7 +33,7 @@ class Row:
 
 def test_each_slot_s_draws_follow_from_its_episode_alone_and_go_on_within_it():
     playing = {0: 4, 1: 9}
-    actor = RowByRow([Row(), Row()], playing.get, EpisodeNoise)
+    actor = RowByRow([Row(), Row()], playing.get, Noise)
     actor.begin([0, 1])
     first = [actor([np.array([1.0, 2.0])])[0] for _ in range(3)]
     playing.update({0: 9, 1: 4})
@@ -45,19 +45,19 @@ def test_each_slot_s_draws_follow_from_its_episode_alone_and_go_on_within_it():
 
 
 def test_an_end_within_an_episode_leaves_its_noise_going_on():
-    actor = RowByRow([Row()], {0: 4}.get, EpisodeNoise)
+    actor = RowByRow([Row()], {0: 4}.get, Noise)
     actor.begin([0])
     broken = [actor([np.zeros(1)])[0].item()]
     actor.begin([0])
     broken.append(actor([np.zeros(1)])[0].item())
-    whole = RowByRow([Row()], {0: 4}.get, EpisodeNoise)
+    whole = RowByRow([Row()], {0: 4}.get, Noise)
     whole.begin([0])
     assert broken == [whole([np.zeros(1)])[0].item() for _ in range(2)]
 
 
 def test_a_slot_without_episode_is_asked_once_without_a_trace_and_then_keeps_its_row():
     idle = Row()
-    actor = RowByRow([Row(), idle], {0: 4}.get, EpisodeNoise)
+    actor = RowByRow([Row(), idle], {0: 4}.get, Noise)
     actor.begin([0, 1])
     before = torch.get_rng_state()
     rows = [actor([np.array([1.0, 2.0])])[0][1] for _ in range(3)]
@@ -68,7 +68,7 @@ def test_a_slot_without_episode_is_asked_once_without_a_trace_and_then_keeps_its
 
 def test_rows_of_arrays_and_of_tensors_are_joined_and_a_call_can_be_taken_back():
     rows = [Row(), Row()]
-    actor = RowByRow(rows, {0: 1, 1: 2}.get, EpisodeNoise)
+    actor = RowByRow(rows, {0: 1, 1: 2}.get, Noise)
     actor.begin([0, 1])
     drawn, echoed = actor([np.array([5.0, 6.0])])
     assert drawn.shape == (2,)

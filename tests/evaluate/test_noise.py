@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from swath.evaluate.noise import EpisodeNoise
+from swath.evaluate.noise import Noise
 
 
 def draw():
@@ -14,7 +14,7 @@ def draw():
 
 
 def test_an_episode_s_draws_follow_from_its_seed_and_go_on_from_call_to_call():
-    together, apart = EpisodeNoise(5), EpisodeNoise(5)
+    together, apart = Noise(5), Noise(5)
     with together.in_force():
         both = [draw(), draw()]
     split = []
@@ -23,7 +23,7 @@ def test_an_episode_s_draws_follow_from_its_seed_and_go_on_from_call_to_call():
             split.append(draw())
         draw()
     assert both == split
-    with EpisodeNoise(6).in_force():
+    with Noise(6).in_force():
         assert all(one != other for one, other in zip(draw(), both[0], strict=True))
 
 
@@ -34,7 +34,7 @@ def test_the_process_s_own_generators_are_put_back_also_after_an_exception():
     first = draw()
 
     def interrupted():
-        with EpisodeNoise(1).in_force():
+        with Noise(1).in_force():
             draw()
             raise ZeroDivisionError
 
@@ -51,7 +51,7 @@ def test_a_gpu_draws_from_the_episode_too():
     before = torch.cuda.get_rng_state(device)
     drawn = []
     for _ in range(2):
-        with EpisodeNoise(5, device).in_force():
+        with Noise(5, device).in_force():
             drawn.append(torch.rand(3, device=device).tolist())
     assert drawn[0] == drawn[1]
     assert torch.equal(torch.cuda.get_rng_state(device), before)

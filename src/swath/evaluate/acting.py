@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from swath.evaluate.noise import EpisodeNoise
+from swath.evaluate.noise import Noise
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.runner import EpisodeOf
@@ -58,7 +58,7 @@ class Acting:
         spec = replace(self.spec, num_envs=1, batch_shape=(1,) if self.spec.batch_shape else ())
         rows = [self._bind(spec, _row(observation, slot)) for slot in range(self.spec.num_envs)]
         device = device_of(self.policy)
-        return RowByRow(rows, episode_of, lambda episode: EpisodeNoise(derive(root, "noise", 0, episode), device))
+        return RowByRow(rows, episode_of, lambda episode: Noise(derive(root, "noise", 0, episode), device))
 
     def _bind(self, spec: HostSpec, observation: Leaves) -> Actor:
         if isinstance(self.policy, Predicts):
@@ -75,9 +75,9 @@ class RowByRow:
         noise_of: makes the noise of an episode.
     """
 
-    def __init__(self, rows: Sequence[Actor], episode_of: EpisodeOf, noise_of: Callable[[int], EpisodeNoise]) -> None:
+    def __init__(self, rows: Sequence[Actor], episode_of: EpisodeOf, noise_of: Callable[[int], Noise]) -> None:
         self._rows, self._episode_of, self._noise_of = rows, episode_of, noise_of
-        self._noises: dict[int, tuple[int, EpisodeNoise]] = {}
+        self._noises: dict[int, tuple[int, Noise]] = {}
         self._last: dict[int, Leaves] = {}
 
     def __call__(self, observation: Leaves) -> Leaves:

@@ -1,4 +1,4 @@
-"""The noise of one episode: generators of its own, so that its actions depend neither on its slot nor on the others."""
+"""Noise of one's own: what is drawn within it depends on its seed alone, and leaves no trace outside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.random import mtrand
 
 
-class EpisodeNoise:
+class Noise:
     """States of the generators that policies draw from: torch's, numpy's and `random`'s.
 
     Args:
@@ -29,7 +29,7 @@ class EpisodeNoise:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Draws of the process come from here, and go on from here the next time; then its own states are put back.
+        """Draws of the process come from here, and go on from here the next time; its own states are put back after.
 
         Other threads of the process draw from here too in the meantime.
         """

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from swath.evaluate.acting import device_of
+from swath.evaluate.noise import Noise
 from swath.evaluate.predictor import Predicts
-from swath.rollout.random_state import PrivateStreams, preserved
+from swath.rollout.random_state import preserved
+from swath.seeds import derive
 
 
 @contextmanager
@@ -35,9 +37,12 @@ def private(policy: Any) -> Iterator[Any]:
 def private_streams(root: int | None, policy: Any) -> Iterator[None]:
     """Draws from the process's generators leave no trace, and begin from the root seed if there is one."""
     device = device_of(policy)
+    if root is not None:
+        with Noise(derive(root, "global"), device).in_force():
+            yield
+        return
     gpus = [device] if device is not None and device.type == "cuda" else []
-    streams = preserved() if root is None else PrivateStreams(root, 0, 0).swapped()
-    with torch.random.fork_rng(gpus, enabled=bool(gpus)), streams:
+    with torch.random.fork_rng(gpus, enabled=bool(gpus)), preserved():
         yield
 
 
