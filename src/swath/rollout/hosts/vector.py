@@ -90,10 +90,8 @@ class VectorHost:
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         ended: Sequence[Ended] = ()
         if terminated.any() or truncated.any():
-            ended = [
-                (int(env), bool(terminated[env]), bool(truncated[env]))
-                for env in np.flatnonzero(np.logical_or(terminated, truncated))
-            ]
+            over = np.flatnonzero(np.logical_or(terminated, truncated))
+            ended = list(zip(over.tolist(), terminated[over].tolist(), truncated[over].tolist(), strict=True))
         return self._transition(Transition(self._leaves(observation), np.array(reward), ended, info=info), info)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
@@ -216,7 +214,6 @@ class NextStepHost(VectorHost):
     def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
         super().__init__(env, make)
         self._waiting: list[int] = []
-        self._told: set[int] = set()
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every env."""
@@ -225,6 +222,8 @@ class NextStepHost(VectorHost):
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in the envs that were told to end or get a seed; the others begin within the next step."""
+        if seeds is None and envs == self._waiting:
+            return onto
         fresh = super().reset(envs, onto, seeds)
         given = seeds or [None] * len(envs)
         begun = {env for env, seed in zip(envs, given, strict=True) if seed is not None or env not in self._waiting}
@@ -234,7 +233,8 @@ class NextStepHost(VectorHost):
     def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:  # noqa: ARG002
         if self._waiting:
             moved.void = self._waiting
-            moved.ended = [end for end in moved.ended if end[0] not in self._waiting]
+            begun = set(self._waiting)
+            moved.ended = [end for end in moved.ended if end[0] not in begun]
             moved.reward[self._waiting] = 0
         self._waiting = [env for env, _, _ in moved.ended]
         return moved
