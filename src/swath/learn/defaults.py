@@ -1,0 +1,125 @@
+"""A policy and settings that suit an env, chosen from its spaces alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from swath.learn.config import PPOConfig
+from swath.learn.encoders import Encoder, VectorEncoder
+from swath.learn.gaussian import Gaussian
+from swath.learn.heads import Categorical, Head, MultiCategorical
+from swath.learn.images import SMALLEST, ImageEncoder, channels_first
+from swath.learn.networks import MLP, activation_named
+from swath.learn.policy import NetworkPolicy
+from swath.learn.value import ValueNet
+from swath.rollout.spaces import Leaf, observation_leaves
+
+_POLICY_GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes and kind of the networks that `make_policy` builds.
+
+    Attributes:
+        hidden: widths of the hidden layers behind vector observations, for policy and value each.
+        activation: between them, a name in `swath.learn.networks.ACTIVATIONS`.
+        standardise: whether float observations are brought to mean 0 and std 1 by running figures.
+        image_features: width of what the convolutions give to policy and value, for images.
+        log_std: what the log-std of continuous actions begins with, in units of half their range.
+
+    Raises:
+        ValueError: a width below 1, or an unknown activation.
+    """
+
+    hidden: Sequence[int] = (64, 64)
+    activation: str = "tanh"
+    standardise: bool = True
+    image_features: int = 512
+    log_std: float = 0.0
+
+    def __post_init__(self) -> None:
+        widths = (*self.hidden, self.image_features)
+        if min(widths) < 1:
+            raise ValueError(f"NetworkConfig: hidden and image_features {widths} must all be 1 or more")
+        activation_named(self.activation)
+
+
+def make_policy(
+    observation_space: Space[Any], action_space: Space[Any], config: NetworkConfig | None = None
+) -> NetworkPolicy:
+    """A fresh policy with a critic, for one env's spaces; its weights are drawn from torch's global generator.
+
+    An image (one uint8 Box of two or three dimensions, large enough) goes through convolutions that policy and value
+    share; all else is flattened, the leaves of Dict and Tuple spaces side by side, into two small networks.
+
+    Args:
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple (nested).
+        action_space: Box of floats, Discrete, MultiDiscrete, MultiBinary.
+        config: sizes.
+
+    Raises:
+        TypeError: a space of another kind.
+        ValueError: an image inside a Dict or Tuple.
+    """
+    config, leaves = config or NetworkConfig(), observation_leaves(observation_space)
+    head, encoder = _head(action_space, config.log_std), _encoder(leaves, config)
+    sizes = (encoder.features, *(() if isinstance(encoder, ImageEncoder) else config.hidden))
+    network = MLP((*sizes, head.inputs), activation=config.activation, out_gain=_POLICY_GAIN)
+    critic = ValueNet(MLP((*sizes, 1), activation=config.activation))
+    return NetworkPolicy(network, head, encoder=encoder, critic=critic, in_keys=[leaf.key for leaf in leaves])
+
+
+def default_config(action_space: Space[Any], observation_space: Space[Any] | None = None) -> PPOConfig:
+    """Settings of PPO that need no tuning on common tasks of this kind.
+
+    Args:
+        action_space: of one env.
+        observation_space: of one env; tells images from the rest.
+    """
+    if observation_space is not None and _is_image(observation_leaves(observation_space)[0]):
+        return PPOConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
+    if isinstance(action_space, spaces.Box):
+        return PPOConfig()
+    return PPOConfig(entropy_coef=0.01)
+
+
+def _head(space: Space[Any], log_std: float) -> Head:
+    match space:
+        case spaces.Discrete():
+            return Categorical(int(space.n), int(space.start))
+        case spaces.MultiDiscrete():
+            return MultiCategorical(space.nvec.flatten().tolist(), space.shape, space.start.flatten().tolist())
+        case spaces.MultiBinary():
+            return MultiCategorical([2] * int(np.prod(space.shape)), space.shape)
+        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            return Gaussian(space.low, space.high, log_std)
+    raise TypeError(
+        f"no policy for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary and Box of floats; "
+        "wrap the env to give it one of these"
+    )
+
+
+def _encoder(leaves: Sequence[Leaf], config: NetworkConfig) -> Encoder:
+    images = [leaf.key for leaf in leaves if _is_image(leaf)]
+    if not images:
+        floats = any(np.issubdtype(leaf.dtype, np.floating) for leaf in leaves)
+        return VectorEncoder(leaves, standardise=config.standardise and floats)
+    if len(leaves) > 1:
+        raise ValueError(
+            f"observation entries {images} are images beside others: make_policy serves an image alone; "
+            "write a policy of your own, or wrap the env to leave one part out"
+        )
+    return ImageEncoder(leaves[0].shape, config.image_features)
+
+
+def _is_image(leaf: Leaf) -> bool:
+    if leaf.dtype != np.uint8 or len(leaf.shape) not in (2, 3):
+        return False
+    _, height, width = channels_first(leaf.shape)
+    return min(height, width) >= SMALLEST

@@ -1,0 +1,79 @@
+"""Small networks with orthogonal initialisation, evaluated with as little Python as possible.
+
+The arithmetic for 8 CartPoles takes about 8 µs; `nn.Sequential` takes as much again to call its layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import elu, linear, silu
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": torch.relu_,
+    "silu": silu,
+    "elu": elu,
+}
+"""What may stand between two layers; each may overwrite its argument."""
+
+_HIDDEN_GAIN = 2**0.5
+
+
+class MLP(nn.Module):
+    """A fully connected network, `[*B, sizes[0]]` to `[*B, sizes[-1]]`; nothing is applied behind the last layer.
+
+    The parameters belong to the module itself (`weight_0`, `bias_0`, …), so that a call is a plain chain of `linear`.
+
+    Args:
+        sizes: widths from input to output, at least two.
+        activation: a name in `ACTIVATIONS`.
+        out_gain: scale of the last layer's initial weights: small for a policy, 1 for a value.
+
+    Raises:
+        ValueError: fewer than two sizes, or an unknown activation.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, activation: str = "tanh", out_gain: float = 1.0) -> None:
+        super().__init__()
+        if len(sizes) < 2:
+            raise ValueError(f"sizes={tuple(sizes)} of an MLP must name its input and output at least")
+        self._activate = activation_named(activation)
+        gains = [_HIDDEN_GAIN] * (len(sizes) - 2) + [out_gain]
+        for i, gain in enumerate(gains):
+            self.register_parameter(f"weight_{i}", nn.Parameter(orthogonal(torch.empty(sizes[i + 1], sizes[i]), gain)))
+            self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(sizes[i + 1])))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output `[*B, sizes[-1]]` for an input `[*B, sizes[0]]`."""
+        activate = self._activate
+        *hidden, weight, bias = cast("dict[str, Tensor]", self._parameters).values()
+        for i in range(0, len(hidden), 2):
+            x = activate(linear(x, hidden[i], hidden[i + 1]))
+        return linear(x, weight, bias)
+
+    @property
+    def last_layer(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the last layer."""
+        *_, weight, bias = self.parameters()
+        return weight, bias
+
+
+def orthogonal(weight: Tensor, gain: float = _HIDDEN_GAIN) -> Tensor:
+    """Fill a weight with a random orthogonal matrix (Saxe et al., 2014) times `gain`, and return it."""
+    filled: Tensor = nn.init.orthogonal_(weight, gain)
+    return filled
+
+
+def activation_named(name: str) -> Callable[[Tensor], Tensor]:
+    """The activation of this name.
+
+    Raises:
+        ValueError: there is none; the message lists those there are.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation={name!r} is none of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
