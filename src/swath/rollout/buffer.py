@@ -143,8 +143,10 @@ class Buffer:
             array[:, t] = leaf
         rows.reward[:, t] = step.reward
         for env, terminated, truncated in step.ended:
-            rows.terminated[env, t] = terminated
-            rows.truncated[env, t] = truncated
+            if terminated:
+                rows.terminated[env, t] = True
+            if truncated:
+                rows.truncated[env, t] = True
         if step.void:
             self._void(rows, t, step.void)
         if step.cut:

@@ -129,9 +129,9 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
 
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> None:
     envs, seeds = rules.begin(stage.due)
-    retired = set(stage.due).difference(envs)
-    if retired:
-        host.retire(sorted(retired))
+    if len(envs) < len(stage.due):
+        retired = sorted(set(stage.due).difference(envs))
+        host.retire(retired)
         rules.limit.stop(retired)
     if envs:
         stage.observation = _reset(host, rules, (envs, stage.observation, seeds))

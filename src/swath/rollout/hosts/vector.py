@@ -89,10 +89,10 @@ class VectorHost:
             everyone = [(env, error) for env in range(self.spec.num_envs)]
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         ended: Sequence[Ended] = ()
-        if terminated.any() or truncated.any():
-            over = np.flatnonzero(np.logical_or(terminated, truncated))
+        over = np.logical_or(terminated, truncated).nonzero()[0]
+        if len(over):
             ended = list(zip(over.tolist(), terminated[over].tolist(), truncated[over].tolist(), strict=True))
-        return self._transition(Transition(self._leaves(observation), np.array(reward), ended, info=info), info)
+        return self._transition(Transition(self._leaves(observation), reward, ended, info=info), info)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
@@ -235,7 +235,6 @@ class NextStepHost(VectorHost):
             moved.void = self._waiting
             begun = set(self._waiting)
             moved.ended = [end for end in moved.ended if end[0] not in begun]
-            moved.reward[self._waiting] = 0
         self._waiting = [env for env, _, _ in moved.ended]
         return moved
 
