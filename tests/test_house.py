@@ -55,7 +55,7 @@ def test_a_public_name_resolves_and_says_what_it_is_in_one_line(name):
 
 
 def test_type_checkers_and_the_interpreter_see_the_same_public_names():
-    (guarded,) = (node for node in MODULES["__init__.py"].body if isinstance(node, ast.If))
+    guarded = next(node for node in MODULES["__init__.py"].body if isinstance(node, ast.If))
     imports = (node for node in guarded.body if isinstance(node, ast.ImportFrom))
     seen = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
     assert seen == swath._HOME

@@ -1,0 +1,86 @@
+"""A program as a user would write it. mypy in strict mode finds nothing in it, and it runs.
+
+Lines that must be errors carry a `type: ignore`, which strict mode reports where it is not needed.
+"""
+
+from __future__ import annotations
+
+import gymnasium
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+import swath
+from swath import Collector, ExplorationType, evaluate_policy, split_trajectories
+from swath.errors import Closed
+
+
+class Actor(nn.Module):
+    """Samples actions and says how probable they were."""
+
+    in_keys = ("observation",)
+    out_keys = ("action", "action_log_prob")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+
+    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        probabilities: Tensor = self.net(observation).softmax(-1)
+        choice = torch.multinomial(probabilities, 1)
+        return choice.squeeze(-1), probabilities.gather(-1, choice).squeeze(-1).log()
+
+
+def make_env() -> gymnasium.Env[object, object]:
+    return gymnasium.make("CartPole-v1")
+
+
+def collect(actor: nn.Module) -> TensorDict:
+    with Collector(
+        make_env,
+        actor,
+        envs_per_worker=2,
+        frames_per_batch=32,
+        total_frames=64,
+        seed=0,
+        device=torch.device("cpu"),
+        exploration_type=ExplorationType.RANDOM,
+    ) as collector:
+        batches: list[TensorDict] = list(collector)
+        frames: int = collector.requested_frames_per_batch * len(collector)
+        assert sum(batch.numel() for batch in batches) == frames
+        stats: dict[str, object] = collector.stats()
+        assert stats["frames"] == frames
+    try:
+        collector.next()
+    except Closed as error:
+        print(error)
+    return batches[0]
+
+
+def evaluate(actor: nn.Module) -> float:
+    mean, _ = evaluate_policy(actor, "CartPole-v1", n_eval_episodes=2, deterministic=False)
+    returns, lengths = evaluate_policy(
+        actor, make_env, n_eval_episodes=2, deterministic=False, return_episode_rewards=True
+    )
+    longest: int = max(lengths)
+    assert longest == max(returns)
+    return mean
+
+
+def mistakes(actor: nn.Module) -> None:
+    Collector("CartPole-v1")  # type: ignore[call-arg]
+    Collector("CartPole-v1", frames_per_batch="100")  # type: ignore[arg-type]
+    evaluate_policy(actor, n_eval_episodes="ten")  # type: ignore[call-overload]
+    swath.Colector  # type: ignore[attr-defined]  # noqa: B018
+
+
+def main() -> None:
+    actor = Actor()
+    trajectories: TensorDict = split_trajectories(collect(actor))
+    assert trajectories.names[-1] == "time"
+    assert 0 < evaluate(actor) <= 500
+
+
+if __name__ == "__main__":
+    main()
