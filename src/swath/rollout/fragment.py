@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ class Layout:
         track_version: whether to add the second pair of version entries.
         set_truncated: whether the last transition of each env is marked as truncated.
         compact: whether to leave observations out under `"next"`.
+        masked: whether to add the mask also where all rows are transitions.
     """
 
     batch_shape: tuple[int, ...]
@@ -53,6 +54,7 @@ class Layout:
     track_version: bool = False
     compact: bool = False
     set_truncated: bool = False
+    masked: bool = False
 
 
 @dataclass(slots=True)
@@ -82,34 +84,41 @@ class Fragment:
 
     def to_tensordict(self, layout: Layout) -> TensorDict:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
-        rows, n_steps = self.rows, self.rows.reward.shape[1]
-        shape = (*layout.batch_shape, n_steps)
+        shape = (*layout.batch_shape, self.rows.reward.shape[1])
         entries: dict[str, Any] = {}
-
-        def put(key: Key, array: Any, *trailing: int) -> None:
-            _put(entries, key, _tensor(array, shape, trailing or array.shape[2:]))
-
-        for key, array in zip(layout.observation, rows.observation, strict=True):
-            put(key, array)
-        for key, array in zip(layout.outputs, rows.outputs, strict=True):
-            put(key, array)
-        if not layout.compact:
-            for key, array in zip(layout.observation, rows.next_observation, strict=True):
-                put(under_next(key), array)
-        put((NEXT, REWARD), rows.reward, 1)
-        for name, array in ((TERMINATED, rows.terminated), (TRUNCATED, rows.truncated), (DONE, rows.last)):
-            put((NEXT, name), array, 1)
-            put(name, np.zeros_like(array), 1)
-        if layout.step_count:
-            put(STEP_COUNT, self.counts, 1)
-            put((NEXT, STEP_COUNT), self.counts + 1, 1)
-        if layout.track_ids:
-            put(TRAJ_IDS, self.ids)
-        if rows.valid is not None:
-            put(MASK, rows.valid)
-        for key in (VERSION, TRACKED_VERSION, (NEXT, TRACKED_VERSION)) if layout.track_version else (VERSION,):
-            _put(entries, key, torch.full(shape, self.version, dtype=torch.int64))
+        for key, array in self._data(layout):
+            _put(entries, key, _tensor(array).reshape(*shape, *array.shape[2:]))
+        for key, array in self._flags(layout):
+            _put(entries, key, _tensor(array).reshape(*shape, 1))
+        version = torch.tensor(self.version, dtype=torch.int64)
+        _put(entries, VERSION, version.expand(shape))
+        if layout.track_version:
+            _put(entries, TRACKED_VERSION, version.repeat(shape))
+            _put(entries, (NEXT, TRACKED_VERSION), version.repeat(shape))
         return _tensordict(entries, shape)
+
+    def _data(self, layout: Layout) -> Iterator[tuple[Key, Any]]:
+        """Entries `[B, T, …]`."""
+        rows = self.rows
+        yield from zip(layout.observation, rows.observation, strict=True)
+        yield from zip(layout.outputs, rows.outputs, strict=True)
+        if not layout.compact:
+            yield from zip(map(under_next, layout.observation), rows.next_observation, strict=True)
+        if layout.track_ids:
+            yield TRAJ_IDS, self.ids
+        if rows.valid is not None or layout.masked:
+            yield MASK, np.ones(rows.reward.shape, dtype=np.bool_) if rows.valid is None else rows.valid
+
+    def _flags(self, layout: Layout) -> Iterator[tuple[Key, Array]]:
+        """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
+        rows = self.rows
+        yield (NEXT, REWARD), rows.reward
+        for name, array in ((TERMINATED, rows.terminated), (TRUNCATED, rows.truncated), (DONE, rows.last)):
+            yield (NEXT, name), array
+            yield name, np.zeros(array.shape, dtype=np.bool_)
+        if layout.step_count:
+            yield STEP_COUNT, self.counts
+            yield (NEXT, STEP_COUNT), self.counts + 1
 
 
 def _put(target: dict[str, Any], key: Key, value: Any) -> None:
@@ -119,9 +128,8 @@ def _put(target: dict[str, Any], key: Key, value: Any) -> None:
     target[name] = value
 
 
-def _tensor(array: Any, shape: Sequence[int], rest: Sequence[int]) -> torch.Tensor:
-    tensor: torch.Tensor = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
-    return tensor.reshape(*shape, *rest)
+def _tensor(array: Any) -> torch.Tensor:
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
 
 
 def _tensordict(entries: dict[str, Any], shape: tuple[int, ...]) -> TensorDict:

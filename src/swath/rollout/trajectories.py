@@ -9,6 +9,7 @@ import numpy as np
 from swath.rollout.spaces import Array
 
 WORKER_BITS, LIFE_BITS = 47, 32
+MOST_WORKERS = 1 << (63 - WORKER_BITS)
 NO_TRAJECTORY = -1
 
 
@@ -34,6 +35,11 @@ class TrajectoryIds:
     def next_id(self) -> int:
         """Above every id given."""
         return self._base + self._counter
+
+    @property
+    def gave_any(self) -> bool:
+        """Whether an id was given."""
+        return self._counter > 0
 
     def begin(self, envs: Sequence[int] | None = None) -> None:
         """The next rows of these envs (all by default) belong to new episodes."""
@@ -73,20 +79,24 @@ class TrajectoryIds:
         return starts
 
     def _label_starts(self, starts: Array, last: Array, valid: Array | None) -> tuple[Array, Array]:
-        n_envs, n_steps = starts.shape
-        first_ids = np.full((n_envs, n_steps), NO_TRAJECTORY, dtype=np.int64)
+        """Ids and counts by repeating, for each stretch of one episode in one env, what it begins with."""
+        n_steps = starts.shape[1]
         steps, envs = np.nonzero(starts.T)
-        first_ids[envs, steps] = self._base + self._counter + np.arange(len(steps))
+        own = np.full(starts.shape, NO_TRAJECTORY, dtype=np.int64)
+        own[envs, steps] = self._base + self._counter + np.arange(len(steps))
+        own[:, 0] = np.where(starts[:, 0], own[:, 0], self._current)
         self._counter += len(steps)
-        columns = np.arange(n_steps)
-        since = np.maximum.accumulate(np.where(starts, columns, -1), axis=1)
-        begun = since >= 0
-        rows = np.arange(n_envs)[:, None]
-        ids = np.where(begun, first_ids[rows, np.maximum(since, 0)], self._current[:, None])
-        counts = np.where(begun, columns - since, self._length[:, None] + columns)
+        begins = starts.copy()
+        begins[:, 0] = True
+        places = np.flatnonzero(begins)
+        lengths = np.diff(places, append=starts.size)
+        ids = np.repeat(own.reshape(-1)[places], lengths).reshape(starts.shape)
+        before = np.where(starts[:, 0], 0, self._length)
+        offsets = np.where(places % n_steps == 0, before[places // n_steps], 0) - places
+        counts = np.repeat(offsets, lengths).reshape(starts.shape) + np.arange(starts.size).reshape(starts.shape)
         self._current, self._length = ids[:, -1].copy(), counts[:, -1] + 1
         self._fresh = last[:, -1].copy()
         if valid is not None:
             self._fresh |= ~valid[:, -1]
-            ids = np.where(valid, ids, NO_TRAJECTORY)
+            ids[~valid] = NO_TRAJECTORY
         return ids, counts
