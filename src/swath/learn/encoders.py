@@ -51,7 +51,7 @@ class VectorEncoder(Encoder):
         """The features `[*B, features]`."""
         flat = entries[0] if self._is_flat else self._flat(entries)
         standardise = self.standardise
-        return flat if standardise is None else standardise(flat)
+        return flat if standardise is None else standardise.forward(flat)
 
     def update(self, entries: Sequence[Tensor]) -> None:
         """Take observations `[N, …]` into the running figures."""

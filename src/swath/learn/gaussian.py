@@ -41,48 +41,53 @@ class Gaussian(nn.Module):
         lowest, highest = (torch.as_tensor(np.asarray(bound), dtype=torch.float32) for bound in (low, high))
         self.shape = tuple(lowest.shape)
         lowest, highest = lowest.flatten(), highest.flatten()
-        boxed = (highest - lowest).isfinite()
-        self.inputs = lowest.numel()
-        self.bounded = bool((lowest.isfinite() | highest.isfinite()).any())
+        boxed = (highest - lowest).isfinite() & (highest > lowest)
         scale = torch.where(boxed, (highest - lowest) / 2, 1.0)
+        centre = torch.where(boxed, (highest + lowest) / 2, 0.0)
+        self.inputs = lowest.numel()
+        self._bounded = bool((lowest.isfinite() | highest.isfinite()).any())
+        self._moved = bool((scale != 1).any() or (centre != 0).any())
         self.log_std = nn.Parameter(log_std + scale.log())
-        self.register_buffer("low", lowest, persistent=False)
-        self.register_buffer("high", highest, persistent=False)
-        self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("centre", torch.where(boxed, (highest + lowest) / 2, 0.0), persistent=False)
+        for name, constant in (("low", lowest), ("high", highest), ("scale", scale), ("centre", centre)):
+            self.register_buffer(name, constant, persistent=False)
 
     def sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """A normal action, put back on the bounds if it lies beyond."""
         mean, std = self._moments(out)
-        return self._legal(torch.addcmul(mean, std, torch.empty_like(mean).normal_()), mean, std)
+        noise = torch.empty_like(mean).normal_()
+        action = torch.addcmul(mean, std, noise)
+        if self._bounded:
+            action = action.clamp(self.low, self.high)
+            return self._shaped(action), self._cut_log_prob(action, (action - mean) / std)
+        return self._shaped(action), self._free_log_prob(noise)
 
     def mode(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """The mean, put back on the bounds if it lies beyond."""
-        mean, std = self._moments(out)
-        return self._legal(mean, mean, std)
+        mean, _ = self._moments(out)
+        action = self._shaped(mean.clamp(self.low, self.high))
+        return action, self.log_prob(out, action)
 
     def log_prob(self, out: Tensor, action: Tensor) -> Tensor:
         """Log-probability: a density inside the bounds, a probability on them."""
-        flat = action.reshape(out.shape) if action.shape != out.shape else action
-        return self._log_prob(flat, *self._moments(out))
+        mean, std = self._moments(out)
+        flat = action.reshape(mean.shape)
+        z = (flat - mean) / std
+        return self._cut_log_prob(flat, z) if self._bounded else self._free_log_prob(z)
 
     def entropy(self, out: Tensor) -> Tensor:
         """Differential entropy of the normal distribution, bounds left aside."""
         return (self.log_std + (_HALF_LOG_TAU + 0.5)).sum().expand(out.shape[:-1])
 
     def _moments(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.addcmul(self.centre, self.scale, out), self.log_std.exp()
+        return torch.addcmul(self.centre, self.scale, out) if self._moved else out, self.log_std.exp()
 
-    def _legal(self, action: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        if self.bounded:
-            action = action.clamp(self.low, self.high)
-        log_prob = self._log_prob(action, mean, std)
-        return action if len(self.shape) == 1 else action.reshape(*action.shape[:-1], *self.shape), log_prob
+    def _shaped(self, flat: Tensor) -> Tensor:
+        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
 
-    def _log_prob(self, action: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        z = (action - mean) / std
-        inside = -0.5 * z * z - (self.log_std + _HALF_LOG_TAU)
-        if not self.bounded:
-            return inside.sum(-1)
-        beyond = (action <= self.low).to(z.dtype) - (action >= self.high).to(z.dtype)
-        return torch.where(beyond == 0, inside, torch.special.log_ndtr(beyond * z)).sum(-1)
+    def _free_log_prob(self, z: Tensor) -> Tensor:
+        return (z * z).sum(-1).mul(-0.5) - (self.log_std + _HALF_LOG_TAU).sum()
+
+    def _cut_log_prob(self, action: Tensor, z: Tensor) -> Tensor:
+        inside = (z * z).mul(-0.5) - (self.log_std + _HALF_LOG_TAU)
+        side = (action <= self.low).to(z.dtype) - (action >= self.high).to(z.dtype)
+        return torch.where(side == 0, inside, torch.special.log_ndtr(side * z)).sum(-1)

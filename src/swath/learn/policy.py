@@ -70,8 +70,9 @@ class NetworkPolicy(nn.Module):
 
         RANDOM samples; every other type gives the most probable action.
         """
-        features = self._features(observation)
-        out, head = self.network(features), self.head
+        encoder, head = self.encoder, self.head
+        features = observation[0] if encoder is None else encoder(*observation)
+        out = self.network(features)
         answer = head.sample(out) if exploration_type is ExplorationType.RANDOM else head.mode(out)
         return (*answer, self.require_critic()(features).unsqueeze(-1)) if self._with_value else answer
 

@@ -1,0 +1,117 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Normal
+
+from swath.learn.gaussian import Gaussian
+
+INF = math.inf
+
+
+def head_of(low, high, std=1.0):
+    return Gaussian(np.array(low), np.array(high), math.log(std))
+
+
+def test_without_bounds_it_is_the_normal_distribution():
+    torch.manual_seed(0)
+    head, out = head_of([-INF, -INF], [INF, INF], std=0.7), torch.randn(5, 4, 2)
+    action, log_prob = head.sample(out)
+    reference = Normal(out, 0.7)
+    assert action.shape == (5, 4, 2)
+    torch.testing.assert_close(log_prob, reference.log_prob(action).sum(-1), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(head.log_prob(out, action), log_prob, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(head.entropy(out), reference.entropy().sum(-1))
+    assert torch.equal(head.mode(out)[0], out)
+
+
+def test_without_bounds_actions_have_the_mean_and_spread_they_should_have():
+    torch.manual_seed(0)
+    out = torch.tensor([1.0, -3.0])
+    action, _ = head_of([-INF, -INF], [INF, INF], std=0.5).sample(out.expand(100_000, 2))
+    torch.testing.assert_close(action.mean(0), out, atol=0.01, rtol=0)
+    torch.testing.assert_close(action.std(0), torch.tensor([0.5, 0.5]), atol=0.01, rtol=0)
+    torch.testing.assert_close(torch.corrcoef(action.T)[0, 1], torch.tensor(0.0), atol=0.01, rtol=0)
+
+
+def test_the_output_is_in_units_of_half_the_range_around_its_centre():
+    head = head_of([0.0, -2.0], [10.0, 2.0])
+    action, _ = head.mode(torch.tensor([[0.0, 0.5], [0.2, -1.0]]))
+    torch.testing.assert_close(action, torch.tensor([[5.0, 1.0], [6.0, -2.0]]))
+    torch.testing.assert_close(head.log_std.exp().detach(), torch.tensor([5.0, 2.0]))
+
+
+def test_inside_the_bounds_the_density_is_that_of_the_normal():
+    head, out = head_of([0.0, -2.0], [10.0, 2.0], std=0.1), torch.zeros(100, 2)
+    action, log_prob = head.sample(out)
+    inside = Normal(torch.tensor([5.0, 0.0]), torch.tensor([0.5, 0.2])).log_prob(action).sum(-1)
+    torch.testing.assert_close(log_prob, inside, atol=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 0.3), (-0.1, 0.7)])
+def test_on_a_bound_the_probability_is_all_that_lies_beyond(low, high):
+    torch.manual_seed(0)
+    head, out = head_of([low], [high], std=1.3), torch.full((50_000, 1), 0.4)
+    action, log_prob = head.sample(out)
+    assert ((action >= low) & (action <= high)).all()
+    for bound in (head.low, head.high):
+        there = (action == bound).squeeze(-1)
+        (probability,) = log_prob[there].exp().unique()
+        assert there.float().mean().item() == pytest.approx(probability.item(), abs=0.01)
+
+
+def test_density_and_bounds_together_have_probability_one():
+    head, out = head_of([-1.0], [2.0], std=0.8), torch.tensor([0.6])
+    grid = torch.linspace(-1, 2, 30_003)[1:-1].unsqueeze(-1)
+    inside = torch.trapezoid(head.log_prob(out.expand_as(grid), grid).exp(), grid.squeeze(-1))
+    beyond = sum(head.log_prob(out, bound).exp() for bound in (head.low, head.high))
+    assert (inside + beyond).item() == pytest.approx(1, abs=2e-3)
+
+
+def test_sampled_log_probabilities_are_those_of_the_sampled_actions():
+    head, out = head_of([-1.0, -INF, 0.0], [1.0, 3.0, INF]), torch.randn(1000, 3)
+    action, log_prob = head.sample(out)
+    assert (action[:, 0].abs() == 1).any()
+    assert (action[:, 1] == 3).any()
+    assert (action[:, 2] == 0).any()
+    assert torch.equal(head.log_prob(out, action), log_prob)
+
+
+def test_the_gradient_stays_finite_far_beyond_the_bounds():
+    head = head_of([-1.0, -1.0], [1.0, 1.0], std=0.01)
+    out = torch.tensor([[500.0, -500.0], [500.0, 500.0]], requires_grad=True)
+    head.log_prob(out, torch.tensor([[1.0, -1.0], [-1.0, 0.0]])).sum().backward()
+    assert torch.isfinite(out.grad).all()
+    assert torch.isfinite(head.log_std.grad).all()
+    assert out.grad[0].tolist() == [0.0, 0.0]
+    assert (out.grad[1] < 0).all()  # towards the actions that were taken
+
+
+def test_the_expected_gradient_of_log_probability_is_zero():
+    """What makes a policy gradient unbiased; it fails if the bounds' probabilities are left out."""
+    torch.manual_seed(0)
+    head, out = head_of([-1.0], [1.0]), torch.full((200_000, 1), 0.8, requires_grad=True)
+    with torch.no_grad():
+        action, _ = head.sample(out)
+    gradient = torch.autograd.grad(head.log_prob(out, action).sum(), [out, head.log_std])
+    assert abs(gradient[0].mean().item()) < 0.01
+    assert abs(gradient[1].item() / len(out)) < 0.01
+
+
+@pytest.mark.parametrize("lead", [(), (4,), (2, 4)])
+def test_actions_take_the_shape_of_their_space(lead):
+    head = Gaussian(np.full((2, 3), -1.0), np.full((2, 3), 1.0))
+    out = torch.randn(*lead, head.inputs)
+    action, log_prob = head.sample(out)
+    assert action.shape == (*lead, 2, 3)
+    assert action.dtype == torch.float32
+    assert log_prob.shape == head.entropy(out).shape == lead
+    assert torch.equal(head.log_prob(out, action), log_prob)
+
+
+def test_a_range_of_no_width_allows_one_action():
+    head = head_of([2.0, -1.0], [2.0, 1.0])
+    action, log_prob = head.sample(torch.randn(10, 2))
+    assert (action[:, 0] == 2).all()
+    assert torch.isfinite(log_prob).all()

@@ -1,0 +1,92 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import Categorical as Reference
+
+from swath.learn.heads import Categorical, MultiCategorical
+
+SHAPES = st.lists(st.integers(1, 4), max_size=2).map(tuple)
+
+
+@settings(deadline=None, max_examples=30)
+@given(shape=SHAPES, n=st.integers(1, 7), start=st.integers(-2, 3), seed=st.integers(0, 1000))
+def test_a_choice_has_the_log_probability_and_entropy_of_the_softmax(shape, n, start, seed):
+    torch.manual_seed(seed)
+    logits, head = 3 * torch.randn(*shape, n), Categorical(n, start)
+    action, log_prob = head.sample(logits)
+    reference = Reference(logits=logits)
+    assert action.shape == log_prob.shape == shape
+    assert action.dtype == torch.int64
+    torch.testing.assert_close(log_prob, reference.log_prob(action - start), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(head.log_prob(logits, action), log_prob, atol=0, rtol=0)
+    torch.testing.assert_close(head.entropy(logits), reference.entropy(), atol=1e-6, rtol=1e-5)
+
+
+def test_choices_come_as_often_as_the_softmax_says():
+    torch.manual_seed(0)
+    logits = torch.tensor([2.0, 0.0, -1.0, -5.0, 1.0])
+    action, _ = Categorical(5).sample(logits.expand(200_000, 5))
+    counts, expected = torch.bincount(action, minlength=5).double(), 200_000 * logits.double().softmax(-1)
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    assert chi_squared < 18.5  # a fair sampler exceeds it once in 1,000 seeds
+
+
+def test_the_mode_is_the_largest_logit():
+    action, log_prob = Categorical(3, start=10).mode(torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0]]))
+    assert action.tolist() == [11, 10]
+    assert torch.equal(log_prob, torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0]]).log_softmax(-1).max(-1).values)
+
+
+def test_the_same_seed_gives_the_same_choices():
+    logits, head = torch.zeros(64, 4), Categorical(4)
+    torch.manual_seed(3)
+    first, _ = head.sample(logits)
+    torch.manual_seed(3)
+    again, _ = head.sample(logits)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, head.sample(logits)[0])
+
+
+def test_the_gradient_of_a_log_probability_is_that_of_the_softmax():
+    logits = torch.randn(6, 4, requires_grad=True)
+    action, log_prob = Categorical(4).sample(logits)
+    (gradient,) = torch.autograd.grad(log_prob.sum(), logits)
+    expected = torch.nn.functional.one_hot(action, 4) - logits.softmax(-1)
+    torch.testing.assert_close(gradient, expected.detach(), atol=1e-6, rtol=1e-5)
+
+
+def test_several_choices_are_independent_and_each_as_likely_as_its_logits_say():
+    torch.manual_seed(1)
+    head = MultiCategorical([2, 4])
+    out = torch.tensor([0.5, -0.5, 9.0, 9.0, 0.0, 1.0, 2.0, 3.0])  # the first choice's 9s are surplus
+    action, log_prob = head.sample(out.expand(50_000, 8))
+    assert action.shape == (50_000, 2)
+    first, second = Reference(logits=out[:2]), Reference(logits=out[4:])
+    expected = first.log_prob(action[:, 0]) + second.log_prob(action[:, 1])
+    torch.testing.assert_close(log_prob, expected, atol=1e-6, rtol=1e-6)
+    joint = torch.bincount(action[:, 0] * 4 + action[:, 1], minlength=8) / 50_000
+    torch.testing.assert_close(joint, torch.outer(first.probs, second.probs).flatten(), atol=0.01, rtol=0)
+    torch.testing.assert_close(head.entropy(out), first.entropy() + second.entropy())
+
+
+def test_surplus_logits_of_small_choices_get_no_gradient():
+    head, out = MultiCategorical([1, 3]), torch.zeros(6, requires_grad=True)
+    action, log_prob = head.mode(out)
+    (log_prob + head.entropy(out)).backward()
+    assert action.tolist() == [0, 0]
+    assert torch.isfinite(out.grad).all()
+    assert out.grad[:3].tolist() == [0.0, 0.0, 0.0]
+    assert out.grad[3:].abs().sum() > 0
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+def test_multi_choices_take_the_shape_and_the_start_of_their_space(lead):
+    head = MultiCategorical([2, 2, 3, 3], shape=(2, 2), start=[5, 6, 7, 8])
+    out = torch.randn(*lead, head.inputs)
+    action, log_prob = head.sample(out)
+    assert action.shape == (*lead, 2, 2)
+    assert log_prob.shape == lead
+    offset = action - torch.tensor([[5, 6], [7, 8]])
+    assert ((offset >= 0) & (offset < torch.tensor([[2, 2], [3, 3]]))).all()
+    assert torch.equal(head.log_prob(out, action), log_prob)

@@ -1,0 +1,69 @@
+import copy
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from swath.learn.networks import ACTIVATIONS, MLP, orthogonal
+
+LAYERS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "elu": nn.ELU}
+
+
+def as_sequential(net, activation):
+    weights = list(net.parameters())
+    layers = []
+    for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight, layer.bias = weight, bias
+        layers += [layer, LAYERS[activation]()]
+    return nn.Sequential(*layers[:-1])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("lead", [(), (8,), (2, 3)])
+def test_it_computes_what_a_sequential_of_its_layers_computes(activation, lead):
+    net = MLP([4, 64, 32, 3], activation=activation)
+    for bias in list(net.parameters())[1::2]:
+        nn.init.normal_(bias)
+    reference, x = as_sequential(net, activation), torch.randn(*lead, 4)
+    torch.testing.assert_close(net(x), reference(x))
+    mine = torch.autograd.grad(net(x).square().sum(), list(net.parameters()))
+    theirs = torch.autograd.grad(reference(x).square().sum(), list(net.parameters()))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_it_leaves_its_input_alone():
+    x = torch.randn(8, 4)
+    kept = x.clone()
+    MLP([4, 2])(x)
+    MLP([4, 8, 2], activation="relu")(x)
+    assert torch.equal(x, kept)
+
+
+def test_it_uses_weights_put_in_from_outside():
+    net, other, x = MLP([4, 8, 2]), MLP([4, 8, 2]), torch.randn(5, 4)
+    expected = other(x)
+    assert torch.equal(torch.func.functional_call(net, dict(other.named_parameters()), (x,)), expected)
+    with TensorDict.from_module(other).data.to_module(net):
+        assert torch.equal(net(x), expected)
+    assert not torch.equal(net(x), expected)
+    assert torch.equal(copy.deepcopy(other)(x), expected)
+
+
+def test_weights_are_orthogonal_and_scaled():
+    net = MLP([64, 64, 64], out_gain=0.01)
+    first, _, last, bias = net.parameters()
+    torch.testing.assert_close(first @ first.T, 2 * torch.eye(64), atol=1e-5, rtol=0)
+    torch.testing.assert_close(last @ last.T, 1e-4 * torch.eye(64), atol=1e-8, rtol=0)
+    assert not bias.any()
+    assert net.last_layer[0] is last
+    assert net.last_layer[1] is bias
+    assert orthogonal(torch.empty(3, 2)).shape == (3, 2)
+
+
+def test_an_unknown_activation_or_too_few_sizes_are_refused():
+    with pytest.raises(ValueError, match="activation='sine' is none of tanh, relu"):
+        MLP([1, 2], activation="sine")
+    with pytest.raises(ValueError, match=r"sizes=\(3,\)"):
+        MLP([3])

@@ -1,0 +1,41 @@
+import torch
+
+from swath.learn.networks import MLP
+from swath.learn.value import ValueNet
+
+
+def test_values_stay_what_they_were_when_the_figures_move():
+    critic, x = ValueNet(MLP([3, 16, 1])), torch.randn(4, 20, 3)
+    for scale in (0.01, 1.0, 1000.0):
+        before = critic(x)
+        critic.update(scale * (torch.randn(500) + 2))
+        torch.testing.assert_close(critic(x), before, atol=1e-5 * scale, rtol=1e-4)
+    assert critic(x).shape == (4, 20)
+    assert critic(x[0, 0]).shape == ()
+
+
+def test_the_first_returns_set_the_figures_and_later_ones_pull_them():
+    critic = ValueNet(MLP([3, 1]), memory=4)
+    critic.update(100 + 5 * torch.randn(10_000))
+    assert 99 < critic.mean < 101
+    assert 4.9 < critic.std < 5.1
+    for _ in range(60):
+        critic.update(-3 + 2 * torch.randn(1000))
+    assert -3.2 < critic.mean < -2.8
+    assert 1.9 < critic.std < 2.1
+
+
+def test_equal_returns_leave_a_usable_scale():
+    critic, x = ValueNet(MLP([3, 1])), torch.randn(5, 3)
+    before = critic(x)
+    critic.update(torch.zeros(10))
+    assert critic.std > 0
+    torch.testing.assert_close(critic(x), before, atol=1e-5, rtol=1e-4)
+
+
+def test_the_gradient_is_of_the_networks_own_scale():
+    critic, x = ValueNet(MLP([3, 1])), torch.randn(100, 3)
+    critic.update(1e4 * torch.randn(1000))
+    loss = (critic(x) / critic.std).square().mean()
+    loss.backward()
+    assert critic.network.last_layer[0].grad.abs().max() < 10
