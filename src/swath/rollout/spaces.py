@@ -86,8 +86,9 @@ def splitter(space: spaces.Space[Any], num_envs: int) -> Callable[[Leaves], Sequ
         return lambda leaves: [dict(zip(names, row, strict=True)) for row in parts(leaves)]
     if isinstance(space, spaces.Tuple):
         return _parts(space.spaces, num_envs)
-    dtype = space.dtype
-    return lambda leaves: list(leaves[0].astype(dtype, copy=False))
+    if isinstance(space, spaces.Box) and space.shape == ():
+        return lambda leaves: [np.array(value, dtype=space.dtype) for value in leaves[0]]
+    return _own_rows(space)
 
 
 def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
@@ -103,11 +104,11 @@ def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
         joins = [joiner(part) for part in space.spaces]
         return lambda leaves: tuple(join(part) for join, part in zip(joins, _cut(leaves, counts), strict=True))
     dtype = space.dtype
-    return lambda leaves: leaves[0].astype(dtype, copy=False)
+    return lambda leaves: leaves[0].astype(dtype)
 
 
 def unbatched(batch: Any, leaves: Sequence[Leaf]) -> Leaves:
-    """The leaves `[B, …]` of a vector env's batched observation, in their dtypes, without a copy where none is needed."""
+    """The leaves `[B, …]` of a vector env's batched observation, in their dtypes, copied only where needed."""
     return [np.asarray(reduce(getitem, leaf.path, batch)).astype(leaf.dtype, copy=False) for leaf in leaves]
 
 
@@ -156,15 +157,29 @@ def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
     shape, dtype = leaf.shape, leaf.dtype
 
     def pack(rows: Sequence[Any]) -> Leaves:
-        array = np.array(rows, dtype=dtype)
+        try:
+            array = np.array(rows, dtype=dtype)
+        except ValueError as error:
+            raise _misshapen(leaf, rows) from error
         if array.shape[1:] != shape:
-            raise ValueError(
-                f"the envs returned observations of shape {array.shape[1:]} for {leaf.key!r}; "
-                f"their observation space says {shape}"
-            )
+            raise _misshapen(leaf, rows)
         return [array]
 
     return pack
+
+
+def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:
+    shapes = sorted({np.shape(row) for row in rows})
+    return ValueError(
+        f"the envs returned observations of shape {', '.join(map(str, shapes))} for {leaf.key!r}; "
+        f"their observation space says {leaf.shape}"
+    )
+
+
+def _own_rows(space: spaces.Space[Any]) -> Callable[[Leaves], Sequence[Any]]:
+    """Rows that the envs may write into: the recorded actions must not change with them."""
+    dtype, writable = space.dtype, not isinstance(space, spaces.Discrete)
+    return lambda leaves: list(leaves[0].astype(dtype, copy=writable))
 
 
 def _parts(parts: Sequence[spaces.Space[Any]], num_envs: int) -> Callable[[Leaves], Sequence[Any]]:

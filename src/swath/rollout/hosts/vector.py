@@ -269,15 +269,14 @@ def _write_rows(leaves: Leaves, source: Leaves, envs: Sequence[int]) -> None:
         leaf[list(envs)] = new[list(envs)]
 
 
-def _final(info: dict[str, Any], leaf: Leaf, env: int) -> Any:
-    """The true last observation of one env: gymnasium stacks it per leaf, or keeps one object per env."""
-    value = info.get("final_obs")
+def _final(info: Any, leaf: Leaf, env: int) -> Any:
+    """The true last observation of one env: gymnasium keeps an object per env, others stack as observations are."""
+    value = info.get("final_obs") if isinstance(info, dict) else [said.get("final_obs") for said in info]
     if value is None:
         raise KeyError(
             f"the vector env ended an episode of env {env} in SAME_STEP mode without info['final_obs']; "
             "the last observation would be lost; use autoreset mode DISABLED or NEXT_STEP"
         )
-    path = leaf.path
-    while isinstance(value, dict):
-        value, path = value[path[0]], path[1:]
-    return reduce(getitem, path, value[env])
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == np.object_):
+        return reduce(getitem, leaf.path, value[env])
+    return reduce(getitem, leaf.path, value)[env]
