@@ -86,6 +86,9 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> 
         KeyError: the batch lacks an entry, such as the log-probabilities of another kind of policy.
         ValueError: every frame is masked.
     """
+    mask = batch.get(MASK, None)
+    if mask is not None and not mask.any():
+        raise ValueError(f"batch of shape {list(batch.shape)} has no frame to learn from: all are masked")
     estimate = GAE(
         gamma=config.gamma,
         lmbda=config.gae_lambda,
@@ -93,10 +96,7 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> 
         average_gae=config.normalise_advantage,
     )
     flat = estimate(_needed(batch, policy)).reshape(-1)
-    if MASK in flat.keys(include_nested=True):
-        flat = flat[flat[MASK]]
-    if not len(flat):
-        raise ValueError(f"batch of shape {list(batch.shape)} has no frame to learn from: all are masked")
+    flat = flat if mask is None else flat[flat[MASK]]
     value, advantage, target = (flat[key].squeeze(-1) for key in (STATE_VALUE, ADVANTAGE, VALUE_TARGET))
     observation = tuple(flat[key] for key in policy.in_keys)
     return Rows(observation, flat[ACTION], flat[LOG_PROB].reshape(-1), value, advantage, target)

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from swath.learn import NetworkConfig, PPOConfig, default_config, make_policy
+from swath.learn.gaussian import Gaussian
+from swath.learn.heads import Categorical, MultiCategorical
+from swath.learn.images import ImageEncoder
+
+BOX = spaces.Box(-1, 1, (3,))
+PIXELS = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "head"),
+    [
+        (spaces.Discrete(3, start=1), Categorical),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), MultiCategorical),
+        (spaces.MultiBinary((2, 2)), MultiCategorical),
+        (spaces.Box(-2, 2, (2, 3)), Gaussian),
+        (spaces.Box(-2, 2, (2,), np.float64), Gaussian),
+    ],
+    ids=str,
+)
+def test_every_served_action_space_gets_a_head_whose_actions_belong_to_it(space, head):
+    policy = make_policy(BOX, space)
+    assert isinstance(policy.head, head)
+    with torch.no_grad():
+        action, _ = policy(torch.randn(20, 3))
+    assert all(space.contains(row.numpy().astype(space.dtype)) for row in action)
+
+
+@pytest.mark.parametrize("space", [spaces.Dict(a=BOX), spaces.Box(0, 5, (2,), np.int32)], ids=str)
+def test_other_action_spaces_are_refused(space):
+    with pytest.raises(TypeError, match=r"no policy for the action space .*wrap the env"):
+        make_policy(BOX, space)
+
+
+def test_entries_of_a_dict_are_read_in_the_order_of_the_space():
+    space = spaces.Dict(where=BOX, hand=spaces.Dict(open=spaces.MultiBinary(1), at=spaces.Discrete(5)))
+    policy = make_policy(space, spaces.Discrete(2))
+    rows = {"where": torch.randn(6, 3), ("hand", "open"): torch.ones(6, 1), ("hand", "at"): torch.arange(6) % 5}
+    action, _ = policy(*(rows[key] for key in policy.in_keys))
+    assert set(policy.in_keys) == set(rows)
+    assert action.shape == (6,)
+
+
+def test_images_go_through_convolutions_that_value_and_policy_share():
+    policy = make_policy(PIXELS, spaces.Discrete(6), NetworkConfig(image_features=32))
+    assert isinstance(policy.encoder, ImageEncoder)
+    frames = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
+    log_prob, _, value = policy.evaluate((frames,), torch.tensor([0, 5]))
+    assert log_prob.shape == value.shape == (2,)
+
+
+def test_an_image_beside_other_entries_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"\['camera'\] are images beside others"):
+        make_policy(spaces.Dict(camera=PIXELS, speed=BOX), spaces.Discrete(2))
+
+
+@pytest.mark.parametrize(
+    ("space", "learns"),
+    [(BOX, True), (spaces.Discrete(4), False), (spaces.Box(0, 255, (7, 7, 3), np.uint8), False)],
+    ids=str,
+)
+def test_floats_are_standardised_and_nothing_else_is(space, learns):
+    policy = make_policy(space, spaces.Discrete(2))
+    assert (policy.encoder.standardise is not None) is learns
+    assert make_policy(space, spaces.Discrete(2), NetworkConfig(standardise=False)).encoder.standardise is None
+
+
+def test_an_untrained_policy_hardly_prefers_any_action():
+    out = make_policy(BOX, spaces.Discrete(4))(torch.randn(100, 3))
+    torch.testing.assert_close(out[1], torch.full((100,), 0.25).log(), atol=0.1, rtol=0)
+
+
+def test_the_same_seed_gives_the_same_weights():
+    torch.manual_seed(5)
+    first = make_policy(BOX, spaces.Discrete(2)).state_dict()
+    torch.manual_seed(5)
+    second = make_policy(BOX, spaces.Discrete(2)).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_settings_follow_from_the_spaces():
+    continuous, discrete = default_config(BOX), default_config(spaces.Discrete(2))
+    assert continuous == PPOConfig()
+    assert discrete.entropy_coef > 0 == continuous.entropy_coef
+    assert default_config(spaces.Discrete(2), BOX) == discrete
+    assert default_config(spaces.Discrete(2), PIXELS).learning_rate < discrete.learning_rate
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"hidden": (64, 0)}, r"hidden and image_features \(64, 0, 512\) must all be 1 or more"),
+        ({"image_features": 0}, "must all be 1 or more"),
+        ({"activation": "step"}, "activation='step' is none of tanh"),
+    ],
+)
+def test_network_settings_out_of_range_are_refused(field, message):
+    with pytest.raises(ValueError, match=message):
+        NetworkConfig(**field)

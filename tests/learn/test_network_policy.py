@@ -1,0 +1,106 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from learn_toys import BOX, TWO, small_policy
+from torch import nn
+
+from swath import ExplorationType
+from swath.learn import NetworkPolicy
+from swath.learn.heads import Categorical
+from swath.learn.networks import MLP
+from swath.learn.value import ValueNet
+
+SPACES = [
+    TWO,
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(4),
+    spaces.Box(-1, 1, (2,)),
+    spaces.Box(-np.inf, np.inf, (2, 2)),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+@pytest.mark.parametrize("lead", [(), (5,), (2, 5)])
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_it_acts_with_any_batch_dimensions_and_without(space, lead, off):
+    policy = small_policy(space)
+    with off():
+        action, log_prob = policy(torch.randn(*lead, 3))
+    assert policy.in_keys == ["observation"]
+    assert policy.out_keys == ["action", "action_log_prob"]
+    assert action.shape == (*lead, *space.shape)
+    assert log_prob.shape == lead
+    if not lead:
+        assert space.contains(action.numpy().astype(space.dtype))
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_evaluate_gives_what_acting_gave_with_gradients_for_every_parameter(space):
+    policy, observation = small_policy(space), torch.randn(7, 3)
+    with torch.no_grad():
+        action, acted = policy(observation)
+    log_prob, entropy, value = policy.evaluate((observation,), action)
+    torch.testing.assert_close(log_prob, acted, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(policy.log_prob((observation,), action), log_prob)
+    torch.testing.assert_close(policy.value((observation,)), value)
+    assert entropy.shape == value.shape == (7,)
+    (log_prob + entropy + value).sum().backward()
+    assert all(parameter.grad is not None for parameter in policy.parameters())
+
+
+def test_only_random_exploration_draws():
+    policy, observation = small_policy(), torch.randn(64, 3)
+    for kind in (ExplorationType.DETERMINISTIC, ExplorationType.MODE, ExplorationType.MEAN):
+        state = torch.get_rng_state()
+        action, _ = policy(observation, exploration_type=kind)
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.equal(action, policy.network(policy.encoder(observation)).argmax(-1))
+    drawn = [policy(observation, exploration_type=ExplorationType.RANDOM)[0] for _ in range(2)]
+    assert not torch.equal(*drawn)
+
+
+def test_the_state_value_comes_along_if_asked_for():
+    critic = ValueNet(MLP([3, 1]))
+    policy, observation = NetworkPolicy(MLP([3, 2]), Categorical(2), critic=critic, with_value=True), torch.randn(5, 3)
+    _, _, value = policy(observation)
+    assert policy.out_keys == ["action", "action_log_prob", "state_value"]
+    assert torch.equal(value, critic(observation).unsqueeze(-1))
+
+
+def test_without_a_critic_it_acts_but_knows_no_values():
+    policy, observation = NetworkPolicy(nn.Linear(3, 2), Categorical(2)), torch.randn(5, 3)
+    assert policy(observation)[0].shape == (5,)
+    policy.update_encoder((observation,))
+    with pytest.raises(ValueError, match="no critic"):
+        policy.value((observation,))
+    with pytest.raises(ValueError, match="no critic"):
+        NetworkPolicy(nn.Linear(3, 2), Categorical(2), with_value=True)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+def test_copies_act_alike_and_share_nothing(duplicate):
+    policy, observation = small_policy(spaces.Box(-1, 1, (2,))), torch.randn(5, 3)
+    policy.update_encoder((10 * torch.randn(50, 3),))
+    twin = duplicate(policy)
+    mode = ExplorationType.MODE
+    expected, _ = policy(observation, exploration_type=mode)
+    assert torch.equal(twin(observation, exploration_type=mode)[0], expected)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.add_(1)
+    assert torch.equal(policy(observation, exploration_type=mode)[0], expected)
+    assert policy.device == torch.device("cpu")
+
+
+def test_observations_are_learnt_by_update_encoder_alone():
+    policy, observation = small_policy(observation_space=BOX), 100 + torch.randn(50, 3)
+    before = policy.value((observation,))
+    policy(observation)
+    policy.evaluate((observation,), torch.zeros(50, dtype=torch.int64))
+    assert torch.equal(policy.value((observation,)), before)
+    policy.update_encoder((observation,))
+    assert not torch.equal(policy.value((observation,)), before)

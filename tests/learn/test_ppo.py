@@ -1,0 +1,270 @@
+import dataclasses
+
+import pytest
+import torch
+from gymnasium import spaces
+from learn_toys import batch_of, small_policy
+from torch.distributions import Categorical
+from torch.nn.functional import mse_loss
+
+from swath.learn import PPO, NetworkPolicy, PPOConfig
+from swath.learn.heads import Categorical as CategoricalHead
+from swath.learn.networks import MLP
+from swath.learn.ppo import STATISTICS, clipped_loss
+from swath.learn.rows import rows_of
+from swath.report.checkpoint import load_checkpoint, save_checkpoint
+
+WHOLE = PPOConfig(epochs=1, minibatch_size=100, max_grad_norm=1e9, entropy_coef=0.01)
+"""One gradient from a batch of 100 frames."""
+
+
+def naive_advantages(policy, batch, gamma, lmbda):
+    """Row by row and frame by frame, from the definition."""
+    value = policy.value((batch["observation"],))
+    after = policy.value((batch["next", "observation"],))
+    flags = {name: batch["next", name].squeeze(-1) for name in ("reward", "done", "terminated")}
+    advantage = torch.zeros_like(value)
+    for row in range(value.shape[0]):
+        carried = 0.0
+        for t in reversed(range(value.shape[1])):
+            bootstrap = 0.0 if flags["terminated"][row, t] else gamma * after[row, t]
+            delta = flags["reward"][row, t] + bootstrap - value[row, t]
+            carried = delta + (0.0 if flags["done"][row, t] else gamma * lmbda * carried)
+            advantage[row, t] = carried
+    return advantage, advantage + value
+
+
+def weights_of(policy):
+    return {name: value.clone() for name, value in policy.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_advantages_and_targets_are_those_of_the_definition():
+    policy = small_policy()
+    batch, config = batch_of(policy), PPOConfig(normalise_advantage=False, gamma=0.9, gae_lambda=0.8)
+    rows = rows_of(batch, policy, config)
+    with torch.no_grad():
+        advantage, target = naive_advantages(policy, batch, 0.9, 0.8)
+    torch.testing.assert_close(rows.advantage, advantage.flatten(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(rows.target, target.flatten(), atol=1e-5, rtol=1e-5)
+    assert torch.equal(rows.observation[0], batch["observation"].flatten(0, 1))
+    assert torch.equal(rows.action, batch["action"].flatten())
+    assert torch.equal(rows.log_prob, batch["action_log_prob"].flatten())
+    standardised = rows_of(batch, policy, dataclasses.replace(config, normalise_advantage=True))
+    assert standardised.advantage.mean().item() == pytest.approx(0, abs=1e-5)
+    assert standardised.advantage.std(correction=0).item() == pytest.approx(1, abs=1e-4)
+    assert torch.equal(standardised.target, rows.target)
+
+
+def test_a_truncated_episode_is_worth_what_would_have_followed_and_a_terminated_one_is_not():
+    policy = small_policy()
+    batch = batch_of(policy, (2, 1), end_rate=1.0)
+    batch["next", "terminated"] = torch.tensor([[[True]], [[False]]])
+    batch["next", "truncated"] = ~batch["next", "terminated"]
+    rows = rows_of(batch, policy, PPOConfig(gamma=0.9))
+    reward = batch["next", "reward"].flatten()
+    after = policy.value((batch["next", "observation"],)).flatten().detach()
+    torch.testing.assert_close(rows.target, torch.stack([reward[0], reward[1] + 0.9 * after[1]]))
+
+
+def test_one_gradient_is_that_of_the_loss_written_out():
+    policy = small_policy()
+    batch = batch_of(policy)
+    batch["action_log_prob"] += 0.3 * torch.randn(4, 25)  # as if the weights had moved since
+    learner = PPO(policy, WHOLE)
+    rows = rows_of(batch, policy, WHOLE)
+    learner.critic.update(rows.target)
+    reference = Categorical(logits=policy.network(policy.encoder(rows.observation[0])))
+    ratio = (reference.log_prob(rows.action) - rows.log_prob).exp()
+    surrogate = torch.min(ratio * rows.advantage, ratio.clamp(0.8, 1.2) * rows.advantage)
+    value = policy.value(rows.observation)
+    value_loss = 0.5 * mse_loss(value, rows.target) / learner.critic.std**2
+    entropy = reference.entropy().mean()
+    loss = -surrogate.mean() + 0.5 * value_loss - 0.01 * entropy
+    expected = torch.autograd.grad(loss, list(policy.parameters()))
+    statistics = dict(zip(STATISTICS, learner._step(rows).tolist(), strict=True))
+    for parameter, gradient in zip(policy.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
+    assert statistics["policy_loss"] == pytest.approx(-surrogate.mean().item(), abs=1e-6)
+    assert statistics["value_loss"] == pytest.approx(value_loss.item(), abs=1e-6)
+    assert statistics["entropy"] == pytest.approx(entropy.item(), abs=1e-6)
+    assert statistics["clip_fraction"] == pytest.approx(((ratio - 1).abs() > 0.2).float().mean().item())
+    assert statistics["approx_kl"] == pytest.approx((ratio - 1 - ratio.log()).mean().item(), abs=1e-6)
+
+
+def test_ratios_beyond_the_clip_get_no_gradient_where_they_would_gain():
+    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1], requires_grad=True)
+    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
+    (gradient,) = torch.autograd.grad(clipped_loss(ratio, advantage, 0.2), ratio)
+    torch.testing.assert_close(5 * gradient, torch.tensor([0.0, 1.0, -1.0, 0.0, -1.0]))
+
+
+def test_values_beyond_their_clip_get_no_gradient_where_they_would_gain():
+    policy = small_policy()
+    batch = batch_of(policy)
+    learner = PPO(policy, dataclasses.replace(WHOLE, clip_value=0.1))
+    rows = rows_of(batch, policy, WHOLE)
+    far = dataclasses.replace(rows, target=rows.value + 5)
+    close, beyond, away = (rows.value + step for step in (0.05, 1.0, -1.0))
+    loss = learner._value_loss
+    assert loss(close, far) == 0.5 * (close - far.target).square().mean()
+    torch.testing.assert_close(loss(beyond, far), 0.5 * (rows.value + 0.1 - far.target).square().mean())
+    torch.testing.assert_close(loss(away, far), 0.5 * (away - far.target).square().mean())
+
+
+def test_masked_frames_do_not_count_whatever_they_hold():
+    results = []
+    for junk in (0.0, 1e6):
+        policy = small_policy()
+        batch = batch_of(policy)
+        mask = torch.rand(4, 25, generator=torch.Generator().manual_seed(1)) < 0.7
+        batch["collector", "mask"] = mask
+        for key in ("observation", ("next", "observation"), ("next", "reward"), "action_log_prob"):
+            batch[key][~mask] = junk
+        learner = PPO(policy, PPOConfig(epochs=2, minibatch_size=32))
+        learner.update(batch)
+        assert learner.frames == int(mask.sum())
+        results.append(weights_of(policy))
+    assert same(*results)
+    batch["collector", "mask"] = torch.zeros(4, 25, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"batch of shape \[4, 25\] has no frame to learn from"):
+        learner.update(batch)
+
+
+def test_trajectories_cut_by_a_new_id_are_not_joined():
+    policy = small_policy()
+    batch = batch_of(policy, (1, 10), end_rate=0.0)
+    ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1, 1]])
+    config = PPOConfig(normalise_advantage=False)
+    parts = [rows_of(part, policy, config).advantage for part in (batch[:, :4], batch[:, 4:])]
+    batch["collector", "traj_ids"] = ids
+    torch.testing.assert_close(rows_of(batch, policy, config).advantage, torch.cat(parts))
+
+
+@pytest.mark.parametrize("shape", [(50,), (5, 10), (2, 5, 10)])
+def test_batches_of_any_shape_are_learnt_from_and_left_as_they_were(shape):
+    policy = small_policy(spaces.Box(-1, 1, (2,)))
+    batch = batch_of(policy, shape)
+    kept, before = batch.clone(), weights_of(policy)
+    learner = PPO(policy, PPOConfig(epochs=2, minibatch_size=16))
+    losses = learner.update(batch)
+    assert (batch == kept).all()
+    assert set(batch.keys(include_nested=True)) == set(kept.keys(include_nested=True))
+    assert [*losses] == [*STATISTICS, "explained_variance", "learning_rate"]
+    assert all(isinstance(value, float) for value in losses.values())
+    assert not same(before, weights_of(policy))
+    assert learner.frames == batch.numel()
+    assert f"{batch.numel()} frames" in repr(learner)
+
+
+def test_every_row_is_used_once_an_epoch_in_nearly_equal_parts():
+    policy = small_policy()
+    rows = rows_of(batch_of(policy), policy, PPOConfig())
+    parts = list(rows.minibatches(30, torch.Generator().manual_seed(0)))
+    assert [len(part) for part in parts] == [34, 33, 33]
+    used = torch.cat([part.log_prob for part in parts])
+    assert not torch.equal(used, rows.log_prob)
+    assert torch.equal(used.sort().values, rows.log_prob.sort().values)
+    assert len(list(rows.minibatches(10_000, torch.Generator()))) == 1
+
+
+def test_the_learning_rate_falls_with_the_frames_learnt_from():
+    policy = small_policy()
+    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=400, learning_rate=1e-3))
+    rates = [learner.update(batch_of(policy, seed=seed))["learning_rate"] for seed in range(5)]
+    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 0])
+
+
+def test_with_a_rate_of_zero_nothing_but_the_running_figures_changes():
+    policy = small_policy()
+    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=1))
+    learner.frames = 1
+    learner.update(batch_of(policy))
+    parameters = {name: value.clone() for name, value in policy.named_parameters() if "critic" not in name}
+    learner.update(batch_of(policy, seed=1))
+    assert same(parameters, {name: value for name, value in policy.named_parameters() if "critic" not in name})
+    assert policy.encoder.standardise.count == 200
+
+
+def test_gradients_are_shortened_to_the_norm_allowed():
+    policy = small_policy()
+    learner = PPO(policy, dataclasses.replace(WHOLE, max_grad_norm=1e-3))
+    norm = learner.update(batch_of(policy))["gradient_norm"]
+    total = torch.stack([parameter.grad.norm() for parameter in policy.parameters()]).norm()
+    assert norm > 1e-2
+    assert total.item() == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))], ids=str)
+def test_a_restored_learner_goes_on_bit_for_bit(space, tmp_path):
+    config = PPOConfig(epochs=2, minibatch_size=32, total_frames=1000)
+    policy = small_policy(space)
+    learner = PPO(policy, config)
+    batches = [batch_of(policy, seed=seed) for seed in range(4)]
+    for batch in batches[:2]:
+        learner.update(batch)
+    save_checkpoint(tmp_path / "state.safetensors", {"policy": policy.state_dict(), "learner": learner.state_dict()})
+    expected = [learner.update(batch) for batch in batches[2:]]
+
+    other = small_policy(space, seed=99)
+    state = load_checkpoint(tmp_path / "state.safetensors")
+    other.load_state_dict(state["policy"])
+    restored = PPO(other, config)
+    restored.load_state_dict(state["learner"])
+    assert [restored.update(batch) for batch in batches[2:]] == expected
+    assert same(weights_of(policy), weights_of(other))
+    assert (restored.frames, restored.updates) == (400, 4)
+
+
+def test_the_order_of_frames_follows_from_the_seed():
+    results = []
+    for seed in (0, 0, 1):
+        policy = small_policy()
+        PPO(policy, PPOConfig(epochs=1, minibatch_size=10, seed=seed)).update(batch_of(policy))
+        results.append(weights_of(policy))
+    assert same(results[0], results[1])
+    assert not same(results[0], results[2])
+
+
+def test_the_global_random_state_is_not_used():
+    policy = small_policy()
+    batch, state = batch_of(policy), torch.get_rng_state()
+    PPO(policy).update(batch)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_batches_made_in_inference_mode_are_learnt_from():
+    policy = small_policy()
+    with torch.inference_mode():
+        batch = batch_of(policy).clone()
+    PPO(policy, WHOLE).update(batch)
+
+
+def test_equal_targets_leave_nothing_to_explain():
+    policy = small_policy()
+    batch = batch_of(policy, end_rate=1.1)
+    batch["next", "reward"].zero_()
+    batch["next", "terminated"].fill_(True)
+    losses = PPO(policy, WHOLE).update(batch)
+    assert losses["explained_variance"] == 0
+
+
+def test_rewards_that_are_not_finite_are_reported_at_once():
+    policy = small_policy()
+    batch = batch_of(policy)
+    batch["next", "reward"][0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match=r"after update 1 .*policy_loss.*lower learning_rate"):
+        PPO(policy).update(batch)
+
+
+def test_what_is_missing_is_named():
+    policy = small_policy()
+    with pytest.raises(ValueError, match="no critic"):
+        PPO(NetworkPolicy(MLP([3, 2]), CategoricalHead(2)))
+    with pytest.raises(KeyError, match="action_log_prob"):
+        PPO(policy).update(batch_of(policy).exclude("action_log_prob"))
+    with pytest.raises(KeyError, match="frames"):
+        PPO(policy).load_state_dict({k: v for k, v in PPO(policy).state_dict().items() if k != "frames"})
