@@ -1,1 +1,108 @@
-"""Shipped tests for users: envs whose data name themselves, and contract suites."""
+"""Shipped tests for users: envs whose data name themselves, faults as data, and contract suites for pytest.
+
+A contract suite is a class of tests with fixtures to override. To test collecting from an env of one's own, put this in
+a test file (pytest must be installed):
+
+```python
+import pytest
+
+from swath.testing import CollectionContract
+
+
+class TestCollectingFromMyEnv(CollectionContract):
+    n_envs = 4  # how many are stepped together
+
+    @pytest.fixture
+    def make_env(self):
+        return MyEnv
+```
+
+It checks that batches have the promised size, that steps follow each other without a gap, that observations at the
+ends of episodes are the true ones, that ids name episodes exactly, that batches are their receiver's, that the same
+seed gives the same data, and that the frames are those of stepping the env by hand. What an env cannot keep is switched
+off by class attributes: an env that ignores its seed says `reproducible = False`.
+
+`HostContract` does the like for a vector env, one layer below. The `Counted…` contracts ask for counting envs, in which
+a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
+`Fault` says what goes wrong in which of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swath.testing.by_hand import check_by_hand
+    from swath.testing.checks import check_continuity, check_flags, check_ids, joined, same_data
+    from swath.testing.collection_contract import CollectionContract, CountedCollectionContract
+    from swath.testing.counted import check_counted, marks_of
+    from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
+    from swath.testing.counting_vector_env import CountingVectorEnv
+    from swath.testing.faults import EnvBroke, Fault
+    from swath.testing.host_contract import CountedHostContract, HostContract
+    from swath.testing.marks import OBSERVATIONS, Mark
+    from swath.testing.script import ENDLESS, Drawn, Plan, Script
+
+_HOME = {
+    "ENDLESS": "script",
+    "OBSERVATIONS": "marks",
+    "CollectionContract": "collection_contract",
+    "CountedCollectionContract": "collection_contract",
+    "CountedHostContract": "host_contract",
+    "Counting": "counting_env",
+    "CountingEnv": "counting_env",
+    "CountingEnvs": "counting_env",
+    "CountingVectorEnv": "counting_vector_env",
+    "Drawn": "script",
+    "EnvBroke": "faults",
+    "Fault": "faults",
+    "HostContract": "host_contract",
+    "Mark": "marks",
+    "Plan": "script",
+    "Script": "script",
+    "check_by_hand": "by_hand",
+    "check_continuity": "checks",
+    "check_counted": "counted",
+    "check_flags": "checks",
+    "check_ids": "checks",
+    "joined": "checks",
+    "marks_of": "counted",
+    "reward_of": "counting_env",
+    "same_data": "checks",
+}
+
+__all__ = [
+    "ENDLESS",
+    "OBSERVATIONS",
+    "CollectionContract",
+    "CountedCollectionContract",
+    "CountedHostContract",
+    "Counting",
+    "CountingEnv",
+    "CountingEnvs",
+    "CountingVectorEnv",
+    "Drawn",
+    "EnvBroke",
+    "Fault",
+    "HostContract",
+    "Mark",
+    "Plan",
+    "Script",
+    "check_by_hand",
+    "check_continuity",
+    "check_counted",
+    "check_flags",
+    "check_ids",
+    "joined",
+    "marks_of",
+    "reward_of",
+    "same_data",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name at first use: the contracts need pytest, the rest does not."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'swath.testing' has no attribute {name!r}; names: {', '.join(__all__)}")
+    return getattr(import_module(f"swath.testing.{_HOME[name]}"), name)

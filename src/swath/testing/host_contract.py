@@ -1,0 +1,231 @@
+"""What every host keeps, as a pytest class: derive from it and say how to make the host.
+
+```python
+import pytest
+
+from swath.testing import HostContract
+
+
+class TestMyVectorEnv(HostContract):
+    @pytest.fixture
+    def make_host(self):
+        return lambda: vector_host(MyVectorEnv(num_envs=4))
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from swath.rollout.hosts.base import Host
+from swath.rollout.loop import Rules, Stage, Step, go_on, steps
+from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.random_state import preserved
+from swath.rollout.spaces import Array, Leaves
+from swath.rollout.until import StepLimit
+from swath.testing.counting_env import Counting, reward_of
+from swath.testing.marks import Mark, leaf_spaces, read
+from swath.testing.script import Script
+
+MakeHost = Callable[[], Host]
+
+
+class HostContract:
+    """Tests of a host: shapes, ownership, resets, seeds.
+
+    Fixtures to override: `make_host`, which gives a function that builds the host, each time a new one.
+
+    Attributes:
+        n_steps: how far to play; episodes should end within.
+        seeds_tell: whether seeds decide all that happens. False for envs that remember more than that.
+    """
+
+    n_steps = 40
+    seeds_tell = True
+
+    @pytest.fixture
+    def make_host(self) -> MakeHost:
+        """Override: a function that builds the host."""
+        raise NotImplementedError("override the fixture make_host with a function that builds the host")
+
+    def test_a_reset_gives_one_row_per_env_of_every_leaf(self, make_host: MakeHost) -> None:
+        """Shapes and dtypes are those of the spec."""
+        with opened(make_host) as host:
+            _require_fits(host, host.reset_all(), "the first reset")
+
+    def test_a_step_gives_one_row_per_env_of_every_leaf(self, make_host: MakeHost) -> None:
+        """Rewards are `[B]`, ends in env order and each with a flag."""
+        with opened(make_host) as host:
+            for step in play(host, self.n_steps):
+                _require_fits(host, step.next_observation, "a step")
+                assert np.shape(step.reward) == (host.spec.num_envs,), f"rewards have shape {np.shape(step.reward)}"
+                ended = [env for env, _, _ in step.ended]
+                assert ended == sorted(set(ended)), f"ends are not in env order: {step.ended}"
+                assert all(terminated or truncated for _, terminated, truncated in step.ended), "an end without a flag"
+                assert not set(step.void) & set(ended), f"rows that are no transitions have ended: {step.void}"
+
+    def test_what_was_observed_is_never_written_again(self, make_host: MakeHost) -> None:
+        """Arrays that a host has given stay as they were."""
+        with opened(make_host) as host:
+            given = [(step.next_observation, _copies(step.next_observation)) for step in play(host, self.n_steps)]
+            for leaves, kept in given:
+                assert all(map(_equal, leaves, kept)), "an observation was written again after it was handed out"
+
+    def test_a_reset_of_some_envs_leaves_the_rest_alone(self, make_host: MakeHost) -> None:
+        """Only their rows are replaced, in fresh arrays."""
+        with opened(make_host) as host:
+            step = next((step for step in play(host, self.n_steps) if step.ended), None)
+            assert step is not None, f"no episode ended in {self.n_steps} steps; play longer"
+            ended = [env for env, _, _ in step.ended]
+            others = [env for env in range(host.spec.num_envs) if env not in ended]
+            onto, kept = step.next_observation, _copies(step.next_observation)
+            fresh = host.reset(ended, onto)
+            assert all(map(_equal, onto, kept)), "the reset wrote into the arrays it was given"
+            for new, old in zip(fresh, onto, strict=True):
+                assert _equal(new[others], old[others]), f"a reset of {ended} changed rows of {others}"
+
+    def test_the_same_seeds_and_actions_give_the_same_episodes(self, make_host: MakeHost) -> None:
+        """Two hosts, seeded alike, tell the same."""
+        with opened(make_host) as one, opened(make_host) as other:
+            if not self.seeds_tell or one.spec.seeding == "none":
+                pytest.skip("these envs cannot be seeded")
+            seeds = [3 + 17 * env for env in range(one.spec.num_envs)]
+            for t, pair in enumerate(
+                zip(play(one, self.n_steps, seeds), play(other, self.n_steps, seeds), strict=True)
+            ):
+                mine, theirs = ([*step.observation, *step.next_observation, step.reward] for step in pair)
+                assert all(map(_equal, mine, theirs)), f"step {t} differs: {mine} and {theirs}"
+                assert list(pair[0].ended) == list(pair[1].ended), f"step {t} ends differently"
+
+    def test_closing_twice_is_fine(self, make_host: MakeHost) -> None:
+        """Also before anything was done."""
+        host = make_host()
+        host.close()
+        host.close()
+
+
+class CountedHostContract(HostContract):
+    """`HostContract` for hosts of counting envs: nothing is lost, repeated or mixed.
+
+    Fixtures to override: `make_host`, and `counting` if the envs are not the default ones.
+    """
+
+    @pytest.fixture
+    def counting(self) -> Counting:
+        """What the envs are like."""
+        return Counting()
+
+    def test_steps_and_resets_follow_each_other(self, make_host: MakeHost, counting: Counting) -> None:
+        """A step tells the true next observation, also at an end; the next episode begins with that of the reset."""
+        n_ends = 0
+        with opened(make_host) as host:
+            expected = dict(enumerate(_marks(counting, host.reset_all())))
+            expected = {env: mark._replace(episode=mark.episode + 1) for env, mark in expected.items()}
+            for step in play(host, self.n_steps):
+                before, after = _marks(counting, step.observation), _marks(counting, step.next_observation)
+                for env, here in expected.items():
+                    if env in step.void:
+                        assert here.step == 0, f"env {env} is void within an episode, at {before[env]}"
+                        assert after[env] == here, f"env {env} began with {after[env]} instead of {here}"
+                    else:
+                        assert before[env] == here, f"env {env} goes on from {before[env]} instead of {here}"
+                        expected[env] = here._replace(step=here.step + 1)
+                        assert after[env] == expected[env], f"env {env}: {here} led to {after[env]}"
+                for env, _, _ in step.ended:
+                    expected[env] = Mark(env, after[env].episode + 1, 0)
+                n_ends += len(step.ended)
+        assert n_ends >= host.spec.num_envs, f"only {n_ends} episodes ended in {self.n_steps} steps; play longer"
+
+    def test_termination_and_truncation_are_told_apart(self, make_host: MakeHost, counting: Counting) -> None:
+        """Flags are those of the env, at the step at which it sets them."""
+        if not isinstance(counting.script, Script):
+            pytest.skip("needs episodes that follow from their numbers alone")
+        with opened(make_host) as host:
+            for step in play(host, self.n_steps):
+                after, flags = _marks(counting, step.next_observation), {env: flags for env, *flags in step.ended}
+                for env in set(range(host.spec.num_envs)).difference(step.void):
+                    plan = counting.script.plan(env, after[env].episode)
+                    wanted = plan.flags if after[env].step == plan.length else (False, False)
+                    assert tuple(flags.get(env, wanted)) == wanted, f"{after[env]} ends with {flags.get(env)}: {plan}"
+                    assert any(wanted) == (env in flags), f"{after[env]} of {plan}: ends are {step.ended}"
+
+    def test_the_action_of_each_row_reaches_its_env(self, make_host: MakeHost, counting: Counting) -> None:
+        """Rewards say which action an env got."""
+        with opened(make_host) as host:
+            for step in play(host, self.n_steps):
+                for env, mark in enumerate(_marks(counting, step.next_observation)):
+                    rows = zip(host.spec.action, step.outputs, strict=True)
+                    wanted = reward_of(mark, [np.asarray(row[env]).astype(leaf.dtype) for leaf, row in rows])
+                    assert env in step.void or step.reward[env] == wanted, f"env {env} got another action at {mark}"
+
+
+class Dice:
+    """An actor that throws the same random actions for every host of one action space.
+
+    Args:
+        host: whose actions to throw.
+        n_steps: how many.
+    """
+
+    def __init__(self, host: Host, n_steps: int) -> None:
+        draw = RandomPolicy().sampler(host.spec.action_space, host.spec.num_envs)
+        with preserved():
+            torch.default_generator.manual_seed(11)
+            self._actions = iter([draw(None) for _ in range(n_steps)])
+
+    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  random whatever is seen
+        """The next actions."""
+        return next(self._actions)
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Nothing is remembered."""
+
+    def rewind(self) -> None:
+        """Nothing is remembered."""
+
+
+def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None) -> Iterator[Step]:
+    """Play so many steps with random actions, from a reset of all envs on; an env that raises is not forgiven."""
+    rules = Rules(StepLimit([None] * host.spec.num_envs), go_on, _raise)
+    source = steps(host, Dice(host, n_steps), Stage(host.reset_all(seeds)), rules)
+    for _ in range(n_steps):
+        yield next(source)
+
+
+@contextmanager
+def opened(make_host: MakeHost) -> Iterator[Host]:
+    """A host that is closed in the end."""
+    host = make_host()
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+def _raise(env: int, error: Exception) -> None:
+    raise AssertionError(f"env {env} raised") from error
+
+
+def _require_fits(host: Host, leaves: Leaves, what: str) -> None:
+    wanted = [((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
+    got = [(leaf.shape, leaf.dtype) for leaf in leaves]
+    assert got == wanted, f"{what} gave leaves {got}; the spec says {wanted}"
+
+
+def _copies(leaves: Leaves) -> Leaves:
+    return [leaf.copy() for leaf in leaves]
+
+
+def _equal(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _marks(counting: Counting, leaves: Leaves) -> list[Mark]:
+    said = [read(space, leaf) for space, leaf in zip(leaf_spaces(counting.observation_space), leaves, strict=True)]
+    assert all((marks == said[0]).all() for marks in said), "leaves of one observation say different marks"
+    return [Mark(*row.tolist()) for row in said[0]]

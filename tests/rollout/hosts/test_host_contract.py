@@ -1,0 +1,162 @@
+"""The host contract, on every kind of env source."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.vector import vector_host
+from swath.testing import (
+    OBSERVATIONS,
+    CountedHostContract,
+    Counting,
+    CountingEnv,
+    CountingVectorEnv,
+    HostContract,
+    Script,
+)
+
+MODES = list(AutoresetMode)
+NESTED_ACTIONS = spaces.Dict(
+    {"y": spaces.Tuple((spaces.Discrete(3), spaces.Dict({"p": spaces.MultiBinary(2)}))), "x": spaces.Box(-1, 1, (2,))}
+)
+ACTIONS = [
+    spaces.Discrete(4, start=-2),
+    spaces.Box(-1, 2, (2, 3), np.float64),
+    spaces.Box(0, 9, (), np.float32),
+    spaces.Box(0, 255, (4,), np.uint8),
+    spaces.MultiDiscrete([2, 5, 3]),
+    spaces.MultiDiscrete(np.array([[2, 5], [3, 4]]), start=np.array([[0, 1], [2, -3]])),
+    spaces.MultiBinary([2, 2]),
+    spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(3))),
+    NESTED_ACTIONS,
+]
+
+
+def case(param):
+    mode, copy = param
+    return f"{mode.name}-{'copies' if copy else 'reuses'}"
+
+
+def counting_envs(counting, n=3):
+    return [CountingEnv(i, counting) for i in range(n)]
+
+
+class TestListOfEnvs(CountedHostContract):
+    @pytest.fixture(params=list(OBSERVATIONS))
+    def counting(self, request):
+        return Counting(observation=request.param)
+
+    @pytest.fixture
+    def make_host(self, counting):
+        return lambda: EnvListHost(counting_envs(counting))
+
+
+class TestListOfEnvsThatReuseTheirArrays(TestListOfEnvs):
+    @pytest.fixture(params=["vector", "nested"])
+    def counting(self, request):
+        return Counting(observation=request.param, in_place=True)
+
+
+class TestListOfEnvsInEveryActionSpace(TestListOfEnvs):
+    @pytest.fixture(params=ACTIONS, ids=str)
+    def counting(self, request):
+        return Counting(action_space=request.param)
+
+
+class TestBareEnv(CountedHostContract):
+    @pytest.fixture
+    def make_host(self, counting):
+        return lambda: EnvListHost(counting_envs(counting, 1), bare=True)
+
+
+class TestVectorEnv(CountedHostContract):
+    """A vector env of our own, which stacks its last observations, and takes one seed for all."""
+
+    @pytest.fixture(params=["image", "tuple", "nested"])
+    def counting(self, request):
+        return Counting(observation=request.param, action_space=NESTED_ACTIONS)
+
+    @pytest.fixture(params=[(mode, copy) for mode in MODES for copy in (True, False)], ids=case)
+    def kind(self, request):
+        return request.param
+
+    @pytest.fixture
+    def make_host(self, counting, kind):
+        mode, copy = kind
+        return lambda: vector_host(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
+
+
+class TestSyncVectorEnv(TestVectorEnv):
+    """Gymnasium's, which keeps one last observation per env, and takes one seed per env."""
+
+    @pytest.fixture
+    def make_host(self, counting, kind):
+        def make():
+            fns = [lambda env=env: env for env in counting_envs(counting)]
+            return vector_host(SyncVectorEnv(fns, autoreset_mode=kind[0], copy=kind[1]))
+
+        return make
+
+
+class TestSyncVectorEnvInEveryActionSpace(TestSyncVectorEnv):
+    @pytest.fixture(params=[space for space in ACTIONS if space.shape != ()], ids=str)
+    def counting(self, request):
+        return Counting(action_space=request.param)
+
+    @pytest.fixture
+    def kind(self):
+        return AutoresetMode.SAME_STEP, True
+
+
+class TestAsyncVectorEnv(CountedHostContract):
+    n_steps = 15
+
+    @pytest.fixture(params=MODES, ids=lambda mode: mode.name)
+    def mode(self, request):
+        return request.param
+
+    @pytest.fixture
+    def counting(self):
+        return Counting(observation="nested", script=Script((3, 2, 1)))
+
+    @pytest.fixture
+    def make_host(self, counting, mode):
+        def make():
+            fns = [lambda i=i: CountingEnv(i, counting) for i in range(2)]
+            return vector_host(AsyncVectorEnv(fns, autoreset_mode=mode))
+
+        return make
+
+
+class TestNativeCartPole(HostContract):
+    @pytest.fixture
+    def make_host(self):
+        return lambda: vector_host(CartPoleVectorEnv(4))
+
+
+class TestCartPoleById(HostContract):
+    @pytest.fixture
+    def make_host(self):
+        return lambda: EnvListHost([gym.make("CartPole-v1") for _ in range(3)])
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
+class TestEnvPool(HostContract):
+    @pytest.fixture
+    def make_host(self):
+        envpool = pytest.importorskip("envpool")
+        return lambda: vector_host(envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5))
+
+
+class TestAtari(HostContract):
+    n_steps = 20
+
+    @pytest.fixture(params=[AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
+    def make_host(self, request):
+        ale = pytest.importorskip("ale_py.vector_env")
+        options = {"max_num_frames_per_episode": 60, "noop_max": 5, "num_threads": 1}
+        return lambda: vector_host(ale.AtariVectorEnv("pong", 2, autoreset_mode=request.param, **options))
