@@ -129,39 +129,29 @@ class Trajectories:
         split: one row per trajectory in each batch.
         per_batch: batches of this many complete episodes.
         per_write: episodes per write to a replay buffer; `None` for all that are complete.
-        layout: `"padded"` or `"cat"`.
+        layout: `"padded"` (also `None`) or `"cat"`.
     """
 
     split: bool = False
     per_batch: int | None = None
     per_write: int | None = None
-    layout: TrajFormat = "padded"
+    layout: TrajFormat | None = None
 
     def __post_init__(self) -> None:
-        if self.layout not in get_args(TrajFormat):
+        if self.layout not in (None, *get_args(TrajFormat)):
             raise ValueError(f"traj_format={self.layout!r} must be 'padded' or 'cat'")
         for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
             if value is not None:
                 count(name, value)
-        if self.per_batch is None and self.per_write is not None:
-            raise ValueError("trajs_per_write needs trajs_per_batch; set it, or leave it out")
+        for name, given in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
+            if self.per_batch is None and given is not None:
+                raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
         if self.per_batch is not None and self.split:
             raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
 
-    @classmethod
-    def asked(
-        cls, split: bool | None, per_batch: int | None, per_write: int | None, layout: str | None
-    ) -> Trajectories:
-        """From the faces' arguments.
-
-        Raises:
-            ValueError: a layout that is neither; a layout or a size of writes without `trajs_per_batch`.
-        """
-        if per_batch is None and layout is not None:
-            raise ValueError(f"traj_format={layout!r} needs trajs_per_batch; set it, or leave traj_format out")
-        if layout not in (None, "padded", "cat"):
-            raise ValueError(f"traj_format={layout!r} must be 'padded' or 'cat'")
-        return cls(bool(split), per_batch, per_write, "cat" if layout == "cat" else "padded")
+    def least(self, *, writing: bool) -> int:
+        """How many complete episodes a batch, or a write to a replay buffer, waits for."""
+        return (self.per_write if writing else self.per_batch) or 1
 
 
 @dataclass(frozen=True)

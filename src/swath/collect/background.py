@@ -1,37 +1,47 @@
 """Collection in a background thread, into a replay buffer.
 
-start ─▶ running ─▶ (pause ⇄ resume) ─▶ total reached, error, or shutdown
+start ─▶ running ─▶ (pause ⇄ resume) ─▶ total reached, stopped, error, or shutdown
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from swath.collect.collection import Collection
 from swath.errors import Closed, WorkerLate
+
+STOP_S = 5.0
 
 
 class Background:
     """Draws in a daemon thread until the run ends. Start, pause and stop may be called from any thread.
 
     An error stops it, is kept, and is raised once by `raise_kept`.
+
+    Args:
+        collection: what is drawn from.
+        enter: called before the thread starts, between two fragments.
+        leave: called when the thread ends, between two fragments.
     """
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, enter: Callable[[], None], leave: Callable[[], None]) -> None:
         self._collection = collection
+        self._enter, self._leave = enter, leave
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._paused = False
+        self._running = self._paused = self._stopped = False
         self._idle = True
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     @property
     def running(self) -> bool:
         """Whether the thread is there, collecting or paused."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._running
 
     @property
-    def error(self) -> Exception | None:
+    def error(self) -> BaseException | None:
         """What stopped it, until it was raised."""
         return self._error
 
@@ -44,28 +54,32 @@ class Background:
 
     def start(self) -> None:
         """Begin, or do nothing if it is running."""
-        with self._change:
-            if self.running:
+        with self._collection.gate.control():
+            if self._running:
                 return
-            self._paused, self._idle = False, False
+            self._enter()
+            self._paused = self._stopped = self._idle = False
+            self._running = True
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
             self._thread.start()
 
     def pause(self, timeout: float) -> None:
-        """Let what is in flight be written, then stand still.
+        """Let what is in flight be written, then stand still; nothing happens if it is not running.
 
         Raises:
             WorkerLate: it took longer than `timeout` seconds; collection goes on.
+            Exception: what stopped the thread meanwhile.
         """
         with self._change:
             self._paused = True
-            if not self._change.wait_for(lambda: self._idle or not self.running, timeout):
+            if not self._change.wait_for(lambda: self._idle or not self._running, timeout):
                 self._paused = False
                 raise WorkerLate(
                     f"the batch in progress was not written within {timeout} s; collection goes on, pause again later",
                     workers=(0,),
                     deadline=timeout,
                 )
+        self.raise_kept()
 
     def resume(self) -> None:
         """Go on."""
@@ -73,30 +87,41 @@ class Background:
             self._paused = False
             self._change.notify_all()
 
-    def join(self, timeout: float) -> None:
-        """Wait for the thread after the collection was closed."""
-        self.resume()
+    def stop(self, timeout: float) -> None:
+        """End the thread after what is in flight, without an end of the run."""
+        with self._change:
+            self._stopped = True
+            self._change.notify_all()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
     def _run(self) -> None:
+        error = self._draw_on()
+        with suppress(Closed), self._collection.gate.control():
+            self._leave()
+        with self._change:
+            self._running, self._idle, self._error = False, True, error
+            self._change.notify_all()
+
+    def _draw_on(self) -> BaseException | None:
+        """Draw until the end; what it ended with, if that is an error."""
         try:
             while self._may_go_on() and not self._collection.draw().ended:
                 pass
         except Closed:
-            return
-        except Exception as error:  # noqa: BLE001  kept, shown in stats, raised by the next call
-            self._error = error
-        finally:
-            with self._change:
-                self._idle = True
-                self._change.notify_all()
+            return None
+        except BaseException as error:  # noqa: BLE001  kept, shown in stats, raised by the next call
+            return error
+        return None
 
     def _may_go_on(self) -> bool:
         with self._change:
             self._idle = True
             self._change.notify_all()
-            self._change.wait_for(lambda: not self._paused or self._collection.gate.halted)
+            self._change.wait_for(lambda: not self._paused or self._over())
             self._idle = False
-            return not self._collection.gate.halted
+            return not self._over()
+
+    def _over(self) -> bool:
+        return self._stopped or self._collection.gate.halted

@@ -5,6 +5,7 @@ draw ─▶ fragments ─▶ shaped ─▶ counted ─▶ handed out, or written
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from typing import Any
 
 from swath.collect.counters import Counters, EpisodeMeter
 from swath.collect.gate import Gate
+from swath.collect.notes import noted
 from swath.collect.shaping import Shaper, moved_for, valid_frames
 from swath.collect.worker import Worker
 from swath.options import Budget
+from swath.rollout.assembler import EpisodeAssembler
 from swath.rollout.fragment import Fragment
 
 POLLS_BEFORE_WARNING = 100
@@ -60,6 +63,7 @@ class Collection:
         self.meter = EpisodeMeter(n_envs)
         self.batch_frames = n_envs * self.worker.place.n_steps
         self.version = 0
+        self._publishing = threading.Lock()
         self._random_left = self.budget.random_batches(self.batch_frames)
         self._warned = False
 
@@ -80,7 +84,7 @@ class Collection:
         with self.gate.drawing():
             self.gate.require_open()
             if self.completed:
-                self._drop_rest()
+                self.drop_in_flight()
                 return Drawn(None, ended=True)
             self.counters.start_clock()
             began = time.monotonic()
@@ -91,56 +95,58 @@ class Collection:
 
     def publish(self, apply: Callable[[], None] | None) -> int:
         """Count the version up; weights are copied in now, or right after the running fragment."""
-        self.gate.require_open()
-        self.version += 1
-        version = self.version
+        with self._publishing:
+            self.version += 1
+            version = self.version
 
-        def change() -> None:
-            if apply is not None:
-                apply()
-            self.worker.version = max(self.worker.version, version)
+            def change() -> None:
+                if apply is not None:
+                    apply()
+                self.worker.version = version
 
-        self.gate.soon(change)
+            self.gate.soon(change)
         return version
 
+    def restore_version(self, version: int) -> None:
+        """Go on counting from a version that was saved."""
+        with self._publishing:
+            self.version = self.worker.version = version
+
     def begin_episodes(self, envs: list[int] | None = None) -> None:
-        """Fresh episodes with the next draw, in all envs or in these; what is half-built of them is dropped."""
+        """Fresh episodes with the next draw, in all envs or in these; what waits for a batch of them is dropped."""
         with self.gate.control():
-            self._begin(envs)
+            self.drop_in_flight(envs)
+            self.worker.begin_episodes(envs)
 
     def set_seed(self, seed: int, *, static: bool) -> None:
         """Seed the worker and begin fresh episodes."""
         with self.gate.control():
-            self._begin(None)
+            self.drop_in_flight()
             self.worker.set_seed(seed, static=static)
 
     def close(self, timeout: float, *, close_env: bool) -> None:
         """End the collection; see `Gate.close`."""
         self.gate.close(timeout, self.worker.close if close_env else _nothing)
 
-    def drop_in_flight(self) -> None:
-        """Forget episodes that wait for a batch; they are counted."""
+    def drop_in_flight(self, envs: list[int] | None = None) -> None:
+        """Forget episodes that wait for a batch, of all envs or of these; they are counted."""
         if self.shaper.assembler is not None:
-            self.counters.frames_discarded += self.shaper.assembler.drop_all()
+            self.counters.frames_discarded += self.shaper.assembler.drop_all(rows=envs)
 
     def skip_random(self, frames: int) -> None:
         """As many frames have been collected before: that much of the random beginning is over."""
         self._random_left = max(0, self.budget.random_batches(self.batch_frames) - frames // self.batch_frames)
-
-    def _begin(self, envs: list[int] | None) -> None:
-        if self.shaper.assembler is not None:
-            self.counters.frames_discarded += self.shaper.assembler.drop_open(rows=envs)
-        self.worker.begin_episodes(envs)
-        self.meter.forget(envs)
 
     def _deliver(self) -> Drawn:
         batch = self._raw_batch()
         frames = valid_frames(batch)
         try:
             batch = self.shaper.finish(batch)
+            self.gate.require_open()
             if self.buffer is not None:
-                self.buffer.extend(moved_for(self.buffer, batch))
-        except Exception:
+                with noted("extend() of the replay buffer"):
+                    self.buffer.extend(moved_for(self.buffer, batch))
+        except BaseException:
             self.counters.frames_discarded += frames
             raise
         self.counters.frames += frames
@@ -150,41 +156,38 @@ class Collection:
     def _raw_batch(self) -> Any:
         if self.shaper.assembler is None:
             return self.shaper.plain(self._fragment())
-        return self._episodes()
+        return self._episodes(self.shaper.assembler)
 
-    def _episodes(self) -> Any:
-        assembler, wanted = self.shaper.assembler, self.shaper.trajectories
-        assert assembler is not None
-        assert wanted.per_batch is not None
-        least = wanted.per_batch if self.buffer is None else wanted.per_write or wanted.per_batch
+    def _episodes(self, assembler: EpisodeAssembler) -> Any:
+        wanted = self.shaper.trajectories
         polls, ready = 0, assembler.ready
-        while assembler.ready < least:
+        while assembler.ready < wanted.least(writing=self.buffer is not None):
             self.counters.frames_discarded += assembler.add(self.shaper.plain(self._fragment()))
             polls = 0 if assembler.ready > ready else polls + 1
             ready = assembler.ready
             if polls >= POLLS_BEFORE_WARNING:
                 self._warn_of_endless_episodes()
         if self.buffer is None:
-            return assembler.take(least, wanted.layout)
+            return assembler.take(wanted.least(writing=False), wanted.layout or "padded")
         return assembler.take(wanted.per_write or assembler.ready, "cat")
 
     def _fragment(self) -> Fragment:
+        before = self.shaper.hooks.before
+        if before is not None:
+            with noted("pre_collect_hook"):
+                before()
         with self.gate.collecting():
-            if self.shaper.hooks.before is not None:
-                self.shaper.hooks.before()
-            discarded = self.worker.tally.frames_discarded
+            lost = self.worker.tally.frames_discarded
             try:
                 fragment = self.worker.collect(randomly=self._random_left > 0)
             finally:
-                self.counters.frames_discarded += self.worker.tally.frames_discarded - discarded
-            self.gate.require_open()
-            self._random_left -= self._random_left > 0
-            self.meter.add(fragment)
-            return fragment
-
-    def _drop_rest(self) -> None:
-        """At the end of a run only what falls short of a batch is left."""
-        self.drop_in_flight()
+                self.counters.frames_discarded += self.worker.tally.frames_discarded - lost
+        self._random_left -= self._random_left > 0
+        self.meter.add(fragment)
+        if self.gate.halted:
+            self.counters.frames_discarded += fragment.frames
+        self.gate.require_open()
+        return fragment
 
     def _warn_of_endless_episodes(self) -> None:
         if not self._warned:

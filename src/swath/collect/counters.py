@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,14 +37,11 @@ class EpisodeMeter:
         """Mean steps of the last 100 episodes; `None` before the first."""
         return float(np.mean(self._lengths)) if self._lengths else None
 
-    def forget(self, envs: Sequence[int] | None = None) -> None:
-        """Running episodes of these envs (all by default) were given up."""
-        self._return[slice(None) if envs is None else list(envs)] = 0
-
     def add(self, fragment: Fragment) -> None:
-        """Book the rows of the next fragment."""
+        """Book the rows of the next fragment; an episode that it begins with was given up where none ended before."""
         rows, last = fragment.rows, fragment.rows.last
-        self._return[list(rows.restarted)] = 0
+        fresh = fragment.counts[:, 0] == 0
+        self._return[fresh if rows.valid is None else fresh & rows.valid[:, 0]] = 0
         reward = rows.reward if rows.valid is None else np.where(rows.valid, rows.reward, np.float32(0))
         envs, steps = np.nonzero(last)
         sums, first = _sums_between_ends(reward, envs, steps)
@@ -85,14 +81,12 @@ class Counters:
     Attributes:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
-        asked: batches asked for.
         frames_discarded: good frames that were never delivered.
         seconds_waiting: time that draws have waited.
     """
 
     frames: int = 0
     batches: int = 0
-    asked: int = 0
     frames_discarded: int = 0
     seconds_waiting: float = 0.0
     _began: float | None = field(default=None, repr=False)

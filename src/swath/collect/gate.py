@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,17 +15,18 @@ CONTROL_DEADLINE_S = 600.0
 class Gate:
     """Order among threads.
 
-    A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once. What must not
-    wait is left with `soon()` and done right after the running fragment. A second thread that draws is refused.
+    A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once, and a control
+    call that waits comes before the next fragment. What must not wait is left with `soon()` and done right after the
+    running fragment. A second thread that draws is refused.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._turnstile = threading.Lock()  # whoever waits for the lock holds it, so that nobody overtakes
         self._lock = threading.RLock()
         self._drawing = threading.Lock()
         self._inside = threading.local()
-        self._later: list[Callable[[], None]] = []
-        self._later_lock = threading.Lock()
+        self._later: deque[Callable[[], None]] = deque()
         self.halted = False
         self.closed = False
 
@@ -33,10 +35,10 @@ class Gate:
         """Only one thread draws.
 
         Raises:
-            RuntimeError: another thread is drawing.
+            RuntimeError: another draw is going on.
         """
         if not self._drawing.acquire(blocking=False):
-            raise RuntimeError(f"another thread is drawing from this {self._name}; one thread draws at a time")
+            raise RuntimeError(f"this {self._name} is being drawn from already; one thread draws at a time")
         try:
             yield
         finally:
@@ -45,9 +47,7 @@ class Gate:
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """A fragment is being made; what was left is done before, what is left meanwhile right after it."""
-        with self._lock:
-            self.require_open()
-            self._do_later()
+        with self._turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
             self._inside.fragment = True
             try:
                 yield
@@ -56,69 +56,90 @@ class Gate:
                 self._do_later()
 
     @contextmanager
-    def control(self, deadline: float = CONTROL_DEADLINE_S) -> Iterator[None]:
+    def control(self, deadline: float | None = None) -> Iterator[None]:
         """Between two fragments.
 
         Raises:
             Closed: after shutdown.
             WorkerLate: the running fragment did not end in time.
-            RuntimeError: called from a hook, that is from within the fragment it would have to wait for.
+            RuntimeError: called by what runs within the fragment that it would have to wait for.
         """
         self.require_open()
         if getattr(self._inside, "fragment", False):
             raise RuntimeError(f"a control call of this {self._name} cannot run inside its own fragment; call it later")
-        if not self._lock.acquire(timeout=deadline):
-            raise WorkerLate(
-                f"the fragment in progress did not end within {deadline} s; nothing was changed, call again later",
-                workers=(0,),
-                deadline=deadline,
-            )
-        try:
-            self.require_open()
+        patience = CONTROL_DEADLINE_S if deadline is None else deadline
+        with self._turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
-        finally:
-            self._lock.release()
+
+    def pass_through(self, deadline: float | None = None) -> None:
+        """Wait until the running fragment has ended."""
+        with self.control(deadline):
+            pass
 
     def soon(self, action: Callable[[], None]) -> None:
         """Do it now if no fragment is being made, else right after it."""
         self.require_open()
-        with self._later_lock:
-            self._later.append(action)
-        if not getattr(self._inside, "fragment", False) and self._lock.acquire(blocking=False):
-            try:
-                self._do_later()
-            finally:
-                self._lock.release()
+        self._leave(action)
 
     def require_open(self) -> None:
         """Raise `Closed` after shutdown."""
-        if self.closed or self.halted:
+        if self.halted:
             raise Closed(f"this {self._name} was shut down; build another one")
 
     def close(self, timeout: float, action: Callable[[], None]) -> None:
         """Stop the running fragment at its next step and close; `action` then runs, once.
 
         Raises:
-            WorkerLate: the fragment did not stop within `timeout` seconds; an env or the policy does not return.
+            WorkerLate: the fragment did not stop within `timeout` seconds; its own thread closes when it does.
         """
         self.halted = True
         if not self._lock.acquire(timeout=timeout):
-            raise WorkerLate(
-                f"a step of the env or the policy has not returned within {timeout} s; its envs were not closed",
-                workers=(0,),
-                deadline=timeout,
-            )
-        try:
+            self._leave(lambda: self._close(action))
             if not self.closed:
-                self.closed = True
-                action()
+                raise WorkerLate(
+                    f"a step of the env or the policy has not returned within {timeout} s; "
+                    "envs are closed as soon as it does",
+                    workers=(0,),
+                    deadline=timeout,
+                )
+            return
+        try:
+            self._close(action)
         finally:
             self._lock.release()
 
+    @contextmanager
+    def _turn(self, deadline: float, late: str) -> Iterator[None]:
+        if not self._acquire(deadline):
+            raise WorkerLate(f"after {deadline} s: {late}", workers=(0,), deadline=deadline)
+        try:
+            self.require_open()
+            self._do_later()
+            yield
+        finally:
+            self._lock.release()
+
+    def _acquire(self, deadline: float) -> bool:
+        if not self._turnstile.acquire(timeout=deadline):
+            return False
+        try:
+            return self._lock.acquire(timeout=deadline)
+        finally:
+            self._turnstile.release()
+
+    def _leave(self, action: Callable[[], None]) -> None:
+        self._later.append(action)
+        if not getattr(self._inside, "fragment", False) and self._lock.acquire(blocking=False):
+            try:
+                self._do_later()
+            finally:
+                self._lock.release()
+
     def _do_later(self) -> None:
-        while True:
-            with self._later_lock:
-                if not self._later:
-                    return
-                action = self._later.pop(0)
+        while self._later:
+            self._later.popleft()()
+
+    def _close(self, action: Callable[[], None]) -> None:
+        if not self.closed:
+            self.closed = True
             action()

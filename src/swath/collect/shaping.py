@@ -6,13 +6,14 @@ Fragment ─▶ batch [*B, T] ─▶ split, or whole episodes ─▶ postproc �
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
-from swath.keys import MASK, is_private
+from swath.collect.notes import noted
+from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import Hooks, Trajectories
 from swath.rollout.assembler import EpisodeAssembler
 from swath.rollout.episodes import split_trajectories
@@ -28,28 +29,19 @@ class Shaper:
         trajectories: how batches are made of episodes.
         hooks: the user's functions.
         device: where batches live; `None` leaves them without a device.
-        writes: whether batches go to a replay buffer, that is episodes are written flat.
+        keep_ids: whether trajectory ids are delivered; whole episodes are told apart by them in any case.
     """
 
     layout: Layout
     trajectories: Trajectories = field(default_factory=Trajectories)
     hooks: Hooks = field(default_factory=Hooks)
     device: torch.device | None = None
-    writes: bool = False
+    keep_ids: bool = True
 
     def __post_init__(self) -> None:
         self._placed: Any = None
         self._may_have_private = self.hooks.postproc is not None or any(map(is_private, self.layout.observation))
-        self._assembler = EpisodeAssembler() if self.trajectories.per_batch is not None else None
-
-    @property
-    def assembler(self) -> EpisodeAssembler | None:
-        """Whole episodes that wait for a batch, with `trajs_per_batch`."""
-        return self._assembler
-
-    def set_hooks(self, **changed: Any) -> None:
-        """Replace some of the user's functions."""
-        self.hooks = replace(self.hooks, **changed)
+        self.assembler = EpisodeAssembler() if self.trajectories.per_batch is not None else None
 
     def plain(self, fragment: Fragment) -> Any:
         """The batch `[*B, T]` of one fragment, on the storing device."""
@@ -60,25 +52,33 @@ class Shaper:
 
     def finish(self, batch: Any) -> Any:
         """Post-processing, in the order of the contract."""
+        batch = self.without_ids(batch)
         if self.trajectories.split:
             batch = split_trajectories(batch)
         if self.hooks.postproc is not None:
-            batch = self._postproc(batch)(batch)
+            batch = self._postproc(self.hooks.postproc, batch)
         if self._may_have_private:
             drop_private(batch)
         if self.hooks.after is not None:
-            self.hooks.after(batch)
+            with noted("post_collect_hook"):
+                self.hooks.after(batch)
         return batch
 
-    def _postproc(self, batch: Any) -> Callable[[Any], Any]:
-        """The user's function; a module is moved to the batch's device once."""
-        postproc = self.hooks.postproc
-        assert postproc is not None
+    def without_ids(self, batch: Any) -> Any:
+        """The batch without ids that are only there to tell episodes apart."""
+        return batch if self.keep_ids or not self.layout.track_ids else batch.exclude(TRAJ_IDS)
+
+    def _postproc(self, postproc: Callable[[Any], Any], batch: Any) -> Any:
+        """What the user's function makes of a batch; a module is moved to the batch's device once."""
         if isinstance(postproc, torch.nn.Module) and self._placed is not postproc:
             if batch.device is not None:
                 postproc.to(batch.device)
             self._placed = postproc
-        return postproc
+        with noted("postproc"):
+            made = postproc(batch)
+        if made is None:
+            raise TypeError("postproc returned None; it must return the batch to be delivered")
+        return made
 
 
 def drop_private(batch: Any) -> None:

@@ -16,10 +16,11 @@ import torch
 from swath.errors import warn_of_no_effect
 from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Buffer, Rows, column_of
+from swath.rollout.finite import Finite, require_finite
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.loop import Rules, Stage, Step, go_on, steps
-from swath.rollout.policies import BoundPolicy, Finite, Randomly, require_finite
+from swath.rollout.policies import BoundPolicy, Randomly
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.random_state import PrivateStreams
 from swath.rollout.spaces import Array, Leaf, Leaves
@@ -89,10 +90,11 @@ class Worker:
         self.tally = Tally()
         self.life = 0
         self.seed: int | None = None
-        self._randomly = Randomly(RandomPolicy(), spec, like=self.policy)
-        self._acting = Finite(self.policy) if self.faults.check_finite else self.policy
+        self._static = False
+        self._randomly = self._checked(Randomly(RandomPolicy(), spec, like=self.policy))
+        self._acting = self._checked(self.policy)
         self._stage = Stage(self.observation)
-        self._stale = False
+        self._stale = self._broken = False
         self._streams: PrivateStreams | None = None
         self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker)
         self._buffer = Buffer([column_of(leaf) for leaf in self.observation], self.policy.columns, self.place.n_steps)
@@ -103,6 +105,17 @@ class Worker:
         """Above every trajectory id given."""
         return self._ids.next_id
 
+    @property
+    def newest_observation(self) -> Leaves:
+        """What the policy sees next, unless fresh episodes begin."""
+        return self._stage.observation
+
+    def act_with(self, policy: BoundPolicy) -> None:
+        """Act with another policy of the same kind from the next fragment on; it takes over what was remembered."""
+        policy.take_over(self.policy)
+        self.policy = policy
+        self._acting = self._checked(policy)
+
     def collect(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
 
@@ -110,16 +123,17 @@ class Worker:
             Exception: what an env or the policy raised, as its own type with a note; the envs then begin new episodes
                 with the next fragment.
         """
-        for _ in range(MOST_RESTARTS_IN_A_ROW):
+        failures = 0
+        while True:
             try:
+                self._mend()
                 return self._collect(randomly=randomly)
             except EnvRaised as raised:
                 self.tally.env_errors += 1
-                if self.faults.on_env_error != "restart":
+                failures += 1
+                self._broken = self.faults.on_env_error == "restart"
+                if not self._broken or failures == MOST_RESTARTS_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
-                last = raised
-                self._restart()
-        raise self._noted(last) from last.cause.__cause__
 
     def begin_episodes(self, envs: list[int] | None = None) -> None:
         """Begin fresh episodes with the next fragment, in all envs or in these."""
@@ -130,25 +144,38 @@ class Worker:
             self._ids.begin(envs)
 
     def set_seed(self, seed: int, *, static: bool = False) -> None:
-        """Seed every env and the generators of torch, numpy and `random` as this worker sees them; begin episodes."""
-        n = self.host.spec.num_envs
-        self.seed = seed
-        if self.host.spec.seeding == "none":
-            warn_of_no_effect(f"seed={seed}", f"{self.host.env} takes seeds only where it is made", stacklevel=5)
-        self._streams = PrivateStreams(seed, self.place.worker, self.life)
+        """Seed every env and the generators of torch, numpy and `random` as this worker sees them; begin episodes.
+
+        Raises:
+            Exception: what an env raised, as its own type with a note.
+        """
+        n, host = self.host.spec.num_envs, self.host
+        if host.spec.seeding == "none":
+            warn_of_no_effect(f"seed={seed}", f"{host.env} takes seeds only where it is made", stacklevel=5)
         first = self.place.worker * n
         seeds = [seed] * n if static else [derive(seed, "env", first + env, self.life) for env in range(n)]
-        with self._streams.swapped():
-            self._reset(seeds)
+        self.seed, self._static, self._stale = seed, static, True
+        self._streams = PrivateStreams(seed, self.place.worker, self.life)
+        try:
+            with self._streams.swapped():
+                self._reset(seeds)
+        except EnvRaised as raised:
+            raise self._noted(raised) from raised.cause.__cause__
 
     def next_life(self, life: int) -> None:
         """Go on under another life number, so that ids exceed all before; fresh episodes begin."""
         self.life = life
         self._ids = TrajectoryIds(self.host.spec.num_envs, worker=self.place.worker, life=life)
-        if self.seed is None:
-            self._stale = True
-        else:
-            self.set_seed(self.seed)
+        self._stale = True
+        if self.seed is not None:
+            self.set_seed(self.seed, static=self._static)
+
+    def go_on(self, life: int, seed: int | None) -> None:
+        """Begin a life with the seed of a collection that was saved; without one the process's generators are used."""
+        self.seed = seed
+        if seed is None:
+            self._streams = None
+        self.next_life(life)
 
     def stop_when(self, halted: Callable[[], bool]) -> None:
         """End fragments early also when `halted()`."""
@@ -157,9 +184,10 @@ class Worker:
         self.place = replace(self.place, stopped=stopped)
 
     def move_to(self, index: int) -> None:
-        """Be worker `index` from the next episode on."""
-        self.place = replace(self.place, worker=index)
-        self.next_life(self.life)
+        """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
+        if index != self.place.worker:
+            self.place = replace(self.place, worker=index)
+            self.next_life(self.life + self._ids.gave_any)
 
     def blank_rows(self) -> Rows:
         """Rows of a fragment, all zero."""
@@ -180,12 +208,12 @@ class Worker:
                     self._reset(None)
                 for made, step in enumerate(self._drawn(self._randomly if randomly else self._acting), start=1):
                     self._buffer.write(rows, made - 1, step)
+            return self._fragment(rows, made)
         except BaseException as error:
             self._lose(made)
             if isinstance(error, Exception) and not isinstance(error, EnvRaised):
                 error.add_note(f"raised while {self._who()} collected")
             raise
-        return self._fragment(rows, made)
 
     def _drawn(self, policy: Any) -> Iterator[Step]:
         source = steps(self.host, policy, self._stage, self._rules)
@@ -225,10 +253,23 @@ class Worker:
         self._ids.begin()
         self._stale = False
 
-    def _restart(self) -> None:
-        self.host.rebuild()
+    def _mend(self) -> None:
+        """Build the env source anew if it has failed, and go on in a new life."""
+        if not self._broken:
+            return
         self.tally.restarts += 1
+        try:
+            self.host.rebuild()
+        except EnvRaised:
+            raise
+        except Exception as error:
+            raise EnvRaised(0, error) from error
+        self._broken = False
         self.next_life(self.life + 1)
+
+    def _checked(self, policy: BoundPolicy) -> BoundPolicy:
+        observed = tuple(leaf.key for leaf in self.host.spec.observation)
+        return Finite(policy, observed) if self.faults.check_finite else policy
 
     def _lose(self, made: int) -> None:
         self._stale = True
@@ -260,8 +301,6 @@ def _never_forgive(env: int, error: Exception) -> None:
 
 
 def _require_finite_rows(observation: Sequence[Leaf], rows: Rows) -> None:
-    for leaf, array in zip(observation, rows.observation, strict=True):
-        require_finite(f"observation {leaf.key!r}", array)
     for leaf, array in zip(observation, rows.next_observation, strict=True):
         require_finite(f"next observation {leaf.key!r}", array)
     require_finite("reward", rows.reward)

@@ -2,57 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from swath.collect.collection import Collection
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Place, Worker
-from swath.collectors.devices import Devices, placed
-from swath.collectors.policy_source import compiled, from_factory, is_trusted
+from swath.collectors.acting import Acting
+from swath.collectors.devices import Devices
+from swath.collectors.policy_request import PolicyRequest
 from swath.errors import warn_of_no_effect
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
-from swath.rollout.exploration import ExplorationType
+from swath.rollout.finite import require_finite
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.policies import Binding, BoundPolicy, bind, require_finite
-from swath.rollout.random_policy import RandomPolicy
-from swath.rollout.random_state import preserved
+from swath.rollout.policies import BoundPolicy
 from swath.rollout.spaces import Leaves
 from swath.rollout.vector_limits import require_resettable
 from swath.seeds import derive, fresh_root
 
 
 @dataclass(frozen=True)
-class PolicyRequest:
-    """Which policy, and how it is called.
+class CollectionRequest:
+    """All that a collection is made of.
 
     Attributes:
-        policy: the policy, or `None`.
-        factory: builds it instead.
-        trust: call it with the TensorDict, unchecked.
-        recurrent: supply `is_init` and recurrent state.
-        exploration: how it picks actions.
-        compile: whether and how to compile it.
-        cudagraph: whether and how to capture it.
+        source: the envs.
+        policy: who acts in them.
+        devices: where things are.
+        budget: how much to collect.
+        episodes: when episodes begin and end.
+        entries: what a batch holds.
+        trajectories: how batches are made of episodes.
+        faults: what to do when things go wrong.
+        hooks: functions of the user.
+        worker: index of the worker.
+        stopped: asked once a step; true ends the fragment early.
+        buffer: where batches are written, if anywhere.
+        seed: root of all seeds; `None` seeds nothing.
     """
-
-    policy: Any
-    factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None
-    trust: bool | None
-    recurrent: bool
-    exploration: ExplorationType
-    compile: bool | Mapping[str, Any] | None = None
-    cudagraph: bool | Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class CollectionRequest:
-    """All that a collection is made of."""
 
     source: Source
     policy: PolicyRequest
@@ -66,16 +56,21 @@ class CollectionRequest:
     worker: int = 0
     stopped: Callable[[], bool] | None = None
     buffer: Any = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.faults.on_env_error == "restart" and self.source.is_instance:
             raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
         if self.trajectories.split and not self.entries.track_ids:
             raise ValueError("split_trajs=True needs trajectory ids: leave track_traj_ids at True")
+        if self.trajectories.per_write is not None and self.buffer is None:
+            raise ValueError("trajs_per_write is the size of writes to a replay buffer: pass replay_buffer=")
+        if self.trajectories.layout == "padded" and self.buffer is not None:
+            warn_of_no_effect("traj_format='padded'", "episodes are written to a replay buffer flat", stacklevel=5)
 
 
-def assemble(request: CollectionRequest) -> tuple[Collection, Any, Any]:
-    """The collection, the live policy, and the policy as the user gave it.
+def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
+    """The collection and its policy.
 
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
@@ -84,18 +79,18 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Any, Any]:
     try:
         require_resettable(host.spec, request.episodes, request.faults, is_instance=request.source.is_instance)
         observation = _first_reset(host, request)
-        given, live = _policy(request, host)
-        bound = _bound(live, host, observation, request)
+        acting = Acting(request.policy, host, request.devices.policy)
+        bound = acting.bound(observation, finite=request.faults.check_finite)
         n_steps = request.budget.steps(host.spec.num_envs)
-        collection = _collection(request, host, (bound, observation), n_steps)
-    except BaseException:
-        if not request.source.is_instance:
-            host.close()
+        worker = _worker(request, host, (bound, observation), n_steps)
+        collection = Collection(worker, _shaper(request, host, bound), request.budget, request.buffer)
+    except BaseException as error:
+        _close_what_was_built(host, request.source, error)
         raise
-    return collection, live, given
+    return collection, acting
 
 
-def _collection(request: CollectionRequest, host: Host, acting: tuple[BoundPolicy, Leaves], n_steps: int) -> Collection:
+def _worker(request: CollectionRequest, host: Host, acting: tuple[BoundPolicy, Leaves], n_steps: int) -> Worker:
     bound, observation = acting
     worker = Worker(
         host=host,
@@ -105,18 +100,25 @@ def _collection(request: CollectionRequest, host: Host, acting: tuple[BoundPolic
         episodes=request.episodes,
         faults=request.faults,
     )
+    if request.seed is not None:
+        worker.set_seed(request.seed)
+    return worker
+
+
+def _shaper(request: CollectionRequest, host: Host, bound: BoundPolicy) -> Shaper:
+    entries, trajectories = request.entries, request.trajectories
     layout = Layout(
         batch_shape=host.spec.batch_shape,
         observation=tuple(leaf.key for leaf in host.spec.observation),
         outputs=bound.keys,
         step_count=request.episodes.max_frames is not None,
-        track_ids=request.entries.track_ids,
-        track_version=request.entries.track_version,
-        compact=request.entries.compact_obs,
+        track_ids=entries.track_ids or trajectories.per_batch is not None,
+        track_version=entries.track_version,
+        compact=entries.compact_obs,
         set_truncated=request.episodes.set_truncated,
+        masked=host.spec.skips,
     )
-    shaper = Shaper(layout, request.trajectories, request.hooks, request.devices.storing)
-    return Collection(worker, shaper, request.budget, request.buffer)
+    return Shaper(layout, trajectories, request.hooks, request.devices.storing, keep_ids=entries.track_ids)
 
 
 def _first_reset(host: Host, request: CollectionRequest) -> Leaves:
@@ -136,32 +138,13 @@ def _first_reset(host: Host, request: CollectionRequest) -> Leaves:
     return observation
 
 
-def _policy(request: CollectionRequest, host: Host) -> tuple[Any, Any]:
-    """The policy as given or built, and the one that acts."""
-    asked = request.policy
-    env = host.env[0] if isinstance(host.env, list) else host.env
-    given = from_factory(asked.factory, env) if asked.factory is not None else _or_random(asked.policy)
-    return given, compiled(placed(given, request.devices.policy), asked.compile, asked.cudagraph)
-
-
-def _bound(policy: Any, host: Host, observation: Leaves, request: CollectionRequest) -> BoundPolicy:
-    asked = request.policy
-    options = Binding(
-        device=request.devices.policy,
-        exploration=asked.exploration,
-        trust=is_trusted(policy, asked.trust),
-        recurrent=asked.recurrent,
-    )
-    with preserved(), torch.no_grad():
-        bound = bind(policy, host.spec, observation, options)
-    if not bound.explores and asked.exploration is not ExplorationType.RANDOM:
-        warn_of_no_effect(
-            f"exploration_type={asked.exploration.name}",
-            "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
-            stacklevel=5,
-        )
-    return bound
-
-
-def _or_random(policy: Any) -> Any:
-    return RandomPolicy() if policy is None else policy
+def _close_what_was_built(host: Host, source: Source, error: BaseException) -> None:
+    """Close the envs but for an instance of the user's; what goes wrong with that is added to the first error."""
+    envs = [] if source.is_instance else [host]
+    if source.is_instance and isinstance(host.env, list):
+        envs = host.env[1:]
+    for env in envs:
+        try:
+            env.close()
+        except Exception as second:  # noqa: BLE001  the first error is the one to raise
+            error.add_note(f"closing the envs raised {type(second).__name__}: {second}")

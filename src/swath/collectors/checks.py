@@ -2,56 +2,126 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from swath.errors import warn_of_no_effect
+from swath.options import count
+from swath.rollout.trajectories import MOST_WORKERS
 
-BACKENDS = ("direct", "thread", "process", "ray")
+BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 
 
 @dataclass(frozen=True)
 class Unserved:
     """Arguments of other collectors and of the peer, which `Collector` takes at their defaults only."""
 
-    backend: str | None
-    num_collectors: int | None
-    sync: bool | None
-    return_same_td: bool
-    reset_when_done: bool
-    use_buffers: bool | None
-    extend_buffer: bool
+    backend: str | None = None
+    backend_options: Mapping[str, Any] | None = None
+    num_collectors: int | None = None
+    sync: bool | None = None
+    return_same_td: bool = False
+    reset_when_done: bool = True
+    use_buffers: bool | None = None
+    extend_buffer: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise for what cannot be done, warn of what does nothing.
+
+        Raises:
+            TypeError: `num_collectors` is no int.
+            ValueError: a value that this class cannot follow; the message says why.
+        """
+        _require_direct(self)
+        if self.return_same_td:
+            raise ValueError("return_same_td=True: every batch owns its memory here; leave it out")
+        if not self.reset_when_done:
+            raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
+        if self.use_buffers is not None:
+            warn_of_no_effect("use_buffers", "buffers are always used", stacklevel=5)
+        if not self.extend_buffer:
+            warn_of_no_effect("extend_buffer", "a replay buffer is always extended", stacklevel=5)
 
 
-def require_served(asked: Unserved) -> None:
-    """Raise for what cannot be done, warn of what does nothing.
+def whole_number(name: str, value: Any) -> int:
+    """The value as an int.
 
     Raises:
-        TypeError: `num_collectors` is no int.
-        ValueError: a value that this class cannot follow; the message says why.
+        TypeError: it is none; a bool is none either.
     """
-    _require_direct(asked)
-    if asked.return_same_td:
-        raise ValueError("return_same_td=True: every batch owns its memory here; leave it out")
-    if not asked.reset_when_done:
-        raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
-    if asked.use_buffers is not None:
-        warn_of_no_effect("use_buffers", "buffers are always used", stacklevel=3)
-    if not asked.extend_buffer:
-        warn_of_no_effect("extend_buffer", "a replay buffer is always extended", stacklevel=3)
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int")
+    return int(value.__index__())
+
+
+def worker_index(value: Any) -> int:
+    """A 0-based index of a worker.
+
+    Raises:
+        ValueError: it is none.
+    """
+    index = count("worker_idx", value, least=0)
+    if index >= MOST_WORKERS:
+        raise ValueError(f"worker_idx={index} must be below {MOST_WORKERS}; trajectory ids would stop being unique")
+    return index
+
+
+def one_source(source: Any) -> Any:
+    """The one env source, also from a list.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if isinstance(source, list | tuple):
+        if len(source) != 1:
+            raise ValueError(f"backend 'direct' takes exactly one env source, got {len(source)}")
+        return source[0]
+    return source
+
+
+def env_keywords(keywords: Any) -> Mapping[str, Any]:
+    """The keywords for the env source.
+
+    Raises:
+        TypeError: not a dict with names as keys.
+    """
+    if keywords is None:
+        return {}
+    if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
+        raise TypeError(f"create_env_kwargs is {keywords!r}; it must be a dict of keywords for the env source")
+    return keywords
+
+
+def with_methods(name: str, value: Any, *methods: str) -> Any:
+    """The value itself, if it is `None` or has these methods.
+
+    Raises:
+        TypeError: it lacks one.
+    """
+    for method in methods if value is not None else ():
+        if not callable(getattr(value, method, None)):
+            raise TypeError(f"{name} is a {type(value).__name__} without {method}(); give it that method")
+    return value
 
 
 def _require_direct(asked: Unserved) -> None:
-    if asked.backend is not None and asked.backend not in BACKENDS:
-        raise ValueError(f"backend={asked.backend!r} is unknown; backends are {', '.join(BACKENDS)}")
-    if asked.backend not in (None, "direct"):
-        raise ValueError(f"backend={asked.backend!r}: this version collects in this process only; use 'direct'")
     number = asked.num_collectors
-    if number is not None:
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"num_collectors is a {type(number).__name__}; it must be a positive integer")
-        if number < 1:
-            raise ValueError(f"num_collectors={number} must be a positive integer")
-        if number > 1:
-            raise ValueError(f"num_collectors={number}: backend 'direct' takes at most one collector")
+    if number is not None and whole_number("num_collectors", number) < 1:
+        raise ValueError(f"num_collectors={number} must be a positive integer")
+    backend = ("direct" if number is None else "process") if asked.backend is None else asked.backend
+    if backend not in BACKENDS:
+        raise ValueError(f"backend={backend!r} is unknown; backends are {_listed(BACKENDS)}")
+    if backend != "direct":
+        why = f"num_collectors={number} asks for it; " if asked.backend is None else ""
+        raise ValueError(f"backend={backend!r}: {why}this version collects in this process only, use 'direct'")
+    if number is not None and number > 1:
+        raise ValueError(f"num_collectors={number}: backend 'direct' takes at most one collector")
     if asked.sync is not None:
         raise ValueError(f"sync={asked.sync!r}: backend 'direct' has one worker and takes no sync; leave it out")
+    if asked.backend_options:
+        raise ValueError(f"backend_options={asked.backend_options!r}: backend 'direct' takes no options; leave it out")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -18,27 +18,29 @@ class Devices:
         env: where the env runs; `None` leaves it where it is.
         policy: where the policy runs; `None` leaves it where it is.
         storing: where batches live; `None` sets no device on them.
+        common: the device given for all.
     """
 
     env: torch.device | None = None
     policy: torch.device | None = None
     storing: torch.device | None = None
+    common: torch.device | None = None
 
     @classmethod
     def resolve(cls, device: Any, env: Any, policy: Any, storing: Any) -> Devices:
-        """`device` fills each of the others that is `None`.
+        """`device` fills each of the others that is `None`, but for the env's: gymnasium envs stay on the CPU.
 
         Raises:
             ValueError: an env device that gymnasium envs cannot go to.
         """
         common = as_device(device)
-        env_device, policy_device = as_device(env) or None, as_device(policy) or common
+        env_device, policy_device = as_device(env), as_device(policy) or common
         if env_device is not None and env_device.type != "cpu":
             raise ValueError(f"env_device={env!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'")
         store = as_device(storing) or common
         if store is None and env_device is not None and env_device == policy_device:
             store = env_device
-        return cls(env_device, policy_device, store)
+        return cls(env_device, policy_device, store, common)
 
 
 def as_device(value: Any) -> torch.device | None:
@@ -52,6 +54,12 @@ def placed(policy: Any, device: torch.device | None) -> Any:
         return policy
     elsewhere = any(not _same(tensor.device, device) for tensor in policy.state_dict().values() if _is_tensor(tensor))
     return copy.deepcopy(policy).to(device) if elsewhere else policy
+
+
+def device_off_the_cpu(policy: Any) -> torch.device | None:
+    """Where a module's weights are, if that is not the CPU: its inputs must go there."""
+    first = next(policy.parameters(), None) if isinstance(policy, nn.Module) else None
+    return None if first is None or first.device.type == "cpu" else first.device
 
 
 def _is_tensor(value: Any) -> bool:

@@ -1,68 +1,52 @@
-"""The policy that a collector's arguments ask for."""
+"""From what was asked for to a policy: built by its factory, compiled, captured in a CUDA graph."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from tensordict.nn import CudaGraphModule
 from torch import nn
 
-
-def require_one_source(policy: Any, factory: Any) -> None:
-    """Check `policy` against `policy_factory`, before anything is built.
-
-    Raises:
-        TypeError: both are given, or the factory is none.
-    """
-    if policy is not None and factory is not None:
-        raise TypeError("policy and policy_factory are both given; give one or the other")
-    if policy is not None and not callable(policy):
-        raise TypeError(
-            f"policy is a {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict module"
-        )
-    if factory is not None:
-        single_factory(factory)
+from swath.collectors.policy_request import PolicyRequest
+from swath.rollout.random_policy import RandomPolicy
 
 
-def single_factory(factory: Any) -> Callable[..., Any]:
-    """The one factory of one worker.
+def given_or_built(asked: PolicyRequest, env: Any) -> Any:
+    """The policy as the user gave it, or as the factory builds it; random actions if there is neither."""
+    if asked.factory is not None:
+        return from_factory(asked.single_factory(), env)
+    return RandomPolicy() if asked.policy is None else asked.policy
+
+
+def from_factory(build: Callable[..., Any], env: Any) -> Any:
+    """What the factory builds; it gets the env if it has a required positional parameter or one named `env`.
 
     Raises:
-        ValueError: a list of another length than 1.
-        TypeError: not callable.
+        TypeError: it returned `None`.
+        Exception: what the factory raised, with a note.
     """
-    if isinstance(factory, Sequence):
-        if len(factory) != 1:
-            raise ValueError(f"policy_factory has {len(factory)} entries for 1 worker; give one per worker")
-        factory = factory[0]
-    if not callable(factory):
-        raise TypeError(f"policy_factory is a {type(factory).__name__}; it must be a callable that builds the policy")
-    built: Callable[..., Any] = factory
-    return built
-
-
-def from_factory(factory: Any, env: Any) -> Any:
-    """What the factory builds; it gets the env if it has a required positional parameter or one named `env`."""
-    build = single_factory(factory)
     try:
-        policy = build(env) if wants_env(build) else build()
+        policy = _with_env(build, env)()
     except Exception as error:
-        error.add_note(f"raised while policy_factory {factory!r} built the policy")
+        error.add_note(f"raised while policy_factory {build!r} built the policy")
         raise
     if policy is None:
-        raise TypeError(f"policy_factory {factory!r} returned None; it must return the policy")
+        raise TypeError(f"policy_factory {build!r} returned None; it must return the policy")
     return policy
 
 
-def wants_env(factory: Callable[..., Any]) -> bool:
-    """Whether a policy factory is called with the env."""
+def _with_env(factory: Callable[..., Any], env: Any) -> Callable[[], Any]:
+    """The factory, to be called without arguments."""
     parameters = inspect.signature(factory).parameters
+    if "env" in parameters and parameters["env"].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return partial(factory, env=env)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = any(p.kind in positional and p.default is p.empty for p in parameters.values())
-    return required or "env" in parameters
+    return partial(factory, env) if required else factory
 
 
 def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:

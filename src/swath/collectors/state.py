@@ -9,24 +9,25 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDictBase
-from torch import nn
 
 from swath.collect.collection import Collection
+from swath.collectors.acting import Acting
 from swath.rollout.fragment import Fragment
-from swath.rollout.trajectories import LIFE_BITS
+from swath.rollout.trajectories import LIFE_BITS, WORKER_BITS
 from swath.weights.loading import plan
 
-PARTS = ("policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life")
+WEIGHTS = "policy_state_dict"
+PARTS = ("env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life")
 
 
-def save(collection: Collection, policy: Any) -> OrderedDict[str, Any]:
+def save(collection: Collection, acting: Acting) -> OrderedDict[str, Any]:
     """Counters, weights, version, seed and life."""
     worker = collection.worker
     saved: OrderedDict[str, Any] = OrderedDict()
-    if isinstance(policy, nn.Module):
-        saved["policy_state_dict"] = OrderedDict(
+    if acting.module is not None:
+        saved[WEIGHTS] = OrderedDict(
             (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
-            for name, value in policy.state_dict().items()
+            for name, value in acting.module.state_dict().items()
         )
     saved["env_state_dict"] = OrderedDict()
     saved["frames"] = collection.counters.frames
@@ -38,29 +39,27 @@ def save(collection: Collection, policy: Any) -> OrderedDict[str, Any]:
     return saved
 
 
-def load(collection: Collection, policy: Any, saved: Mapping[str, Any], *, strict: bool) -> None:
+def load(collection: Collection, acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
     """Go on from `saved`, in a new life, so that ids exceed all before.
 
     Raises:
         KeyError: parts are missing, unless `strict` is false.
-        TypeError: the saved weights are for a policy that has none.
+        ValueError: weights, for a policy that has none; also only if `strict`.
     """
-    wanted = [part for part in PARTS if part != "policy_state_dict" or isinstance(policy, nn.Module)]
-    missing = [part for part in wanted if part not in saved]
-    if missing and strict:
-        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
-    apply = plan(policy, saved["policy_state_dict"]) if "policy_state_dict" in saved else None
-    if apply is not None:
-        apply()
+    _require_parts(acting, saved, strict=strict)
+    weights = saved.get(WEIGHTS) if acting.module is not None else None
+    changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
     worker, counters = collection.worker, collection.counters
+    frames, batches = int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1
+    version, seed = int(saved.get("policy_version", collection.version)), saved.get("seed", worker.seed)
+    life = max(worker.life, int(saved.get("life", 0)), _life_of(saved)) + 1
+    for change in changes:
+        change()
     collection.drop_in_flight()
-    collection.meter.forget()
-    counters.frames = int(saved.get("frames", counters.frames))
-    counters.batches = int(saved.get("iter", counters.batches - 1)) + 1
-    collection.version = worker.version = int(saved.get("policy_version", collection.version))
-    worker.seed = saved.get("seed", worker.seed)
-    collection.skip_random(counters.frames)
-    worker.next_life(max(worker.life, int(saved.get("life", 0)), _life_of(saved)) + 1)
+    counters.frames, counters.batches = frames, batches
+    collection.restore_version(version)
+    collection.skip_random(frames)
+    worker.go_on(life, seed)
 
 
 def zero_batch(collection: Collection) -> TensorDictBase:
@@ -69,11 +68,22 @@ def zero_batch(collection: Collection) -> TensorDictBase:
     rows = worker.blank_rows()
     ids = np.zeros(rows.reward.shape, dtype=np.int64)
     fragment = Fragment(rows, ids, ids.copy(), 0)
-    batch: TensorDictBase = collection.shaper.plain(fragment)
-    return batch.zero_()
+    batch: TensorDictBase = collection.shaper.without_ids(collection.shaper.plain(fragment))
+    return batch
+
+
+def _require_parts(acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
+    if not strict:
+        return
+    has_weights = acting.module is not None
+    missing = [part for part in ((WEIGHTS, *PARTS) if has_weights else PARTS) if part not in saved]
+    if missing:
+        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+    if not has_weights and WEIGHTS in saved:
+        raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")
 
 
 def _life_of(saved: Mapping[str, Any]) -> int:
     """The life in which the last id was given."""
     pool = saved.get("traj_pool")
-    return 0 if pool is None else (int(pool["traj_id"]) >> LIFE_BITS) & (2 ** (47 - LIFE_BITS) - 1)
+    return 0 if pool is None else (int(pool["traj_id"]) >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)

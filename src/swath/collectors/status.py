@@ -19,21 +19,29 @@ def collector_stats(collection: Collection, background: Background, workers: str
     """
     views: dict[str, Callable[[], dict[str, Any]]] = {
         "aggregate": lambda: _aggregate(collection, background),
-        "per_worker": lambda: _per_worker(collection),
-        "both": lambda: {**_aggregate(collection, background), **_per_worker(collection)},
+        "per_worker": lambda: _per_worker(collection, background),
+        "both": lambda: {**_aggregate(collection, background), **_per_worker(collection, background)},
     }
     if workers not in VIEWS:
         raise ValueError(f"workers must be one of {', '.join(map(repr, VIEWS))}, got {workers!r}")
     return views[workers]()
 
 
-def status_line(collection: Collection) -> str:
+def status_line(collection: Collection, background: Background) -> str:
     """One line: how many envs, frames and which version."""
-    state = "closed" if collection.gate.halted else "done" if collection.completed else "ready"
+    state = _state(collection, background)
     frames = _short(collection.counters.frames)
     envs = collection.worker.host.spec.num_envs
     who = f"{collection.name} {envs} env{'s' if envs != 1 else ''}"
     return f"<{who}: {state}; {frames} frames, version {collection.version}>"
+
+
+def _state(collection: Collection, background: Background) -> str:
+    if collection.gate.halted:
+        return "closed"
+    if background.running:
+        return "collecting"
+    return "done" if collection.completed else "ready"
 
 
 def _aggregate(collection: Collection, background: Background) -> dict[str, Any]:
@@ -67,12 +75,12 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
     return facts
 
 
-def _per_worker(collection: Collection) -> dict[str, Any]:
+def _per_worker(collection: Collection, background: Background) -> dict[str, Any]:
     worker, name = collection.worker, f"worker_{collection.worker.place.worker}"
     return {
         f"{name}/frames": collection.counters.frames,
         f"{name}/life": worker.life,
-        f"{name}/state": "closed" if collection.gate.halted else "idle",
+        f"{name}/state": _state(collection, background),
         f"{name}/policy_version": worker.version,
     }
 

@@ -50,9 +50,9 @@ class WeightArguments:
         if self.weights_dict is not None:
             if self.model_id is not None:
                 raise ValueError("weights_dict and model_id are both given; the dict names the models")
-            _require_known(self.weights_dict)
+            require_model(*self.weights_dict)
             return self.weights_dict.get(POLICY)
-        _require_known({} if self.model_id is None else {self.model_id: None})
+        require_model(*(() if self.model_id is None else (self.model_id,)))
         return _of_worker_0(next(iter(given.values()), None))
 
 
@@ -81,7 +81,8 @@ def _of_worker_0(weights: Any) -> Any:
     return weights[0]
 
 
-def _require_known(models: Mapping[str, Any]) -> None:
+def require_model(*models: str) -> None:
+    """Raise `KeyError` for a model that this collector does not have."""
     unknown = sorted(set(models) - {POLICY})
     if unknown:
         raise KeyError(f"no model {unknown}; known are [{POLICY!r}]")

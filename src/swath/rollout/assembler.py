@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from tensordict import TensorDict, TensorDictBase
 
@@ -21,6 +21,9 @@ from swath.rollout import joining
 from swath.rollout.entries import Tensor, per_frame, per_frame_or_none
 from swath.rollout.joining import Piece, Source, frames_of
 from swath.rollout.segments import run_ends
+
+Row: TypeAlias = tuple[int, int]
+"""An env row: its worker, and its place in the worker's flattened `*B`."""
 
 
 class Run(NamedTuple):
@@ -53,8 +56,8 @@ class EpisodeAssembler:
     """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], _Open] = {}
-        self._complete: deque[list[Piece]] = deque()
+        self._open: dict[Row, _Open] = {}
+        self._complete: deque[tuple[Row, list[Piece]]] = deque()
 
     @property
     def ready(self) -> int:
@@ -78,11 +81,11 @@ class EpisodeAssembler:
             How many frames were dropped, of episodes that will have no end.
         """
         dropped = 0
-        complete: list[tuple[int, list[Piece]]] = []
+        complete: list[tuple[int, Row, list[Piece]]] = []
         for worker in sorted(fragments):
             dropped += self._extend(worker, fragments[worker], complete)
         complete.sort(key=lambda entry: entry[0])
-        self._complete.extend(pieces for _, pieces in complete)
+        self._complete.extend((row, pieces) for _, row, pieces in complete)
         return dropped
 
     def take(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
@@ -102,7 +105,7 @@ class EpisodeAssembler:
             )
         if count > len(self._complete):
             return None
-        episodes = [self._complete.popleft() for _ in range(count)]
+        episodes = [self._complete.popleft()[1] for _ in range(count)]
         return joining.padded(episodes) if layout == "padded" else joining.flat(episodes)
 
     def drop_open(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
@@ -115,16 +118,22 @@ class EpisodeAssembler:
         Returns:
             How many frames that were.
         """
-        keys = [key for key in self._open if (worker is None or key[0] == worker) and (rows is None or key[1] in rows)]
+        keys = [key for key in self._open if _is_among(key, worker, rows)]
         return sum(frames_of(self._open.pop(key).pieces) for key in keys)
 
-    def drop_all(self) -> int:
-        """Forget everything, complete episodes too; returns how many frames that were."""
-        frames = self.drop_open() + sum(frames_of(pieces) for pieces in self._complete)
-        self._complete.clear()
+    def drop_all(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
+        """Forget everything, complete episodes too, as `drop_open`; returns how many frames that were."""
+        kept: deque[tuple[Row, list[Piece]]] = deque()
+        frames = self.drop_open(worker, rows)
+        for key, pieces in self._complete:
+            if _is_among(key, worker, rows):
+                frames += frames_of(pieces)
+            else:
+                kept.append((key, pieces))
+        self._complete = kept
         return frames
 
-    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, list[Piece]]]) -> int:
+    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, Row, list[Piece]]]) -> int:
         source, dropped = Source(fragment), 0
         for run in runs(fragment):
             key = (worker, run.row)
@@ -134,7 +143,7 @@ class EpisodeAssembler:
                 held = self._open[key] = _Open(run.trajectory)
             held.pieces.append(Piece(source, run.row, run.start, run.stop))
             if run.complete:
-                complete.append((run.stop, self._open.pop(key).pieces))
+                complete.append((run.stop, key, self._open.pop(key).pieces))
         return dropped
 
 
@@ -153,3 +162,7 @@ def runs(fragment: TensorDictBase) -> Iterator[Run]:
         if valid:
             yield Run(last // length, start % length, last % length + 1, trajectory, bool(complete))
         start = last + 1
+
+
+def _is_among(row: Row, worker: int | None, rows: Collection[int] | None) -> bool:
+    return (worker is None or row[0] == worker) and (rows is None or row[1] in rows)

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.errors import NonFinite
 from swath.keys import ACTION, IS_INIT, NEXT, Key, as_key, as_tuple, is_private
 from swath.rollout.buffer import Column, column_of
 from swath.rollout.calling import Call, Convention, caller, convention
 from swath.rollout.exploration import ExplorationType
+from swath.rollout.finite import require_finite
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.placement import giver, taker
 from swath.rollout.random_policy import ACTION_MASK, RandomPolicy
@@ -44,6 +44,9 @@ class BoundPolicy(Protocol):
     def rewind(self) -> None:
         """Forget the last call."""
 
+    def take_over(self, other: Any) -> None:
+        """Go on from what `other`, the same kind of policy, remembers."""
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -54,12 +57,14 @@ class Binding:
         exploration: how it picks actions.
         trust: call it with the TensorDict, unchecked.
         recurrent: supply `is_init` and recurrent state where it reads them.
+        finite: raise `NonFinite` if its first answer is not finite.
     """
 
     device: torch.device | None = None
     exploration: ExplorationType = ExplorationType.RANDOM
     trust: bool = False
     recurrent: bool = True
+    finite: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,9 @@ class Feedforward:
         """Nothing is remembered."""
 
     def rewind(self) -> None:
+        """Nothing is remembered."""
+
+    def take_over(self, other: Any) -> None:
         """Nothing is remembered."""
 
 
@@ -143,6 +151,10 @@ class Recurrent:
         """Take the state back to what it was before the last call."""
         self._state, self._is_init = self._before
 
+    def take_over(self, other: Recurrent) -> None:
+        """Go on from the other's state."""
+        self._state, self._is_init, self._before = other._state, other._is_init, other._before
+
     def _memory(self) -> list[torch.Tensor]:
         return [*self._state, self._is_init] if self._reads_init else list(self._state)
 
@@ -169,36 +181,8 @@ class Randomly:
     def rewind(self) -> None:
         """Nothing is remembered."""
 
-
-class Finite:
-    """Checks that what a policy answers is finite."""
-
-    def __init__(self, policy: BoundPolicy) -> None:
-        self._policy = policy
-        self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
-        self.begin, self.rewind = policy.begin, policy.rewind
-
-    def __call__(self, observation: Leaves) -> Leaves:
-        """The policy's outputs.
-
-        Raises:
-            NonFinite: one is NaN or infinite.
-        """
-        outputs = self._policy(observation)
-        for key, leaf in zip(self.keys, outputs, strict=True):
-            require_finite(f"policy output {key!r}", leaf)
-        return outputs
-
-
-def require_finite(what: str, leaf: Any) -> None:
-    """Raise `NonFinite` naming the first env with a NaN or an infinity in `leaf` `[B, …]`."""
-    values = torch.as_tensor(leaf)
-    if not values.is_floating_point() or bool(values.isfinite().all()):
-        return
-    env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
-    raise NonFinite(
-        f"{what} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or env state"
-    )
+    def take_over(self, other: Any) -> None:
+        """Nothing is remembered."""
 
 
 def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> BoundPolicy:
@@ -236,6 +220,8 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
     leaves = [take(value) for take, value in zip(takes, values, strict=True)]
     for leaf, value in zip(spec.action, leaves, strict=False):
         _require_action(leaf, value, spec)
+    for key, value in zip(keys, leaves, strict=True) if options.finite else ():
+        require_finite(f"policy output {key!r}", value)
     path = Path(give, call, unpack, takes, how.explores)
     if not memory:
         return Feedforward(path, keys, tuple(column_of(leaf) for leaf in leaves))

@@ -78,6 +78,7 @@ class HostSpec:
         action_space: the action space of one env.
         resettable: whether single envs can be reset while the others go on.
         alone: whether single envs can be stepped while the others stand still.
+        skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all, `"none"`.
     """
 
@@ -88,6 +89,7 @@ class HostSpec:
     action_space: spaces.Space[Any]
     resettable: bool = True
     alone: bool = True
+    skips: bool = False
     seeding: str = field(default="episode")
 
 

@@ -29,6 +29,8 @@ Make = Callable[[], VectorEnv[Any, Any, Any]]
 class VectorHost:
     """What all vector envs share. Build one with `vector_host`."""
 
+    skips = False
+
     def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
         self._make = make
         self._env = env
@@ -42,6 +44,7 @@ class VectorHost:
             action_space=env.single_action_space,
             resettable=control.masked,
             alone=False,
+            skips=self.skips,
             seeding=control.seeding,
         )
         self._join = joiner(env.single_action_space)
@@ -210,6 +213,8 @@ class SameStepHost(VectorHost):
 
 class NextStepHost(VectorHost):
     """A vector env that begins the next episode within the step after the end, ignoring the action."""
+
+    skips = True
 
     def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
         super().__init__(env, make)

@@ -1,0 +1,119 @@
+"""Which module acts: the user's own within a draw, a snapshot of it in the background.
+
+    given ──(policy_device)──▶ policy ──▶ acts within draws, in the thread that draws
+                                  └──(copied by start())──▶ snapshot ──▶ acts in the background thread
+
+Training in the user's thread never reaches the background thread unless it is published.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from swath.collect.worker import Worker
+from swath.collectors.devices import device_off_the_cpu, placed
+from swath.collectors.policy_request import PolicyRequest
+from swath.collectors.policy_source import compiled, given_or_built, is_trusted
+from swath.errors import warn_of_no_effect
+from swath.rollout.exploration import ExplorationType
+from swath.rollout.hosts.base import Host
+from swath.rollout.policies import Binding, BoundPolicy, bind
+from swath.rollout.random_state import preserved
+from swath.rollout.spaces import Leaves
+from swath.weights.loading import plan
+
+
+class Acting:
+    """The policy of one worker in this process: as it was given, and as it acts.
+
+    Args:
+        asked: which policy, and how it is called.
+        host: the envs that it acts in.
+        device: where it runs; `None` leaves it where it is.
+    """
+
+    def __init__(self, asked: PolicyRequest, host: Host, device: torch.device | None) -> None:
+        self._asked = asked
+        self._spec = host.spec
+        env = host.env[0] if isinstance(host.env, list) else host.env
+        self.given = given_or_built(asked, env)
+        self.policy = placed(self.given, device)
+        self._device = device or device_off_the_cpu(self.policy)
+        self._snapshot: nn.Module | None = None
+        self._own: BoundPolicy | None = None
+
+    @property
+    def module(self) -> nn.Module | None:
+        """What holds the weights that act now; `None` if there are none."""
+        acts = self.policy if self._snapshot is None else self._snapshot
+        return acts if isinstance(acts, nn.Module) and acts.state_dict() else None
+
+    def modules(self) -> list[nn.Module]:
+        """All that holds weights here: what acts within draws, and the snapshot if it acts now."""
+        return [module for module in (self.policy, self._snapshot) if isinstance(module, nn.Module)]
+
+    def bound(self, observation: Leaves, *, finite: bool = False) -> BoundPolicy:
+        """The policy that acts within draws, bound to the envs by one call on their first observation.
+
+        Raises:
+            TypeError: it cannot be called, or its action has the wrong dtype.
+            KeyError: an entry it reads or the action is missing.
+            ValueError: its action has the wrong shape, or is not finite where that is asked for.
+        """
+        self._own = self._bind(self.policy, observation, finite=finite)
+        if not self._own.explores and self._asked.exploration is not ExplorationType.RANDOM:
+            warn_of_no_effect(
+                f"exploration_type={self._asked.exploration.name}",
+                "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
+                stacklevel=5,
+            )
+        return self._own
+
+    def plan(self, source: Any) -> Callable[[], None] | None:
+        """How to copy weights into what acts now; `None` if nothing travels. Without a source the given policy's.
+
+        Raises:
+            RuntimeError: there is no source: a factory built the policy.
+            TypeError, KeyError, ValueError: the weights do not fit; nothing has changed.
+        """
+        if self.module is None:
+            return None
+        if source is None and self.has_no_source:
+            raise RuntimeError("policy_factory built the policy: pass weights, or give the collector a policy")
+        return plan(self.module, self.given if source is None else source)
+
+    @property
+    def has_no_source(self) -> bool:
+        """Whether there are weights here, but none that an update without weights could fetch."""
+        return self._asked.factory is not None and self.module is not None
+
+    def enter_background(self, worker: Worker) -> None:
+        """From the next fragment on a copy acts, made now."""
+        if not isinstance(self.policy, nn.Module):
+            return
+        self._snapshot = copy.deepcopy(self.policy)
+        worker.act_with(self._bind(self._snapshot, worker.newest_observation))
+
+    def leave_background(self, worker: Worker) -> None:
+        """From the next fragment on the user's own module acts again."""
+        if self._snapshot is not None and self._own is not None:
+            self._snapshot = None
+            worker.act_with(self._own)
+
+    def _bind(self, module: Any, observation: Leaves, *, finite: bool = False) -> BoundPolicy:
+        asked = self._asked
+        called = compiled(module, asked.compile, asked.cudagraph)
+        options = Binding(
+            device=self._device,
+            exploration=asked.exploration,
+            trust=is_trusted(called, asked.trust),
+            recurrent=asked.recurrent,
+            finite=finite,
+        )
+        with preserved(), torch.no_grad():
+            return bind(called, self._spec, observation, options)

@@ -1,0 +1,83 @@
+"""Reaching inside a collector: attribute paths and repeated calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from swath.collect.collection import Collection
+from swath.collectors.acting import Acting
+from swath.collectors.paths import follow
+from swath.collectors.weight_arguments import require_model
+
+
+class Reaching:
+    """Methods of a collector in this process that follow attribute paths. After shutdown all raise `Closed`."""
+
+    _collection: Collection
+    _acting: Acting
+
+    def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
+        """Follow names, dots and `[literal]` from this object and call what is found.
+
+        Raises:
+            AttributeError: a part is missing.
+            ValueError: arguments for something that cannot be called.
+        """
+        found = self._follow(self, attr_path)
+        if callable(found):
+            return found(*args, **kwargs)
+        if args or kwargs:
+            raise ValueError(f"{attr_path!r} is a {type(found).__name__}, which takes no arguments")
+        return found
+
+    def get_distant_attr(self, path: str) -> Any:
+        """The attribute at the end of a path."""
+        return self._follow(self, path)
+
+    def map_fn(
+        self,
+        method_name: str,
+        list_of_args: Sequence[Sequence[Any]] | None = None,
+        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method once per entry; once without arguments if there are no lists.
+
+        Raises:
+            ValueError: the lists are not of the same length.
+        """
+        positional = list_of_args if list_of_args is not None else [()] * len(list_of_kwargs or [{}])
+        named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(positional)
+        if len(positional) != len(named):
+            raise ValueError(
+                f"list_of_args has {len(positional)} entries, list_of_kwargs {len(named)}; give both the same length"
+            )
+        method = self._follow(self, method_name)
+        return [method(*args, **kwargs) for args, kwargs in zip(positional, named, strict=True)]
+
+    def getattr_env(self, name: str) -> Any:
+        """An attribute of the env; of the first of several copies."""
+        env = self._collection.worker.host.env
+        return self._follow(env[0] if isinstance(env, list) else env, name)
+
+    def getattr_policy(self, name: str) -> Any:
+        """An attribute of the policy."""
+        return self._follow(self._acting.policy, name)
+
+    def getattr_rb(self, name: str) -> Any:
+        """An attribute of the replay buffer."""
+        return self._follow(self._collection.buffer, name)
+
+    def get_model(self, model_id: str) -> Any:
+        """The model of an id.
+
+        Raises:
+            KeyError: no such model.
+        """
+        self._collection.gate.require_open()
+        require_model(model_id)
+        return self._acting.policy
+
+    def _follow(self, root: Any, path: str) -> Any:
+        self._collection.gate.require_open()
+        return follow(root, path)

@@ -1,0 +1,53 @@
+"""Watching for NaN and infinities in what a policy sees and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from swath.errors import NonFinite
+from swath.keys import Key
+from swath.rollout.spaces import Leaves
+
+if TYPE_CHECKING:
+    from swath.rollout.policies import BoundPolicy
+
+
+class Finite:
+    """Checks that what a policy sees and what it answers is finite.
+
+    Args:
+        policy: the policy.
+        observed: keys of the observation leaves.
+    """
+
+    def __init__(self, policy: BoundPolicy, observed: Sequence[Key]) -> None:
+        self._policy, self._observed = policy, observed
+        self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
+        self.begin, self.rewind, self.take_over = policy.begin, policy.rewind, policy.take_over
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """The policy's outputs.
+
+        Raises:
+            NonFinite: one of them, or of the observations, is NaN or infinite.
+        """
+        for key, leaf in zip(self._observed, observation, strict=True):
+            require_finite(f"observation {key!r}", leaf)
+        outputs = self._policy(observation)
+        for key, leaf in zip(self.keys, outputs, strict=True):
+            require_finite(f"policy output {key!r}", leaf)
+        return outputs
+
+
+def require_finite(what: str, leaf: Any) -> None:
+    """Raise `NonFinite` naming the first env with a NaN or an infinity in `leaf` `[B, …]`."""
+    values = torch.as_tensor(leaf)
+    if not values.is_floating_point() or bool(values.isfinite().all()):
+        return
+    env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
+    raise NonFinite(
+        f"{what} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or env state"
+    )
