@@ -50,9 +50,13 @@ def observation_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
 
     Raises:
         TypeError: a space of another kind.
-        ValueError: a Dict key that a batch needs for itself.
+        ValueError: a Dict key that a batch needs for itself, or two entries of one name.
     """
     leaves = tuple(_narrow(leaf) for leaf in _walk(space, (), (), OBSERVATION))
+    keys = [leaf.key for leaf in leaves]
+    twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+    if twice:
+        raise ValueError(f"observation space {space} has several entries named {twice}; rename them in the env")
     taken = sorted(
         {str(leaf.key) for leaf in leaves if (leaf.key if isinstance(leaf.key, str) else leaf.key[0]) in RESERVED}
     )
