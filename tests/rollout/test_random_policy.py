@@ -1,0 +1,88 @@
+"""Random actions: inside the space, over all of it, by torch's generator, obeying masks."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.spaces import splitter
+
+SPACES = {
+    "discrete": spaces.Discrete(5, start=-2),
+    "box": spaces.Box(np.array([-1, 0], dtype=np.float32), np.array([0, 5], dtype=np.float32)),
+    "float64": spaces.Box(-1, 1, (2, 2), np.float64),
+    "below": spaces.Box(-3, np.inf, (2,)),
+    "above": spaces.Box(-np.inf, 3, (2,)),
+    "open": spaces.Box(-np.inf, np.inf, (2,)),
+    "mixed": spaces.Box(np.array([-1, -np.inf, 2], dtype=np.float32), np.array([1, np.inf, np.inf], dtype=np.float32)),
+    "bytes": spaces.Box(0, 255, (2,), np.uint8),
+    "ints": spaces.Box(-2, 2, (2,), np.int64),
+    "multi_discrete": spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [-1, 7]]),
+    "multi_binary": spaces.MultiBinary([2, 2]),
+    "nested": spaces.Dict({"x": spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, ()))), "a": spaces.MultiBinary(2)}),
+}
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_random_actions_are_in_the_space(name):
+    space = SPACES[name]
+    torch.manual_seed(0)
+    for action in splitter(space, 200)(RandomPolicy().sampler(space, 200)(None)):
+        assert space.contains(action)
+
+
+def drawn(space, n=4000, mask=None):
+    torch.manual_seed(1)
+    (leaf,) = RandomPolicy().sampler(space, n)(mask)
+    return leaf
+
+
+def test_all_of_a_bounded_space_is_drawn_evenly():
+    counts = np.bincount(drawn(SPACES["discrete"]) + 2, minlength=5)
+    assert counts.min() > 700
+    assert set(drawn(SPACES["ints"]).reshape(-1)) == {-2, -1, 0, 1, 2}
+    assert {*drawn(SPACES["bytes"], 20_000).reshape(-1)} == set(range(256))
+    multi = drawn(SPACES["multi_discrete"])
+    assert multi.reshape(len(multi), -1).max(0).tolist() == [1, 3, 2, 11]
+    assert multi.reshape(len(multi), -1).min(0).tolist() == [0, 1, -1, 7]
+    box = drawn(SPACES["box"])
+    assert np.abs(box.mean(0) - [-0.5, 2.5]).max() < 0.1
+
+
+def test_open_sides_are_drawn_as_gymnasium_does():
+    assert abs(drawn(SPACES["open"]).mean()) < 0.1
+    assert abs(drawn(SPACES["open"]).std() - 1) < 0.1
+    assert abs(drawn(SPACES["below"]).mean() - -2) < 0.1
+    assert abs(drawn(SPACES["above"]).mean() - 2) < 0.1
+
+
+def test_the_generator_of_torch_decides():
+    space = SPACES["nested"]
+    draw = RandomPolicy().sampler(space, 4)
+    torch.manual_seed(5)
+    one = draw(None)
+    torch.manual_seed(5)
+    other = draw(None)
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_spec_of_ones_own_is_sampled_instead_of_the_envs():
+    leaves = RandomPolicy(spaces.Discrete(1, start=3)).sampler(spaces.Discrete(9), 5)(None)
+    assert leaves[0].tolist() == [3] * 5
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float32])
+def test_a_mask_restricts_a_discrete_action_to_its_nonzero_entries(dtype):
+    mask = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 0, 0, 0]]).repeat(500, 1).to(dtype)
+    actions = drawn(spaces.Discrete(5, start=10), 1000, mask)
+    assert set(actions[::2]) == {11, 13}
+    assert set(actions[1::2]) == {10}
+
+
+def test_an_unbounded_draw_never_leaves_what_the_dtype_can_hold():
+    for dtype in (np.int8, np.int64, np.uint64):
+        info = np.iinfo(dtype)
+        space = spaces.Box(info.min, info.max, (3,), dtype)
+        for action in splitter(space, 100)(RandomPolicy().sampler(space, 100)(None)):
+            assert space.contains(action)

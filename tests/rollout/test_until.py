@@ -1,0 +1,68 @@
+"""The step limit against one that counts every step of every env."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swath.rollout.until import StepLimit
+
+
+class Counted:
+    """The same by counting: steps made of each episode, `None` where none is going on."""
+
+    def __init__(self, limits):
+        self.limits, self.steps = limits, [0] * len(limits)
+
+    def restart(self, envs):
+        for env in envs:
+            self.steps[env] = 0
+
+    def stop(self, envs):
+        for env in envs:
+            self.steps[env] = None
+
+    def tick(self):
+        self.steps = [None if steps is None else steps + 1 for steps in self.steps]
+        return self._expired(range(len(self.steps)))
+
+    def tick_one(self, env):
+        self.steps[env] += 1
+        return bool(self._expired([env]))
+
+    def _expired(self, envs):
+        expired = [env for env in envs if self.steps[env] is not None and self.steps[env] == self.limits[env]]
+        self.stop(expired)
+        return expired
+
+
+@given(st.data())
+def test_it_names_who_reaches_the_limit_as_counting_does(data):
+    limits = data.draw(st.lists(st.none() | st.integers(1, 5), min_size=1, max_size=4))
+    envs = st.sets(st.integers(0, len(limits) - 1)).map(sorted)
+    fast, slow = StepLimit(limits), Counted(limits)
+    for action in data.draw(st.lists(st.sampled_from(["tick", "tick", "tick", "restart", "stop"]), max_size=40)):
+        if action == "tick":
+            assert list(fast.tick()) == slow.tick()
+        else:
+            chosen = data.draw(envs)
+            getattr(fast, action)(chosen)
+            getattr(slow, action)(chosen)
+
+
+@given(st.data())
+def test_an_env_that_steps_again_alone_in_the_same_tick_is_counted_from_its_new_reset(data):
+    limits = data.draw(st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=4))
+    fast, slow = StepLimit(limits), Counted(limits)
+    for _ in range(data.draw(st.integers(1, 12))):
+        assert list(fast.tick()) == slow.tick()
+        for env in data.draw(st.sets(st.integers(0, len(limits) - 1))):
+            for limit in (fast, slow):
+                limit.restart([env])
+            assert fast.tick_one(env) == slow.tick_one(env)
+
+
+def test_without_limits_nobody_is_ever_named():
+    limit = StepLimit([None, None])
+    limit.restart([0, 1])
+    limit.stop([1])
+    assert [list(limit.tick()) for _ in range(5)] == [[]] * 5
+    assert not limit.tick_one(0)
