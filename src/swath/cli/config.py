@@ -1,0 +1,92 @@
+"""What a run is made of: the values of `swath train`'s options, checked in one place and kept with every checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from swath.cli.failure import UsageError
+
+LEAST = {"frames": 1, "envs": 1, "batch": 1, "seed": 0, "eval_every": 0, "eval_episodes": 1, "threads": 1}
+"""The least value of each number."""
+
+OF_THE_RUN = ("env", "envs", "batch", "seed", "ppo")
+"""What a resumed run cannot change."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The options of one run.
+
+    Attributes:
+        env: id of a Gymnasium env.
+        frames: where the training ends, with the first batch that reaches it.
+        envs: envs stepped together.
+        batch: frames of a batch, collected between two updates.
+        seed: root of all seeds.
+        device: where the networks are.
+        eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all.
+        eval_episodes: episodes of an evaluation.
+        threads: torch's threads.
+        video: whether the final policy is filmed.
+        ppo: settings of the learner that differ from those chosen for the env, by name.
+
+    Raises:
+        UsageError: a number below its least value; the message names the option.
+    """
+
+    env: str
+    frames: int = 100_000
+    envs: int = 8
+    batch: int = 2048
+    seed: int = 0
+    device: str = "cpu"
+    eval_every: int | None = None
+    eval_episodes: int = 20
+    threads: int = 1
+    video: bool = True
+    ppo: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{flag(name)} {value} must be at least {least}")
+
+    @property
+    def eval_gap(self) -> int:
+        """Frames from one evaluation to the next; 0: none but the last."""
+        return max(self.frames // 10, 1) if self.eval_every is None else self.eval_every
+
+    def changed(self, given: dict[str, Any]) -> RunConfig:
+        """This configuration with what the user gave beside `--resume`.
+
+        Raises:
+            UsageError: an option that belongs to the run has another value now.
+        """
+        for name in OF_THE_RUN:
+            if name in given and given[name] != getattr(self, name):
+                want = getattr(self, name)
+                raise UsageError(f"{flag(name)} {given[name]} is {want} in the run that --resume names; leave it out")
+        return replace(self, **given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for checkpoints and summaries."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunConfig:
+        """The configuration that `to_dict` wrote.
+
+        Raises:
+            ValueError: names that this version does not know, or none for the env.
+        """
+        unknown = sorted(set(values) - {item.name for item in fields(cls)})
+        if unknown or "env" not in values:
+            raise ValueError(f"its configuration does not fit this Swath: unknown {unknown}, keys {sorted(values)}")
+        return cls(**values)
+
+
+def flag(name: str) -> str:
+    """How an option is spelled on the command line."""
+    return "ENV" if name == "env" else "--" + name.replace("_", "-")

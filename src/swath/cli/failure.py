@@ -1,0 +1,66 @@
+"""What the user can put right, as one line instead of a traceback."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
+EXTRAS = {
+    "Namespace ALE": "atari",
+    "ale_py": "atari",
+    "mujoco": "mujoco",
+    "'imageio'": "mujoco",
+    "pygame": "classic-control",
+    "envpool": "envpool",
+}
+"""Words in the messages of others, and the extra that brings what they miss."""
+
+
+class UsageError(Exception):
+    """A command that cannot be carried out; its text is one line that says what to change."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(" ".join(text.split()))
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Turn what goes wrong while a run is prepared into a `UsageError`: bad values, unknown envs, missing packages."""
+    from gymnasium.error import Error as EnvError  # noqa: PLC0415  not needed by `swath --help`
+
+    try:
+        yield
+    except (EnvError, ImportError) as error:
+        raise UsageError(with_extra(str(error))) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def told_if_unserved(env: str) -> Iterator[None]:
+    """Turn the refusal of an env's spaces into a `UsageError`; only around what looks at spaces and nothing else."""
+    try:
+        yield
+    except TypeError as unserved:
+        raise UsageError(f"{env}: {unserved}") from unserved
+
+
+@contextmanager
+def told_if_missing(say: Callable[[str], None], what: str) -> Iterator[None]:
+    """Go on without what needs an extra that is not installed, after one line that names it."""
+    try:
+        yield
+    except ImportError as missing:
+        say(f"no {what}: {missing}")
+
+
+def with_extra(text: str) -> str:
+    """A message about something that is missing, with the command that installs it where there is an extra for it."""
+    hints = [f'; pip install "swath[{extra}]" brings it' for word, extra in EXTRAS.items() if word in text]
+    return text.rstrip(".") + (hints[0] if hints and "swath[" not in text else "")

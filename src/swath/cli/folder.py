@@ -1,0 +1,93 @@
+"""The folder of a run: what lies where, and never two runs in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from swath.cli.failure import UsageError
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the files of one run lie."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """Every number of the run, a row per update."""
+        return self.path / "metrics.csv"
+
+    @property
+    def events(self) -> Path:
+        """The same for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The latest state."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """The state with the best evaluation."""
+        return self.path / "best.safetensors"
+
+    @property
+    def curve(self) -> Path:
+        """The learning curve."""
+        return self.path / "curve.png"
+
+    @property
+    def video(self) -> Path:
+        """A film of the final policy."""
+        return self.path / "video.mp4"
+
+    @property
+    def summary(self) -> Path:
+        """The run in figures."""
+        return self.path / "summary.json"
+
+
+def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
+    """Make the folder of a new run: `out`, or the first of `runs/<env>-seed<seed>`, `…-2`, `…-3` that is free.
+
+    Raises:
+        UsageError: `out` is a file, or not empty.
+    """
+    if out is not None:
+        return RunFolder(_claim(out))
+    name = f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
+    for number in count(1):
+        path = RUNS / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return RunFolder(path)
+    raise AssertionError("count() never ends")
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint that a user means by a file or by a run's folder.
+
+    Raises:
+        UsageError: there is none.
+    """
+    file = RunFolder(path).checkpoint if path.is_dir() else path
+    if file.is_file():
+        return file
+    raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
+
+
+def _claim(out: Path) -> Path:
+    if out.is_file():
+        raise UsageError(f"--out {out} is a file; give a folder")
+    if out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"--out {out} is not empty; --resume {out} goes on with its run, or choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    return out

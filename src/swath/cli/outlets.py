@@ -1,0 +1,52 @@
+"""Where a run's numbers go while it runs: the files and the display."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from swath.cli.failure import told_if_missing
+from swath.report.csv_sink import CsvSink
+from swath.report.live_display import create_display
+from swath.report.sink import Sink, SinkGroup
+from swath.report.status import RunTitle
+from swath.report.tensorboard_sink import TensorBoardSink
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from swath.cli.config import RunConfig
+    from swath.cli.folder import RunFolder
+    from swath.report.display import Display
+
+
+@dataclass(frozen=True)
+class Outlets:
+    """The open outlets of one run; its `with` block closes them."""
+
+    sink: Sink
+    display: Display
+
+    @classmethod
+    def open(cls, config: RunConfig, folder: RunFolder, console: Console, resume_at: int | None) -> Self:
+        """Open metrics file, TensorBoard events (if the extra is there, else this is said) and display."""
+        display = create_display(console, run_title(config))
+        sinks: list[Sink] = [CsvSink(folder.metrics, resume_at)]
+        with told_if_missing(display.say, "TensorBoard events"):
+            sinks.append(TensorBoardSink(folder.events, resume_at))
+        return cls(SinkGroup(sinks), display)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as stack:
+            stack.callback(self.sink.close)
+            stack.callback(self.display.close)
+
+
+def run_title(config: RunConfig) -> RunTitle:
+    """What the display says of the run as a whole."""
+    envs = f"{config.envs} envs" if config.envs > 1 else "1 env"
+    return RunTitle(config.env, ("PPO", envs, f"seed {config.seed}", config.device), config.frames)

@@ -1,0 +1,85 @@
+"""What a run works with: collector, policy, learner and judge, built from its options."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+from swath.cli.failure import UsageError, told_if_unserved
+from swath.cli.judge import Judge
+from swath.collectors import Collector
+from swath.learn import PPO, NetworkPolicy, default_config, make_policy
+from swath.seeds import derive
+
+if TYPE_CHECKING:
+    from swath.cli.config import RunConfig
+    from swath.learn import PPOConfig
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one run; its `with` block closes them."""
+
+    collector: Collector
+    policy: NetworkPolicy
+    learner: PPO
+    judge: Judge
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as stack:
+            stack.callback(self.judge.close)
+            stack.callback(self.collector.shutdown)
+
+
+def build_parts(config: RunConfig) -> Parts:
+    """Build everything; what was built is closed again if something fails."""
+    torch.set_num_threads(config.threads)
+    with ExitStack() as stack:
+        judge = Judge(config)
+        stack.callback(judge.close)
+        policy = build_policy(config, judge)
+        learner = PPO(policy, learner_config(config, judge))
+        collector = Collector(
+            config.env,
+            policy,
+            frames_per_batch=whole_batch(config),
+            total_frames=config.frames,
+            envs_per_worker=config.envs,
+            seed=config.seed,
+            storing_device=config.device,
+        )
+        stack.pop_all()
+    return Parts(collector, policy, learner, judge)
+
+
+def whole_batch(config: RunConfig) -> int:
+    """Frames of a batch: as asked, but no more than the run has, and as many from every env."""
+    return ceil(min(config.batch, config.frames) / config.envs) * config.envs
+
+
+def build_policy(config: RunConfig, judge: Judge) -> NetworkPolicy:
+    """A fresh policy for the env's spaces, on the run's device; its weights follow from the seed."""
+    device = _device(config.device)
+    with torch.random.fork_rng(devices=[]), told_if_unserved(config.env):
+        torch.manual_seed(derive(config.seed, "policy"))
+        return make_policy(judge.observation_space, judge.action_space).to(device)
+
+
+def learner_config(config: RunConfig, judge: Judge) -> PPOConfig:
+    """What suits the env, changed by what the user set."""
+    suited = default_config(judge.action_space, judge.observation_space)
+    return replace(suited, total_frames=config.frames, seed=derive(config.seed, "global"), **config.ppo)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,75 @@
+"""From options to a run that is ready to start: a new one, or one that goes on."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from swath.cli.config import RunConfig
+from swath.cli.failure import UsageError
+from swath.cli.folder import RunFolder, find_checkpoint, new_folder
+from swath.cli.parts import Parts, build_parts
+from swath.cli.state import Progress, open_run, restore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is ready to start.
+
+    Attributes:
+        config: its options.
+        folder: where its files go.
+        parts: what it works with; whoever has the plan closes them.
+        progress: what has been done already.
+        resumed: whether it goes on from a checkpoint.
+    """
+
+    config: RunConfig
+    folder: RunFolder
+    parts: Parts
+    progress: Progress
+    resumed: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has reached its last frame."""
+        return self.progress.frames >= self.config.frames
+
+
+def plan_new(given: dict[str, Any], out: Path | None) -> Plan:
+    """Build the parts, then make the folder: an env that cannot be built leaves none."""
+    if "env" not in given:
+        raise UsageError("train: name a Gymnasium env, such as: swath train CartPole-v1")
+    config = RunConfig(**given)
+    with ExitStack() as stack:
+        parts = stack.enter_context(build_parts(config))
+        folder = new_folder(out, config.env, config.seed)
+        stack.pop_all()
+    return Plan(config, folder, parts, Progress())
+
+
+def plan_resumed(given: dict[str, Any], out: Path | None, resume: Path) -> Plan:
+    """Open the checkpoint and put the parts where they were; `out` begins a copy of the run in another folder."""
+    file = find_checkpoint(resume)
+    saved = open_run(file)
+    config, done = saved.config.changed(given), saved.progress.frames
+    if done >= config.frames:
+        raise UsageError(f"--resume {resume}: {done:,} of {config.frames:,} frames are done; give more with --frames")
+    with ExitStack() as stack:
+        parts = stack.enter_context(build_parts(config))
+        restore(parts, saved)
+        folder = RunFolder(file.parent) if out is None else _copied(RunFolder(file.parent), out, config)
+        stack.pop_all()
+    return Plan(config, folder, parts, saved.progress, resumed=True)
+
+
+def _copied(source: RunFolder, out: Path, config: RunConfig) -> RunFolder:
+    folder = new_folder(out, config.env, config.seed)
+    if source.metrics.is_file():
+        shutil.copyfile(source.metrics, folder.metrics)
+    return folder

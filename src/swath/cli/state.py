@@ -1,0 +1,111 @@
+"""What a checkpoint holds of a run, and how a run goes on from it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from swath._version import __version__
+from swath.cli.config import RunConfig
+from swath.evaluators import EvalResult
+from swath.report.checkpoint import load_checkpoint, save_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from swath.cli.parts import Parts
+
+PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
+
+
+@dataclass
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        frames: collected and learnt from.
+        seconds: worked, over all sessions.
+        updates: batches learnt from.
+        evaluation: the last one; its `step` is the frame count of the policy it judged.
+        best: the best mean return of an evaluation.
+    """
+
+    frames: int = 0
+    seconds: float = 0.0
+    updates: int = 0
+    evaluation: EvalResult | None = None
+    best: float = -inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**vars(self), "evaluation": self.evaluation and self.evaluation.to_json()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Progress:
+        """The progress that `to_dict` wrote."""
+        text = values["evaluation"]
+        return cls(**{**values, "evaluation": text and EvalResult.from_json(text)})
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint of a run, opened.
+
+    Attributes:
+        config: the run's options.
+        progress: how far it was.
+        state: the rest, by part.
+    """
+
+    config: RunConfig
+    progress: Progress
+    state: dict[str, Any]
+
+
+def save_run(path: Path, config: RunConfig, parts: Parts, progress: Progress) -> None:
+    """Write everything from which the run can go on; simulators are not saved."""
+    collector = dict(parts.collector.state_dict())
+    del collector["policy_state_dict"]  # the same as "policy"
+    state = {
+        "config": config.to_dict(),
+        "progress": progress.to_dict(),
+        "policy": dict(parts.policy.state_dict()),
+        "learner": parts.learner.state_dict(),
+        "collector": collector,
+        "random_state": torch.get_rng_state(),
+        "versions": versions(),
+    }
+    save_checkpoint(path, state)
+
+
+def open_run(path: Path) -> Saved:
+    """Read a checkpoint of a run.
+
+    Raises:
+        ValueError: the file is no checkpoint, or not one of a whole run; the message names what is missing.
+    """
+    state = load_checkpoint(path)
+    missing = [name for name in PARTS if name not in state]
+    if missing:
+        raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
+    return Saved(RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
+
+
+def restore(parts: Parts, saved: Saved) -> None:
+    """Put the parts where they were; episodes begin anew, with seeds of their own."""
+    state = saved.state
+    parts.policy.load_state_dict(state["policy"])
+    parts.learner.load_state_dict(state["learner"])
+    parts.collector.load_state_dict({**state["collector"], "policy_state_dict": parts.policy.state_dict()})
+    torch.set_rng_state(state["random_state"])
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    packages = {name: version(name) for name in ("torch", "tensordict", "gymnasium", "numpy")}
+    return {"swath": __version__, "python": platform.python_version(), **packages}

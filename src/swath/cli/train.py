@@ -1,0 +1,59 @@
+"""`swath train`: prepare, train, leave everything behind."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from swath.cli.artefacts import leave_curve, leave_film, leave_summary
+from swath.cli.failure import OK, told_in_one_line
+from swath.cli.outlets import Outlets
+from swath.cli.plan import Plan, plan_new, plan_resumed
+from swath.cli.stop import StopRequest
+from swath.cli.table import eval_table
+from swath.cli.training import Training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_training(given: dict[str, Any], out: Path | None, resume: Path | None) -> int:
+    """Train with the options that were given and return the exit code.
+
+    Raises:
+        UsageError: an option, the env or the checkpoint cannot be used; nothing has been started.
+    """
+    console = Console(highlight=False, emoji=False, markup=False)
+    with told_in_one_line():
+        plan = plan_new(given, out) if resume is None else plan_resumed(given, out, resume)
+    with plan.parts, StopRequest() as stop:
+        _train(plan, console, stop)
+    _conclude(plan, console)
+    return OK if plan.is_finished else stop.exit_code
+
+
+def _train(plan: Plan, console: Console, stop: StopRequest) -> None:
+    resume_at = plan.progress.frames if plan.resumed else None
+    with Outlets.open(plan.config, plan.folder, console, resume_at) as outlets:
+        if plan.resumed:
+            outlets.display.say(f"goes on at {resume_at:,} frames; simulators are not saved, so episodes begin anew")
+        Training(plan.config, plan.folder, plan.parts, plan.progress).run(outlets, stop)
+        leave_summary(plan.config, plan.folder, plan.progress)
+        leave_curve(plan.config, plan.folder, outlets.display)
+        if plan.is_finished and plan.config.video:
+            leave_film(plan.config, plan.folder, plan.parts.policy, outlets.display)
+
+
+def _conclude(plan: Plan, console: Console) -> None:
+    """Say how the run ended and where its files are."""
+    folder, progress = plan.folder.path, plan.progress
+    if plan.is_finished and progress.evaluation:
+        console.print(eval_table({f"at {progress.frames:,} frames": progress.evaluation}))
+    if not plan.is_finished:
+        lines = [f"stopped at {progress.frames:,} frames; to go on:", f"  swath train --resume {folder}", ""]
+        console.print("\n".join(lines), soft_wrap=True)
+    names = "  ".join(sorted(path.name for path in folder.iterdir()))
+    listing = fill(names, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    console.print(f"results in {folder}:\n{listing}", soft_wrap=True)

@@ -1,0 +1,118 @@
+"""The loop of a run: collect, learn, evaluate now and then, and keep everything.
+
+```
+ collector ──batch──▶ learner ──losses──▶ metrics.csv, TensorBoard, display
+     ▲                   │
+     └──policy, in place─┴── every `eval_gap` frames ──▶ judge ──▶ checkpoint, best checkpoint
+```
+"""
+
+from __future__ import annotations
+
+import time
+from math import inf, nan
+from typing import TYPE_CHECKING
+
+from swath.cli.state import save_run
+from swath.report.status import EvalPoint, Pace, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tensordict import TensorDictBase
+
+    from swath.cli.config import RunConfig
+    from swath.cli.folder import RunFolder
+    from swath.cli.outlets import Outlets
+    from swath.cli.parts import Parts
+    from swath.cli.state import Progress
+    from swath.cli.stop import StopRequest
+
+    Metrics = dict[str, float]
+
+RETURN, LENGTH, EPISODES = "train/return", "train/length", "train/episodes"
+SECONDS, SPEED = "time/seconds", "time/frames_per_second"
+LEARNER, EVALUATION = "ppo/", "eval"
+UNLOGGED = ("step", "policy_version", "duration_s", "fps")
+"""Facts of an evaluation that are no results."""
+SHOWN = {"policy_loss": "policy", "value_loss": "value", "entropy": "entropy", "approx_kl": "kl"}
+"""Which of the learner's numbers the display shows, and under which names."""
+
+
+class Training:
+    """One run, from where its parts stand to its last frame.
+
+    Args:
+        config: its options.
+        folder: where checkpoints go.
+        parts: collector, learner and judge.
+        progress: what has been done already; kept up to date.
+    """
+
+    def __init__(self, config: RunConfig, folder: RunFolder, parts: Parts, progress: Progress) -> None:
+        self._config, self._folder, self._parts, self.progress = config, folder, parts, progress
+        self._saved_at = progress.frames
+        self._began_at = time.monotonic() - progress.seconds
+        self._pace = Pace(progress.frames, time.monotonic())
+        self._next_evaluation = self._after(progress.frames)
+
+    def run(self, outlets: Outlets, stop: StopRequest) -> None:
+        """Train until the last frame, or until the batch after which a stop was asked for."""
+        for batch in self._parts.collector:
+            metrics = self._learn(batch)
+            outlets.display.update(self._status(metrics))
+            if self.progress.frames >= self._next_evaluation and not stop.requested:
+                outlets.display.doing(f"evaluating, {self._config.eval_episodes} episodes")
+                metrics |= self._evaluate()
+                outlets.display.evaluated(point_at(self.progress.frames, metrics))
+            outlets.sink.log(self.progress.frames, metrics)
+            if stop.requested:
+                break
+        if self._saved_at < self.progress.frames:
+            self._save()
+
+    def _learn(self, batch: TensorDictBase) -> Metrics:
+        losses = self._parts.learner.update(batch)
+        self._parts.collector.update_policy_weights_()
+        stats, now = self._parts.collector.stats(), time.monotonic()
+        self.progress.frames, self.progress.seconds = stats["frames"], now - self._began_at
+        metrics = {SECONDS: self.progress.seconds, SPEED: self._pace.rate(stats["frames"], now)}
+        if "episode_return" in stats:
+            metrics |= {RETURN: stats["episode_return"], LENGTH: stats["episode_length"], EPISODES: stats["episodes"]}
+        return metrics | {LEARNER + name: value for name, value in losses.items()}
+
+    def _status(self, metrics: Metrics) -> Status:
+        return Status(
+            frames=self.progress.frames,
+            frames_per_second=metrics[SPEED],
+            seconds_left=self._pace.left(self.progress.frames, self._config.frames, time.monotonic()),
+            episode_return=metrics.get(RETURN, nan),
+            episode_length=metrics.get(LENGTH, nan),
+            losses={short: metrics[LEARNER + name] for name, short in SHOWN.items() if LEARNER + name in metrics},
+        )
+
+    def _evaluate(self) -> Metrics:
+        result = self._parts.judge.evaluate(self._parts.policy, step=self.progress.frames)
+        self._next_evaluation = self._after(self.progress.frames)
+        is_best = result["eval/reward"] > self.progress.best
+        self.progress.evaluation = result
+        self.progress.best = max(self.progress.best, result["eval/reward"])
+        self._save(best=is_best)
+        return {name: value for name, value in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
+
+    def _after(self, frames: int) -> float:
+        """Where the next evaluation is due: a multiple of the gap, the end of the run at the latest."""
+        gap = self._config.eval_gap
+        return min((frames // gap + 1) * gap if gap else inf, self._config.frames)
+
+    def _save(self, *, best: bool = False) -> None:
+        self._saved_at = self.progress.frames
+        for path in [self._folder.checkpoint, *([self._folder.best] if best else [])]:
+            save_run(path, self._config, self._parts, self.progress)
+
+
+def point_at(frames: int, metrics: Mapping[str, float]) -> EvalPoint:
+    """An evaluation as the display shows it."""
+    names = ("reward", "reward_ci_low", "reward_ci_high", "num_episodes")
+    mean, low, high, episodes = (metrics[f"{EVALUATION}/{name}"] for name in names)
+    return EvalPoint(frames, mean, low, high, int(episodes))

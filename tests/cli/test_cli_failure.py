@@ -1,0 +1,42 @@
+import gymnasium as gym
+import pytest
+
+from swath.cli.failure import UsageError, told_if_missing, told_in_one_line, with_extra
+
+
+@pytest.mark.parametrize("error", [ValueError, TypeError, OSError, ImportError])
+def test_what_goes_wrong_while_preparing_becomes_one_line(error):
+    with pytest.raises(UsageError) as caught, told_in_one_line():
+        raise error("two\n  lines")
+    assert str(caught.value) == "two lines"
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError), told_in_one_line():
+        1 / 0  # noqa: B018
+
+
+def test_an_unknown_env_is_told_with_what_might_have_been_meant():
+    with pytest.raises(UsageError, match=r"CartPol.* doesn't exist.* Did you mean.*CartPole"), told_in_one_line():
+        gym.make("CartPol-v1")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Namespace ALE not found.", 'Namespace ALE not found; pip install "swath[atari]" brings it'),
+        ('ale_py is needed: pip install "swath[atari]"', 'needed: pip install "swath[atari]"'),
+        ("MuJoCo is not installed, run `pip install mujoco`", 'swath[mujoco]" brings it'),
+        ("pygame is not installed", 'swath[classic-control]" brings it'),
+        ("Box2D is not installed.", "Box2D is not installed"),
+    ],
+)
+def test_a_missing_package_is_told_with_the_extra_that_brings_it(text, told):
+    assert with_extra(text).endswith(told)
+
+
+def test_what_needs_a_missing_extra_is_left_out_after_one_line():
+    said = []
+    with told_if_missing(said.append, "curve"):
+        raise ImportError("matplotlib is needed")
+    assert said == ["no curve: matplotlib is needed"]

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+
+from swath.cli.failure import UsageError
+from swath.cli.folder import find_checkpoint, new_folder
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_run_gets_a_folder_of_its_own():
+    paths = [new_folder(None, "CartPole-v1", 3).path for _ in range(3)]
+    assert paths == [
+        Path("runs") / name for name in ("CartPole-v1-seed3", "CartPole-v1-seed3-2", "CartPole-v1-seed3-3")
+    ]
+    assert all(path.is_dir() for path in paths)
+
+
+def test_an_id_with_a_namespace_or_module_makes_one_folder():
+    assert new_folder(None, "my.envs:ALE/Pong-v5", 0).path == Path("runs/my.envs-ALE-Pong-v5-seed0")
+
+
+def test_a_folder_asked_for_may_be_new_or_empty():
+    Path("empty").mkdir()
+    assert new_folder(Path("empty"), "X", 0).path == Path("empty")
+    assert new_folder(Path("deep/new"), "X", 0).path.is_dir()
+
+
+def test_a_folder_with_something_in_it_is_left_alone():
+    Path("full").mkdir()
+    Path("full/metrics.csv").touch()
+    with pytest.raises(UsageError, match="--out full is not empty; --resume full goes on with its run"):
+        new_folder(Path("full"), "X", 0)
+
+
+def test_a_file_is_no_folder():
+    Path("file").touch()
+    with pytest.raises(UsageError, match="--out file is a file"):
+        new_folder(Path("file"), "X", 0)
+
+
+def test_a_checkpoint_is_found_by_its_file_and_by_its_folder():
+    Path("run").mkdir()
+    Path("run/checkpoint.safetensors").touch()
+    assert find_checkpoint(Path("run")) == find_checkpoint(Path("run/checkpoint.safetensors"))
+    for path in (Path("nowhere"), Path()):
+        with pytest.raises(UsageError, match="no checkpoint at"):
+            find_checkpoint(path)

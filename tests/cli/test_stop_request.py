@@ -1,0 +1,35 @@
+import signal
+
+import pytest
+
+from swath.cli.stop import StopRequest
+
+
+def test_without_a_signal_nothing_was_asked_for():
+    with StopRequest() as stop:
+        assert not stop.requested
+    assert stop.exit_code == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_only_asks_and_the_exit_code_tells_which(number, code):
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest() as stop:
+        signal.raise_signal(number)
+        assert stop.requested == number
+    assert stop.exit_code == code
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_second_ctrl_c_interrupts():
+    with StopRequest():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_works_as_usual_afterwards():
+    with StopRequest():
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
