@@ -17,7 +17,7 @@ from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajecto
 from swath.rollout.finite import require_finite
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.sources import Source, build, closed_on_failure
 from swath.rollout.policies import BoundPolicy
 from swath.rollout.spaces import Leaves
 from swath.rollout.vector_limits import require_resettable
@@ -76,18 +76,14 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
     host = build(request.source)
-    try:
+    with closed_on_failure(_mine(host, request.source)):
         require_resettable(host.spec, request.episodes, request.faults, is_instance=request.source.is_instance)
         observation = _first_reset(host, request)
         acting = Acting(request.policy, host, request.devices.policy)
         bound = acting.bound(observation, finite=request.faults.check_finite)
         n_steps = request.budget.steps(host.spec.num_envs)
         worker = _worker(request, host, (bound, observation), n_steps)
-        collection = Collection(worker, _shaper(request, host, bound), request.budget, request.buffer)
-    except BaseException as error:
-        _close_what_was_built(host, request.source, error)
-        raise
-    return collection, acting
+        return Collection(worker, _shaper(request, host, bound), request.budget, request.buffer), acting
 
 
 def _worker(request: CollectionRequest, host: Host, acting: tuple[BoundPolicy, Leaves], n_steps: int) -> Worker:
@@ -138,13 +134,8 @@ def _first_reset(host: Host, request: CollectionRequest) -> Leaves:
     return observation
 
 
-def _close_what_was_built(host: Host, source: Source, error: BaseException) -> None:
-    """Close the envs but for an instance of the user's; what goes wrong with that is added to the first error."""
-    envs = [] if source.is_instance else [host]
-    if source.is_instance and isinstance(host.env, list):
-        envs = host.env[1:]
-    for env in envs:
-        try:
-            env.close()
-        except Exception as second:  # noqa: BLE001  the first error is the one to raise
-            error.add_note(f"closing the envs raised {type(second).__name__}: {second}")
+def _mine(host: Host, source: Source) -> list[Any]:
+    """What to close if a part fails: all envs but an instance of the user's."""
+    if not source.is_instance:
+        return [host]
+    return host.env[1:] if isinstance(host.env, list) else []

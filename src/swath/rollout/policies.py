@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.keys import ACTION, IS_INIT, NEXT, Key, as_key, as_tuple, is_private
+from swath.keys import ACTION, IS_INIT, NEXT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Column, column_of
 from swath.rollout.calling import Call, Convention, caller, convention
 from swath.rollout.exploration import ExplorationType
@@ -208,12 +208,13 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
     memory = _memory_keys(policy, env_keys, how) if options.recurrent else []
     inputs: list[Key] = [*env_keys, *memory]
     _require_inputs(how, inputs)
+    _require_writers(policy, memory)
     batch = (spec.batch_shape, options.device)
     with torch.no_grad():
         give = giver(spec.batch_shape, options.device)
         call = caller(policy, how, inputs, batch)(options.exploration)
         first = [*give(observation), *(_first_memory(key, spec.batch_shape) for key in memory)]
-        answer = call(first)
+        answer = _first_answer(call, first, memory)
     keys, unpack = _unpacker(policy, answer, spec, inputs)
     values = unpack(answer)
     takes = tuple(taker(spec.batch_shape, value) for value in values)
@@ -256,6 +257,24 @@ def _require_inputs(how: Convention, inputs: Sequence[Key]) -> None:
     missing = [key for key in how.keys if key not in inputs]
     if missing:
         raise KeyError(f"the policy reads {missing}; the env writes {list(inputs)}")
+
+
+def _require_writers(policy: Any, memory: Sequence[Key]) -> None:
+    """What is read and not observed must be written under `"next"`, by a policy that says what it writes."""
+    written = getattr(policy, "out_keys", None)
+    state = [key for key in memory if key != IS_INIT]
+    missing = [key for key in state if written is not None and under_next(key) not in map(as_tuple, written)]
+    if missing:
+        raise KeyError(f"the policy reads {missing}, which neither the env nor the policy under 'next' writes")
+
+
+def _first_answer(call: Call, inputs: list[torch.Tensor | None], memory: Sequence[Key]) -> Any:
+    try:
+        return call(inputs)
+    except Exception as error:
+        if memory:
+            error.add_note(f"the env does not write {list(memory)}; in its first call the policy gets None for state")
+        raise
 
 
 def _first_memory(key: Key, batch_shape: tuple[int, ...]) -> torch.Tensor | None:

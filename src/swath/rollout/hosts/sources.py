@@ -5,7 +5,8 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,12 +68,8 @@ def build(source: Source) -> Host:
     """
     first = source.env if source.is_instance else _make(source)
     if is_vector_env(first):
-        if source.copies is not None:
-            raise ValueError(
-                f"{source.copies_name}={source.copies} for {first}, which is batched already ({first.num_envs} envs); "
-                "leave it out"
-            )
-        return vector_host(first, None if source.is_instance else lambda: _make(source))
+        with closed_on_failure([] if source.is_instance else [first]):
+            return _vector_host(source, first)
     return EnvListHost(
         _all(source, first),
         bare=source.copies is None,
@@ -80,33 +77,53 @@ def build(source: Source) -> Host:
     )
 
 
+@contextmanager
+def closed_on_failure(envs: list[Any]) -> Iterator[None]:
+    """Close these envs, and those that are added to the list meanwhile, if anything fails; that error is raised."""
+    try:
+        yield
+    except BaseException as error:
+        for env in envs:
+            try:
+                env.close()
+            except Exception as second:  # noqa: BLE001  the first error is the one to raise
+                error.add_note(f"closing {env} raised {type(second).__name__}: {second}")
+        raise
+
+
+def _vector_host(source: Source, env: Any) -> Host:
+    if source.copies is not None:
+        raise ValueError(
+            f"{source.copies_name}={source.copies} for {env}, which is batched already ({env.num_envs} envs); "
+            "leave it out"
+        )
+    return vector_host(env, None if source.is_instance else lambda: _make(source))
+
+
 def _all(source: Source, first: Any) -> list[Any]:
     """The env and its copies; what was built is closed again if anything fails."""
+    envs = [first]
     mine = [] if source.is_instance else [first]
-    try:
+    with closed_on_failure(mine):
         action_leaves(first.action_space)
         observation_leaves(first.observation_space)
-        more = _more(source, first)
-        mine += more
-        require_equal_spaces([first, *more])
-    except BaseException:
-        for env in mine:
-            env.close()
-        raise
-    return [first, *more]
+        for env in _more(source, first):
+            if any(env is other for other in envs):
+                raise ValueError(
+                    f"{source.copies_name}={source.copies}: the env callable returned the same env twice; "
+                    "it must build a new one"
+                )
+            mine.append(env)
+            envs.append(env)
+        require_equal_spaces(envs)
+    return envs
 
 
-def _more(source: Source, first: Any) -> list[Any]:
+def _more(source: Source, first: Any) -> Iterator[Any]:
     n_more = (source.copies or 1) - 1
     if source.is_instance:
-        return _copies(first, n_more) if n_more else []
-    envs = [_make(source) for _ in range(n_more)]
-    if any(env is first for env in envs):
-        raise ValueError(
-            f"{source.copies_name}={source.copies}: the env callable returned the same env twice; "
-            "it must build a new one"
-        )
-    return envs
+        return iter(_copies(first, n_more) if n_more else ())
+    return (_make(source) for _ in range(n_more))
 
 
 def _make(source: Source) -> Any:

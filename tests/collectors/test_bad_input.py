@@ -1,0 +1,511 @@
+"""The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from collector_toys import BOX, LONG, Always, Memory, WithValue, collector
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import nn
+
+from swath import Collector
+from swath.errors import Closed, NoEffectWarning, NonFinite
+from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
+
+ACTIONS_OF_TWO = Counting(action_space=spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)}))
+
+
+class Registry:
+    """Every env that was built, so that a test can ask whether it was closed."""
+
+    def __init__(self):
+        self.built = []
+
+    def envs(self, counting=None, faults=None):
+        make = CountingEnvs(counting, faults)
+
+        def env():
+            made = make()
+            if made is not None:
+                self.built.append(made)
+            return made
+
+        return env
+
+    def vector(self, **options):
+        def env():
+            made = CountingVectorEnv(2, **options)
+            self.built += made.envs
+            return made
+
+        return env
+
+    @property
+    def open(self):
+        return [env for env in self.built if env.closed != 1]
+
+
+@pytest.fixture
+def registry():
+    return Registry()
+
+
+def act(answer):
+    """A policy that answers so, whatever it sees."""
+    return lambda observation: answer
+
+
+FRAMES = {"frames_per_batch": 10}
+SOURCES = {
+    "an unknown id": ("NoSuchEnv-v0", gym.error.NameNotFound, "NoSuchEnv"),
+    "None": (None, TypeError, "an env source is a NoneType; it must be a gymnasium id, a callable"),
+    "a number": (3, TypeError, "an env source is a int"),
+    "an empty list": ([], ValueError, "exactly one env source, got 0"),
+    "two sources": (["CartPole-v1", "CartPole-v1"], ValueError, "exactly one env source, got 2"),
+    "a factory that returns None": (lambda: None, TypeError, "returned None; it must return a gymnasium env"),
+    "a factory that returns no env": (lambda: 3, TypeError, "returned a int; it must return a gymnasium env"),
+    "a module that is not there": ("no_such_module:Env-v0", ModuleNotFoundError, "no_such_module"),
+}
+
+
+@pytest.mark.parametrize(("source", "error", "message"), SOURCES.values(), ids=SOURCES)
+def test_a_bad_env_source_is_refused(source, error, message):
+    with pytest.raises(error, match=message):
+        Collector(source, **FRAMES)
+
+
+POLICIES = {
+    "wrong number of actions": (
+        act(torch.zeros(3, dtype=torch.int64)),
+        ValueError,
+        r"'action' has shape \(3,\).*wants \(2,\)",
+    ),
+    "an action of more dimensions": (act(torch.zeros(2, 1, dtype=torch.int64)), ValueError, r"has shape \(2, 1\)"),
+    "a scalar": (act(torch.tensor(0)), ValueError, r"has shape \(\)"),
+    "floats for a discrete action": (act(torch.zeros(2)), TypeError, "'action' has dtype float32; Discrete"),
+    "bools for a discrete action": (act(torch.zeros(2, dtype=torch.bool)), TypeError, "has dtype bool"),
+    "a dict without action": (lambda tensordict: {"act": torch.zeros(2)}, KeyError, "answer with the action"),
+    "None": (lambda observation: None, (TypeError, ValueError), "'action'"),
+    "a string": (act("left"), (TypeError, ValueError), "'action'"),
+    "reads what is not there": (
+        lambda obs, goal: obs,
+        TypeError,
+        r"parameters are \['obs', 'goal'\].*trust_policy=True",
+    ),
+    "no parameter": (lambda: torch.zeros(2, dtype=torch.int64), TypeError, "cannot tell how to call the policy"),
+    "not callable": (3, TypeError, "policy is a int; it must be None, a callable"),
+    "raises": (lambda observation: 1 / 0, ZeroDivisionError, "division by zero"),
+    "a module that raises": (nn.Linear(7, 3), RuntimeError, "shapes cannot be multiplied"),
+}
+
+
+@pytest.mark.parametrize(("policy", "error", "message"), POLICIES.values(), ids=POLICIES)
+def test_a_bad_policy_is_refused_and_its_envs_are_closed(policy, error, message, registry):
+    with pytest.raises(error, match=message):
+        Collector(registry.envs(), policy, envs_per_worker=2, **FRAMES)
+    assert registry.open == []
+
+
+def test_a_policy_that_answers_one_of_two_actions_is_refused(registry):
+    with pytest.raises(KeyError, match="wants the actions"):
+        Collector(registry.envs(ACTIONS_OF_TWO), act(torch.zeros(2, dtype=torch.int64)), envs_per_worker=2, **FRAMES)
+    assert registry.open == []
+
+
+class Goal(nn.Module):
+    in_keys = ("observation", "goal")
+
+    def forward(self, observation, goal):
+        return observation[..., 0].long() + goal
+
+
+def test_a_policy_that_reads_a_missing_entry_is_refused(registry):
+    policy = Goal()
+    with pytest.raises(TypeError) as caught:
+        Collector(registry.envs(), policy, envs_per_worker=2, **FRAMES)
+    assert "the env does not write ['goal']" in caught.value.__notes__[0]
+    policy.out_keys = ["action"]
+    with pytest.raises(KeyError, match=r"reads \['goal'\], which neither the env nor the policy"):
+        Collector(registry.envs(), policy, envs_per_worker=2, **FRAMES)
+    with pytest.raises(KeyError, match=r"reads \['goal'\]; the env writes"):
+        Collector(registry.envs(), policy, envs_per_worker=2, auto_register_policy_transforms=False, **FRAMES)
+    assert registry.open == []
+
+
+def test_integers_for_a_continuous_action_are_refused(registry):
+    envs = registry.envs(Counting(action_space=BOX))
+    with pytest.raises(TypeError, match="'action' has dtype int64; Box"):
+        Collector(envs, act(torch.zeros(2, 2, dtype=torch.int64)), envs_per_worker=2, **FRAMES)
+    assert registry.open == []
+
+
+NUMBERS = {
+    f"{name}={value!r}": (name, value, error, message)
+    for name, value, error, message in [
+        ("frames_per_batch", 0, ValueError, "frames_per_batch=0 must be at least 1"),
+        ("frames_per_batch", -5, ValueError, "frames_per_batch=-5 must be at least 1"),
+        ("frames_per_batch", 2.0, ValueError, "frames_per_batch=2.0 is a float; it must be an integer"),
+        ("frames_per_batch", "10", ValueError, "frames_per_batch='10' is a str"),
+        ("frames_per_batch", True, ValueError, "frames_per_batch=True is a bool"),
+        ("frames_per_batch", None, ValueError, "frames_per_batch=None is a NoneType"),
+        ("frames_per_batch", float("nan"), ValueError, "frames_per_batch=nan is a float"),
+        ("frames_per_batch", [10], ValueError, r"frames_per_batch=\[10\] is a list"),
+        ("total_frames", 10.0, ValueError, "total_frames=10.0 is a float"),
+        ("total_frames", True, ValueError, "total_frames=True is a bool"),
+        ("init_random_frames", 1.5, ValueError, "init_random_frames=1.5 is a float"),
+        ("max_frames_per_traj", "3", ValueError, "max_frames_per_traj='3' is a str"),
+        ("envs_per_worker", 0, ValueError, "envs_per_worker=0 must be at least 1"),
+        ("envs_per_worker", 1.0, ValueError, "envs_per_worker=1.0 is a float"),
+        ("seed", "1", TypeError, "seed='1' is a str; it must be an int"),
+        ("seed", True, TypeError, "seed=True is a bool"),
+        ("worker_idx", -1, ValueError, "worker_idx=-1 must be at least 0"),
+        ("worker_idx", 2**16, ValueError, "worker_idx=65536 must be below 65536"),
+        ("worker_idx", "0", ValueError, "worker_idx='0' is a str"),
+        ("trajs_per_batch", 0, ValueError, "trajs_per_batch=0 must be at least 1"),
+        ("trajs_per_write", 2, ValueError, "trajs_per_write=2 needs trajs_per_batch"),
+        ("traj_format", "cat", ValueError, "traj_format='cat' needs trajs_per_batch"),
+        ("traj_format", "flat", ValueError, "must be 'padded' or 'cat'"),
+        ("on_env_error", "ignore", ValueError, "must be one of 'raise', 'reset', 'restart'"),
+        ("exploration_type", "greedy", ValueError, "exploration_type='greedy' is none of"),
+        ("exploration_type", None, ValueError, "exploration_type=None is none of"),
+        ("postproc", 3, TypeError, "postproc is a int; it must be callable or None"),
+        ("pre_collect_hook", "f", TypeError, "pre_collect_hook is a str"),
+        ("post_collect_hook", [], TypeError, "post_collect_hook is a list"),
+        ("replay_buffer", object(), TypeError, r"replay_buffer is a object without extend\(\)"),
+        ("interruptor", object(), TypeError, r"interruptor is a object without collection_stopped\(\)"),
+        ("create_env_kwargs", [{}], TypeError, "create_env_kwargs is .* it must be a dict of keywords"),
+        ("create_env_kwargs", {3: 4}, TypeError, "it must be a dict of keywords"),
+        ("env_device", "meta", ValueError, "gymnasium envs run on the CPU"),
+        ("device", "nowhere", RuntimeError, "nowhere"),
+        ("policy_factory", 3, TypeError, "policy_factory is a int; it must be a callable"),
+        ("policy_factory", [], ValueError, "policy_factory has 0 entries for 1 worker"),
+        ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
+        ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),
+        ("policy_factory", lambda: 3, TypeError, "policy is a int"),
+        ("backend", "cluster", ValueError, "backend='cluster' is unknown; backends are 'direct', 'thread', 'process'"),
+        ("backend", "", ValueError, "backend='' is unknown"),
+        ("backend", "ray", ValueError, "this version collects in this process only"),
+        ("backend_options", {"prefetch": 1}, ValueError, "backend 'direct' takes no options"),
+        ("num_collectors", 0, ValueError, "num_collectors=0 must be a positive integer"),
+        ("num_collectors", True, TypeError, "num_collectors=True is a bool"),
+        ("num_collectors", 2.0, TypeError, "num_collectors=2.0 is a float"),
+        ("num_collectors", 2, ValueError, "num_collectors=2 asks for it; this version collects in this process only"),
+        ("sync", True, ValueError, "sync=True: backend 'direct' has one worker"),
+        ("sync", False, ValueError, "sync=False: backend 'direct' has one worker"),
+        ("return_same_td", True, ValueError, "every batch owns its memory here"),
+        ("reset_when_done", False, ValueError, "always begins another episode"),
+        ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy on CUDA"),
+        ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'"),
+        ("prefetch", 1, TypeError, "unexpected keyword argument 'prefetch'"),
+    ]
+}
+
+
+@pytest.mark.parametrize(("name", "value", "error", "message"), NUMBERS.values(), ids=NUMBERS)
+def test_a_bad_option_is_refused_and_nothing_is_left_open(name, value, error, message, registry):
+    with pytest.raises(error, match=message):
+        Collector(registry.envs(), **{"frames_per_batch": 10, "envs_per_worker": 2, name: value})
+    assert registry.open == []
+
+
+COMBINATIONS = {
+    "policy and factory": ({"policy": Always(), "policy_factory": Always}, TypeError, "give one or the other"),
+    "split without ids": ({"split_trajs": True, "track_traj_ids": False}, ValueError, "needs trajectory ids"),
+    "split and whole": ({"split_trajs": True, "trajs_per_batch": 2}, ValueError, "two ways to the same end"),
+    "writes without a buffer": ({"trajs_per_batch": 2, "trajs_per_write": 2}, ValueError, "pass replay_buffer="),
+    "writes of no episodes": (
+        {"trajs_per_batch": 2, "trajs_per_write": 0, "replay_buffer": Memory()},
+        ValueError,
+        "trajs_per_write=0 must be at least 1",
+    ),
+    "a bad format with episodes": ({"trajs_per_batch": 2, "traj_format": "flat"}, ValueError, "'padded' or 'cat'"),
+    "many direct collectors": ({"backend": "direct", "num_collectors": 2}, ValueError, "takes at most one collector"),
+}
+
+
+@pytest.mark.parametrize(("options", "error", "message"), COMBINATIONS.values(), ids=COMBINATIONS)
+def test_options_that_contradict_each_other_are_refused(options, error, message, registry):
+    with pytest.raises(error, match=message):
+        Collector(registry.envs(), **{"frames_per_batch": 10, "envs_per_worker": 2, **options})
+    assert registry.open == []
+
+
+def test_a_third_positional_argument_is_refused():
+    with pytest.raises(TypeError, match="at most 2 positional arguments"):
+        Collector("CartPole-v1", None, 200, frames_per_batch=200)
+
+
+def test_frames_per_batch_is_required():
+    with pytest.raises(TypeError, match="frames_per_batch"):
+        Collector("CartPole-v1")
+
+
+def test_restart_cannot_build_an_instance_anew():
+    with pytest.raises(ValueError, match="on_env_error='restart' builds the env anew"):
+        Collector(CountingEnv(), on_env_error="restart", **FRAMES)
+
+
+def test_keywords_cannot_go_to_an_instance():
+    with pytest.raises(ValueError, match="create_env_kwargs go to a callable or an id"):
+        Collector(CountingEnv(), create_env_kwargs={"number": 1}, **FRAMES)
+
+
+def test_an_instance_is_not_closed_when_construction_fails_but_its_copies_are():
+    env = CountingEnv()
+    with pytest.raises(ValueError, match="has shape"):
+        Collector(env, act(torch.zeros(5)), **FRAMES)
+    assert env.closed == 0
+
+
+@pytest.mark.parametrize("kind", ["raise_at_build", "build_nothing", "raise_at_reset"])
+def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
+    faults = {2: [Fault(kind)]}
+    with pytest.raises((EnvBroke, TypeError)) as caught:
+        Collector(registry.envs(LONG, faults), envs_per_worker=4, frames_per_batch=20)
+    assert registry.open == []
+    if kind == "raise_at_build":
+        assert any("raised while the env source" in note for note in caught.value.__notes__)
+    if kind == "raise_at_reset":
+        assert caught.value.__notes__ == ["raised by the first reset of env 2"]
+
+
+def test_an_error_of_closing_does_not_hide_the_first_error(registry):
+    envs = registry.envs(LONG, {0: [Fault("raise_at_close")]})
+    with pytest.raises(ZeroDivisionError) as caught:
+        Collector(envs, lambda observation: 1 / 0, envs_per_worker=2, **FRAMES)
+    (note,) = caught.value.__notes__
+    assert note.startswith("closing ")
+    assert note.endswith(" raised EnvBroke: env 0 raised when it was closed")
+    assert registry.open == []
+
+
+def test_a_factory_that_raises_says_where_and_its_envs_are_closed(registry):
+    def build():
+        raise OSError("no checkpoint")
+
+    with pytest.raises(OSError, match="no checkpoint") as caught:
+        Collector(registry.envs(), policy_factory=build, envs_per_worker=2, **FRAMES)
+    assert "built the policy" in caught.value.__notes__[0]
+    assert registry.open == []
+
+
+SPACES = {
+    "text actions": (spaces.Discrete(2), spaces.Text(5), "action space Text"),
+    "text observations": (spaces.Text(5), spaces.Discrete(2), "observation space Text"),
+    "a graph inside": (spaces.Dict({"g": spaces.Graph(spaces.Discrete(2), None)}), spaces.Discrete(2), "at g cannot"),
+    "a sequence of actions": (spaces.Discrete(2), spaces.Tuple([spaces.Sequence(spaces.Discrete(2))]), "cannot be"),
+}
+
+
+class OfSpaces(gym.Env):
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space, self.closed = observation_space, action_space, 0
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize(("observation", "action", "message"), SPACES.values(), ids=SPACES)
+@pytest.mark.parametrize("copies", [None, 2])
+def test_a_space_that_cannot_be_served_is_refused(observation, action, message, copies):
+    built = []
+
+    def make():
+        built.append(OfSpaces(observation, action))
+        return built[-1]
+
+    with pytest.raises(TypeError, match=message):
+        Collector(make, envs_per_worker=copies, **FRAMES)
+    assert [env.closed for env in built] == [1] * len(built)
+
+
+@pytest.mark.parametrize("name", ["action", "reward", "done", "next", "collector", "step_count", "is_init"])
+def test_an_observation_key_that_a_batch_needs_is_refused(name, registry):
+    like = Counting(observation=spaces.Dict({name: spaces.Box(0, 2**20, (3,), np.float32)}))
+    with pytest.raises(ValueError, match="clash with entries of every batch"):
+        Collector(registry.envs(like), **FRAMES)
+    assert registry.open == []
+
+
+def test_envs_of_different_spaces_are_refused(registry):
+    made = iter([Counting(), Counting(action_space=spaces.Discrete(4))])
+    make = registry.envs()
+
+    def env():
+        one = make()
+        one.action_space = next(made).action_space
+        return one
+
+    with pytest.raises(ValueError, match="envs of one worker must agree in their spaces"):
+        Collector(env, envs_per_worker=2, **FRAMES)
+    assert registry.open == []
+
+
+def test_the_same_env_twice_is_refused(registry):
+    env = registry.envs()()
+    with pytest.raises(ValueError, match="returned the same env twice"):
+        Collector(lambda: env, envs_per_worker=2, **FRAMES)
+    assert env.closed >= 1
+
+
+def test_envs_per_worker_of_a_vector_env_is_refused(registry):
+    with pytest.raises(ValueError, match=r"envs_per_worker=3 for .* which is batched already \(2 envs\)"):
+        Collector(registry.vector(), envs_per_worker=3, **FRAMES)
+    assert registry.open == []
+
+
+def test_what_a_vector_env_cannot_do_is_refused(registry):
+    next_step = registry.vector(autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(ValueError, match="max_frames_per_traj=3 must reset single envs"):
+        Collector(next_step, max_frames_per_traj=3, **FRAMES)
+    with pytest.raises(ValueError, match="pass a callable, not an instance"):
+        Collector(CountingVectorEnv(2), on_env_error="reset", **FRAMES)
+    assert registry.open == []
+
+
+def test_a_vector_env_of_a_space_that_cannot_be_served_is_closed():
+    class Words(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.Text(3)
+
+    built = []
+
+    def make():
+        built.append(SyncVectorEnv([Words]))
+        return built[-1]
+
+    with pytest.raises(TypeError, match="action space Text"):
+        Collector(make, **FRAMES)
+    assert built[0].closed
+
+
+@pytest.mark.parametrize("what", ["nan", "nan_reward"])
+def test_check_finite_names_the_env_and_counts_what_is_lost(what):
+    envs = CountingEnvs(LONG, {1: [Fault(what, step=3)]})
+    with collector(envs, envs_per_worker=2, check_finite=True) as made:
+        with pytest.raises(NonFinite, match=r"is not finite in env 1") as caught:
+            made.next()
+        assert "observation" in str(caught.value) or "reward" in str(caught.value)
+        assert "worker 0 (life 0, policy version 0)" in caught.value.__notes__[0]
+        assert made.stats()["frames_discarded"] > 0
+        assert made.next().numel() == 10
+
+
+def test_check_finite_looks_at_the_first_observation(registry):
+    envs = registry.envs(LONG, {0: [Fault("nan", step=0)]})
+    with pytest.raises(NonFinite, match="observation 'observation' is not finite in env 0"):
+        Collector(envs, envs_per_worker=2, check_finite=True, **FRAMES)
+    assert registry.open == []
+
+
+class Diverging(nn.Module):
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, observation):
+        self.calls -= 1
+        return torch.full((2, 2), float("nan") if self.calls == 0 else 0.5)
+
+
+def test_check_finite_looks_at_the_first_action(registry):
+    envs = registry.envs(Counting(action_space=BOX))
+    with pytest.raises(NonFinite, match="policy output 'action' is not finite in env 0"):
+        Collector(envs, Diverging(1), envs_per_worker=2, check_finite=True, **FRAMES)
+    assert registry.open == []
+
+
+def test_check_finite_looks_at_every_action():
+    with (
+        collector(CountingEnvs(Counting(action_space=BOX)), Diverging(4), envs_per_worker=2, check_finite=True) as made,
+        pytest.raises(NonFinite, match="policy output 'action'"),
+    ):
+        made.next()
+
+
+def test_without_check_finite_nan_is_delivered():
+    envs = CountingEnvs(LONG, {1: [Fault("nan_reward", step=3)]})
+    with collector(envs, envs_per_worker=2) as made:
+        assert made.next()["next", "reward"].isnan().sum() == 1
+
+
+def test_a_policy_that_changes_its_shape_is_refused():
+    class Grows(WithValue):
+        calls = 0
+
+        def forward(self, observation):
+            self.calls += 1
+            *rest, value = super().forward(observation)
+            return (*rest, value if self.calls < 3 else value.repeat(1, 2))
+
+    with collector(policy=Grows()) as made, pytest.raises(ValueError, match=r"shape \(2, 2\); at construction"):
+        made.next()
+
+
+def test_an_exhausted_collector_yields_nothing():
+    with collector(total_frames=20) as made:
+        assert len(list(made)) == 2
+        assert list(made) == []
+        assert list(made.iterator()) == []
+        assert made.next() is None
+        assert next(iter(made), "nothing") == "nothing"
+
+
+USES = {
+    "iter": lambda c: next(iter(c)),
+    "next": lambda c: c.next(),
+    "reset": lambda c: c.reset(),
+    "reset some": lambda c: c.reset([True, False]),
+    "set_seed": lambda c: c.set_seed(1),
+    "state_dict": lambda c: c.state_dict(),
+    "load_state_dict": lambda c: c.load_state_dict({}),
+    "start": lambda c: c.start(),
+    "pause": lambda c: c.pause().__enter__(),
+    "update_policy_weights_": lambda c: c.update_policy_weights_(),
+    "receive_weights": lambda c: c.receive_weights(),
+    "publish_weights": lambda c: c.publish_weights({}),
+    "increment_version": lambda c: c.increment_version(),
+    "cascade_execute": lambda c: c.cascade_execute("policy_version"),
+    "get_distant_attr": lambda c: c.get_distant_attr("policy"),
+    "map_fn": lambda c: c.map_fn("get_policy_version"),
+    "getattr_env": lambda c: c.getattr_env("closed"),
+    "getattr_policy": lambda c: c.getattr_policy("weight"),
+    "getattr_rb": lambda c: c.getattr_rb("written"),
+    "get_model": lambda c: c.get_model("policy"),
+    "fake_tensordict": lambda c: c.fake_tensordict(),
+    "set_post_collect_hook": lambda c: c.set_post_collect_hook(print),
+    "worker_idx": lambda c: setattr(c, "worker_idx", 1),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_closed_collector_says_so(use):
+    made = collector(policy=Always(), replay_buffer=Memory())
+    made.shutdown()
+    with pytest.raises(Closed, match="this Collector was shut down; build another one"):
+        use(made)
+
+
+NO_EFFECT = [
+    ({"use_buffers": True}, "use_buffers has no effect here"),
+    ({"use_buffers": False}, "use_buffers has no effect here"),
+    ({"extend_buffer": False}, "extend_buffer has no effect here"),
+    ({"policy": Always(), "exploration_type": "mode"}, "the policy does not take it"),
+    ({"trajs_per_batch": 2, "traj_format": "padded", "replay_buffer": Memory()}, "traj_format='padded' has no effect"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), NO_EFFECT)
+def test_a_setting_without_effect_is_warned_of_once(options, message, monkeypatch):
+    monkeypatch.setattr("swath.errors._warned_of", set())
+    with pytest.warns(NoEffectWarning, match=message) as caught:
+        collector(**options).shutdown()
+    assert caught[0].filename == __file__ or "collector_toys" in caught[0].filename
+    collector(**options).shutdown()
+
+
+def test_the_defaults_of_the_peers_knobs_pass():
+    collector(use_buffers=None, extend_buffer=True, return_same_td=False, reset_when_done=True).shutdown()
+    collector(backend="direct", num_collectors=1, sync=None, no_cuda_sync=True).shutdown()
