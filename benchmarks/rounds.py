@@ -47,9 +47,12 @@ def interleave(contenders: Mapping[str, Run], rounds: int, seconds: float) -> di
     return rates
 
 
-def ratio(rates: Mapping[str, list[float]], name: str, reference: str) -> float:
-    """Median of the ratios within each round."""
-    return statistics.median(a / b for a, b in zip(rates[name], rates[reference], strict=True))
+def ratios(rates: Mapping[str, list[float]], name: str, reference: str) -> tuple[float, float, float]:
+    """Quartiles of the ratios within each round; the one in the middle, the median, is the figure."""
+    lower, median, upper = statistics.quantiles(
+        (a / b for a, b in zip(rates[name], rates[reference], strict=True)), n=4
+    )
+    return lower, median, upper
 
 
 class Peer:
