@@ -1,0 +1,318 @@
+"""What a batch is: names, shapes, dtypes, entries, devices, memory."""
+
+import numpy as np
+import pytest
+import torch
+from collector_toys import BOX, LONG, Always, Counts, WithValue, collector, counting, first_batch, probabilistic
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from tensordict import TensorDict
+
+from swath import Collector
+from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv
+
+PLAIN = {
+    "observation": ((3,), torch.float32),
+    "action": ((), torch.int64),
+    "done": ((1,), torch.bool),
+    "terminated": ((1,), torch.bool),
+    "truncated": ((1,), torch.bool),
+    ("next", "observation"): ((3,), torch.float32),
+    ("next", "reward"): ((1,), torch.float32),
+    ("next", "done"): ((1,), torch.bool),
+    ("next", "terminated"): ((1,), torch.bool),
+    ("next", "truncated"): ((1,), torch.bool),
+    ("collector", "traj_ids"): ((), torch.int64),
+    ("collector", "policy_version"): ((), torch.int64),
+}
+STEP_COUNT = {"step_count": ((1,), torch.int64), ("next", "step_count"): ((1,), torch.int64)}
+TRACKED = {"policy_version": ((), torch.int64), ("next", "policy_version"): ((), torch.int64)}
+MASK = {("collector", "mask"): ((), torch.bool)}
+
+
+def entries(batch):
+    keys = batch.keys(include_nested=True, leaves_only=True)
+    return {key: (tuple(batch[key].shape[batch.ndim :]), batch[key].dtype) for key in keys}
+
+
+def without(entries, *keys):
+    return {key: value for key, value in entries.items() if key not in keys}
+
+
+ENTRIES = [
+    ({}, PLAIN),
+    ({"max_frames_per_traj": 4}, PLAIN | STEP_COUNT),
+    ({"track_policy_version": True}, PLAIN | TRACKED),
+    ({"track_policy_version": object()}, PLAIN | TRACKED),
+    ({"track_traj_ids": False}, without(PLAIN, ("collector", "traj_ids"))),
+    ({"compact_obs": True}, without(PLAIN, ("next", "observation"))),
+    ({"split_trajs": True}, PLAIN | MASK),
+    ({"trajs_per_batch": 2}, PLAIN | MASK),
+    ({"trajs_per_batch": 2, "traj_format": "cat"}, PLAIN),
+    ({"trajs_per_batch": 2, "track_traj_ids": False}, without(PLAIN, ("collector", "traj_ids")) | MASK),
+    ({"set_truncated": True}, PLAIN),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), ENTRIES, ids=[str(options) for options, _ in ENTRIES])
+def test_a_batch_has_these_entries_and_no_others(options, wanted):
+    assert entries(first_batch(**options)) == wanted
+
+
+@pytest.mark.parametrize("options", [options for options, _ in ENTRIES[:6]], ids=str)
+def test_fake_tensordict_is_a_real_batch_of_zeros(options):
+    with collector(**options) as made:
+        fake, real = made.fake_tensordict(), made.next()
+    assert entries(fake) == entries(real)
+    assert fake.batch_size == real.batch_size
+    assert fake.names == real.names
+    assert all(not fake[key].any() for key in fake.keys(include_nested=True, leaves_only=True))
+
+
+SHAPES = [
+    ({"env": CountingEnv, "frames_per_batch": 7}, (7,)),
+    ({"env": CountingEnv, "frames_per_batch": 7, "envs_per_worker": 1}, (1, 7)),
+    ({"env": CountingEnv, "frames_per_batch": 12, "envs_per_worker": 3}, (3, 4)),
+    ({"env": lambda: CountingVectorEnv(2), "frames_per_batch": 12}, (2, 6)),
+    ({"env": lambda: CountingVectorEnv(1), "frames_per_batch": 12}, (1, 12)),
+    ({"env": "CartPole-v1", "frames_per_batch": 3}, (3,)),
+    ({"env": [CountingEnv], "frames_per_batch": 2}, (2,)),
+]
+
+
+@pytest.mark.parametrize(("options", "shape"), SHAPES, ids=[str(shape) for _, shape in SHAPES])
+def test_time_is_the_last_dimension(options, shape):
+    batch = first_batch(**options)
+    assert batch.batch_size == shape
+    assert batch.names == [None] * (len(shape) - 1) + ["time"]
+    assert batch["next"].names == batch.names
+    assert batch.device is None
+
+
+@pytest.mark.parametrize("options", [{"split_trajs": True}, {"trajs_per_batch": 3}])
+def test_batches_of_trajectories_are_named(options):
+    assert first_batch(**options).names == [None, "time"]
+
+
+def test_flat_batches_of_trajectories_are_named():
+    assert first_batch(trajs_per_batch=3, traj_format="cat").names == ["time"]
+
+
+def test_a_batch_is_rounded_up_to_whole_steps_and_that_is_said_once():
+    with pytest.warns(UserWarning, match="frames_per_batch=10 is not a multiple of 3 envs; batches have 12") as caught:
+        made = Collector(CountingEnv, envs_per_worker=3, frames_per_batch=10, total_frames=30)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert made.frames_per_batch == 10
+    assert made.requested_frames_per_batch == made.frames_per_batch_worker() == 12
+    assert len(made) == 3
+    assert [batch.shape for batch in made] == [(3, 4)] * 3
+    assert made.stats()["frames"] == 36
+
+
+def test_numpy_integers_are_numbers():
+    batch = first_batch(frames_per_batch=np.int64(6), total_frames=np.int32(6), seed=np.uint8(3))
+    assert batch.shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("space", "wanted"),
+    [
+        ("float64", {"observation": torch.float32}),
+        ("image", {"observation": torch.uint8}),
+        ("discrete", {"observation": torch.int64}),
+        ("multi_binary", {"observation": torch.int8}),
+        ("dict", {"image": torch.uint8, "place": torch.float32}),
+        ("tuple", {"observation_0": torch.float32, "observation_1": torch.int64}),
+        (
+            "nested",
+            {
+                ("camera", "left"): torch.uint8,
+                ("camera", "right"): torch.uint8,
+                "state_0": torch.float32,
+                ("state_1", "bits"): torch.int8,
+            },
+        ),
+    ],
+)
+def test_observations_go_to_these_keys_in_these_dtypes(space, wanted):
+    batch = first_batch(CountingEnvs(Counting(observation=space)), envs_per_worker=2)
+    got = {key: dtype for key, (_, dtype) in entries(batch).items()}
+    assert {key: got[key] for key in wanted} == wanted
+    assert all(got["next", *key] == got[key] for key in wanted if isinstance(key, tuple))
+    assert len(got) == 2 * len(wanted) + 10
+
+
+def test_all_that_a_policy_answers_is_kept_but_private_entries():
+    def policy(tensordict):
+        tensordict["action"] = torch.zeros(2, dtype=torch.int64)
+        tensordict["action_log_prob"] = torch.full((2,), -1.5)
+        tensordict["_scratch"] = torch.ones(2)
+        tensordict["deep", "_hidden"] = torch.ones(2)
+        tensordict["deep", "logits"] = torch.ones(2, 3, dtype=torch.bfloat16)
+
+    batch = first_batch(policy=policy)
+    added = entries(batch).keys() - PLAIN.keys()
+    assert added == {"action_log_prob", ("deep", "logits")}
+    assert batch["deep", "logits"].dtype == torch.bfloat16
+
+
+def test_outputs_of_a_tuple_are_named_by_out_keys_or_numbered():
+    batch = first_batch(policy=WithValue())
+    assert entries(batch).keys() - PLAIN.keys() == {"action_log_prob", "state_value"}
+    assert torch.equal(batch["state_value"], batch["observation"].sum(-1, keepdim=True) + 1)
+    batch = first_batch(policy=lambda observation: tuple(WithValue()(observation)))
+    assert entries(batch).keys() - PLAIN.keys() == {"output1", "output2"}
+
+
+def test_a_tensordict_policy_is_kept_whole():
+    batch = first_batch(policy=probabilistic())
+    assert torch.equal(batch["doubled"], batch["observation"] * 2)
+
+
+def test_random_actions_fill_their_space():
+    like = Counting(action_space=spaces.Dict({"a": BOX, "b": spaces.Discrete(2, start=5)}))
+    batch = first_batch(CountingEnvs(like), envs_per_worker=2, frames_per_batch=200)
+    assert batch["action", "a"].shape == (2, 100, 2)
+    assert batch["action", "a"].abs().max() <= 1
+    assert set(batch["action", "b"].unique().tolist()) == {5, 6}
+
+
+def owned(batch):
+    """Entries to write into: all but the version, which may be an expanded scalar."""
+    return [batch[key] for key in entries(batch) if key != ("collector", "policy_version")]
+
+
+def test_a_batch_owns_its_memory_and_may_be_overwritten():
+    with collector(policy=WithValue(), total_frames=40) as made:
+        batches = []
+        for batch in made:
+            assert not batch.is_locked
+            for leaf in owned(batch):
+                assert leaf.is_contiguous()
+                leaf.fill_(1)
+            batch["collector", "policy_version"] = torch.ones(2, 5, dtype=torch.int64)
+            batches.append(batch)
+    pointers = [leaf.data_ptr() for batch in batches for leaf in owned(batch)]
+    assert len(set(pointers)) == len(pointers)
+    for batch in batches:
+        assert all(bool((leaf == 1).all()) for leaf in batch.values(include_nested=True, leaves_only=True))
+
+
+def test_batches_can_be_joined():
+    with collector(total_frames=30) as made:
+        batches = list(made)
+    assert torch.stack(batches).shape == (3, 2, 5)
+    assert torch.cat(batches, -1).shape == (2, 15)
+
+
+@pytest.mark.parametrize("value", ["cpu", torch.device("cpu")])
+def test_a_device_for_all_is_the_batches_device(value):
+    with collector(policy=Always(), device=value) as made:
+        batch = made.next()
+        assert made.device == made.env_device == made.policy_device == made.storing_device == torch.device("cpu")
+    assert batch.device == torch.device("cpu")
+    assert batch["observation"].device == torch.device("cpu")
+    assert batch.names == [None, "time"]
+
+
+DEVICES = [
+    ({}, None),
+    ({"storing_device": "cpu"}, "cpu"),
+    ({"env_device": "cpu"}, None),
+    ({"policy_device": "cpu"}, None),
+    ({"env_device": "cpu", "policy_device": "cpu"}, "cpu"),
+]
+
+
+@pytest.mark.parametrize(("options", "device"), DEVICES)
+def test_a_batch_has_a_device_if_it_is_asked_for_or_common(options, device):
+    batch = first_batch(policy=Always(), **options)
+    assert batch.device == (None if device is None else torch.device(device))
+
+
+def test_without_devices_the_properties_say_so():
+    with collector() as made:
+        assert (made.device, made.policy_device, made.storing_device) == (None, None, None)
+        assert made.env_device == torch.device("cpu")
+
+
+def test_batches_can_be_stored_elsewhere():
+    batch = first_batch(storing_device="meta")
+    assert batch.device == torch.device("meta")
+    assert batch["observation"].is_meta
+
+
+def test_version_entries_say_which_weights_acted():
+    with collector(policy=Always(), track_policy_version=True, init_random_frames=10) as made:
+        for version in range(3):
+            batch = made.next()
+            for key in (("collector", "policy_version"), "policy_version", ("next", "policy_version")):
+                assert bool((batch[key] == version).all())
+            made.update_policy_weights_()
+
+
+def test_masks_are_there_in_every_batch_of_a_next_step_vector_env():
+    env = CountingVectorEnv(2, counting(7), autoreset_mode=AutoresetMode.NEXT_STEP)
+    with collector(env, total_frames=60) as made:
+        batches = list(made)
+        assert entries(made.fake_tensordict()) == entries(batches[0]) == PLAIN | MASK
+    masks = torch.cat([batch["collector", "mask"] for batch in batches], -1)
+    assert bool(masks[:, :7].all())
+    assert masks[:, 7].tolist() == [False, False]
+    assert bool(masks[:, 8:15].all())
+    frames = int(masks.sum())
+    assert frames >= 60
+    assert frames == sum(int(batch["collector", "mask"].sum()) for batch in batches)
+    ids = torch.cat([batch["collector", "traj_ids"] for batch in batches], -1)
+    assert bool((ids[~masks] == -1).all())
+
+
+@pytest.mark.parametrize("envs", [None, 2])
+def test_recurrent_state_is_fed_back_and_zero_where_an_episode_begins(envs):
+    like = counting(3, 4)
+    with collector(CountingEnvs(like), Counts(), envs_per_worker=envs, frames_per_batch=10, total_frames=40) as made:
+        td = torch.cat(list(made), -1)
+    step = td["observation"][..., 2:]
+    assert torch.equal(td["hidden"], step)
+    assert torch.equal(td["next", "hidden"], step + 1)
+    assert torch.equal(td["is_init"], step == 0)
+    assert td["is_init"].dtype == torch.bool
+
+
+def test_the_policy_gets_what_the_batch_holds():
+    seen = []
+
+    def policy(observation):
+        seen.append(observation.clone())
+        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
+
+    batch = first_batch(policy=policy)
+    assert torch.equal(torch.stack(seen[1:], 1), batch["observation"])
+    assert torch.equal(seen[0], seen[1]), "the policy is tried once, on the first observation"
+
+
+def test_gradients_are_off_while_acting():
+    def policy(observation):
+        assert not torch.is_grad_enabled()
+        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
+
+    assert first_batch(policy=policy).shape == (2, 5)
+
+
+def test_gradients_are_on_again_afterwards():
+    with collector(policy=Always()) as made:
+        made.next()
+        assert torch.is_grad_enabled()
+
+
+def test_rewards_are_single_precision_and_flags_apart():
+    batch = first_batch(CountingEnvs(LONG), envs_per_worker=2, max_frames_per_traj=3)
+    assert batch["next", "reward"].dtype == torch.float32
+    assert not batch["next", "terminated"].any()
+    assert torch.equal(batch["next", "truncated"], batch["next", "done"])
+    assert batch["next", "truncated"].sum() == 2
+
+
+def test_a_batch_is_a_plain_tensordict():
+    assert type(first_batch()) is TensorDict
