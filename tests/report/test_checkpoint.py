@@ -2,7 +2,7 @@ import json
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -38,6 +38,7 @@ trees = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(state=st.dictionaries(st.text(max_size=4), trees, max_size=4))
 def test_any_tree_of_tensors_and_plain_values_comes_back_as_it_was(state, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "checkpoint.safetensors"

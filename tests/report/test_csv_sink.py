@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.report.csv_sink import CsvSink, format_value, read_rows
@@ -61,6 +61,7 @@ def test_numbers_read_back_as_they_were(value):
     assert float(format_value(value)) == float(value) or math.isnan(value)
 
 
+@settings(deadline=None)
 @given(rows=st.lists(st.dictionaries(st.sampled_from("abcd"), st.floats(allow_nan=False)), max_size=8))
 def test_whatever_the_order_of_columns_every_number_is_found_in_its_row(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "metrics.csv"

@@ -25,8 +25,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
+    draft.touch()
+    mode = draft.stat().st_mode  # as the user's umask has it; some writers make files that only the user can read
     try:
         yield draft
+        draft.chmod(mode)
         _flush_to_disk(draft)
         draft.replace(target)
     finally:

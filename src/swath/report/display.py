@@ -80,7 +80,7 @@ class PlainDisplay:
 def status_line(status: Status, total: int) -> str:
     """The status in one line."""
     parts = [
-        f"{status.frames:,} of {total:,} frames ({100 * status.frames / total:.0f} %)",
+        f"{status.frames:,} of {total:,} frames ({min(100 * status.frames / total, 100):.0f} %)",
         f"return {number(status.episode_return)}",
         f"length {number(status.episode_length)}",
         *(f"{name} {number(value)}" for name, value in status.losses.items()),

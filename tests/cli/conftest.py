@@ -1,0 +1,65 @@
+import signal
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from swath.cli.app import run
+
+SMALL = ("--envs", "2", "--batch", "128", "--eval-episodes", "2")
+TINY = ("--frames", "256", *SMALL)
+
+
+class Scripted(gym.Env):
+    """Episodes of 8 steps; `on_step` is called with the number of steps that all these envs have made."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    steps = 0
+    on_step = staticmethod(lambda steps: None)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._left = 8
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        type(self).steps += 1
+        self.on_step(type(self).steps)
+        self._left -= 1
+        return self.np_random.random(2, np.float32), 1.0, self._left == 0, False, {}
+
+
+@pytest.fixture
+def scripted():
+    """An env whose id is Scripted-v0; give it an `on_step`."""
+    env = type("ScriptedHere", (Scripted,), {})
+    gym.register("Scripted-v0", env)
+    yield env
+    del gym.registry["Scripted-v0"]
+
+
+@pytest.fixture
+def interrupting(scripted):
+    """Let Ctrl-C be pressed at these steps of all envs."""
+
+    def at(*steps):
+        scripted.on_step = staticmethod(lambda n: n in steps and signal.raise_signal(signal.SIGINT))
+
+    return at
+
+
+@pytest.fixture
+def swath(tmp_path, monkeypatch, capsys):
+    """Run a command line in an empty folder: exit code, lines of stdout, lines of stderr."""
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+
+    def call(*arguments):
+        code = run([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err.splitlines()
+
+    yield call
+    torch.set_num_threads(threads)

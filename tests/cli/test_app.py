@@ -1,0 +1,52 @@
+import subprocess
+import sys
+
+import pytest
+
+import swath as package
+from swath.cli import main
+from swath.cli.config import RunConfig, flag
+
+
+@pytest.fixture
+def help_text(swath, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return "\n".join(swath("train", "--help")[1])
+
+
+@pytest.mark.parametrize("name", ["frames", "envs", "batch", "seed", "device", "threads", "eval_episodes"])
+def test_help_names_the_default_that_holds(name, help_text):
+    line = next(line for line in help_text.splitlines() if f"{flag(name)} " in line)
+    assert f"[default: {getattr(RunConfig('X'), name)}]" in line
+
+
+def test_help_without_a_command_shows_what_to_type(swath):
+    code, out, _ = swath()
+    assert code == 0
+    assert any(line.startswith("swath train CartPole-v1") for line in out)
+
+
+def test_the_version_is_that_of_the_package(swath):
+    assert swath("--version")[1] == [package.__version__]
+
+
+def test_an_unknown_command_is_one_line(swath):
+    code, _, err = swath("trian")
+    assert (code, len(err)) == (2, 1)
+    assert 'Unknown command "trian". Did you mean "train"?' in err[0]
+
+
+def test_numbers_may_be_written_short(swath):
+    assert swath("train", "CartPol-v1", "--frames", "1e5", "--envs", "1_6")[2][0].startswith("swath: Environment")
+
+
+def test_the_process_exits_with_the_command_s_code(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["swath", "train"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+
+
+def test_help_is_quick_because_it_imports_no_torch():
+    code = "import sys; from swath.cli.app import run; run(['train', '--help']); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)

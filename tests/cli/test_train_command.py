@@ -1,0 +1,240 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import imageio_ffmpeg
+import matplotlib as mpl
+import pytest
+from conftest import SMALL, TINY
+
+from swath.report.checkpoint import load_checkpoint
+from swath.report.csv_sink import read_rows
+
+RUN = Path("runs/CartPole-v1-seed0")
+
+
+def frames_of(folder):
+    return [int(row["frames"]) for row in read_rows(folder / "metrics.csv")[1]]
+
+
+def test_a_run_leaves_everything_behind(swath):
+    code, _, err = swath("train", "CartPole-v1", *TINY)
+    assert (code, err) == (0, [])
+    names = "best.safetensors checkpoint.safetensors curve.png metrics.csv summary.json tensorboard video.mp4"
+    assert sorted(path.name for path in RUN.iterdir()) == names.split()
+    assert frames_of(RUN) == [128, 256]
+    assert mpl.image.imread(RUN / "curve.png").shape == (675, 1200, 4)
+    summary = json.loads((RUN / "summary.json").read_text())
+    assert (summary["ended"], summary["frames"], summary["seed"]) == ("finished", 256, 0)
+    assert len(summary["evaluation"]["returns"]) == summary["evaluation"]["num_episodes"] == 2
+    assert summary["evaluation"]["reward_ci_low"] <= summary["evaluation"]["reward"]
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(RUN / "video.mp4"))
+    assert frames == summary["evaluation"]["lengths"][0]
+    assert any((RUN / "tensorboard").iterdir())
+
+
+def test_what_is_no_terminal_gets_plain_lines(swath):
+    _, out, _ = swath("train", "CartPole-v1", *TINY, "--no-video")
+    assert out[0] == "CartPole-v1: PPO, 2 envs, seed 0, cpu, 256 frames"
+    assert out[1].startswith("128 of 256 frames (50 %), return ")
+    assert out[2].startswith("128 frames: evaluation ")
+    assert out[2].endswith("], 2 episodes")
+    assert not any("\x1b" in line for line in out)
+
+
+def test_every_number_of_the_learner_and_of_the_evaluation_is_in_the_metrics(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video", "--ppo.learning-rate", "2e-3", "--eval-every", "0")
+    columns, rows = read_rows(RUN / "metrics.csv")
+    assert {"time/seconds", "train/return", "ppo/policy_loss", "ppo/entropy", "eval/reward_ci_high"} <= set(columns)
+    assert float(rows[0]["ppo/learning_rate"]) == 2e-3
+    assert float(rows[1]["ppo/learning_rate"]) == 1e-3
+    assert [row["eval/reward"] != "" for row in rows] == [False, True]
+
+
+def test_the_same_seed_trains_the_same_policy(swath):
+    for name in ("a", "b"):
+        swath("train", "CartPole-v1", *TINY, "--no-video", "--out", name)
+    first, second = (load_checkpoint(Path(name) / "checkpoint.safetensors") for name in ("a", "b"))
+    assert all((value == second["policy"][name]).all() for name, value in first["policy"].items())
+
+
+def test_runs_never_share_a_folder(swath):
+    for _ in range(2):
+        swath("train", "CartPole-v1", *TINY, "--no-video")
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["CartPole-v1-seed0", "CartPole-v1-seed0-2"]
+    code, _, err = swath("train", "CartPole-v1", *TINY, "--out", RUN)
+    assert code == 2
+    assert err == [f"swath: --out {RUN} is not empty; --resume {RUN} goes on with its run, or choose another folder"]
+
+
+def test_a_resumed_run_goes_on_where_it_was(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    before = load_checkpoint(RUN / "checkpoint.safetensors")
+    code, out, _ = swath("train", "CartPole-v1", "--resume", RUN, "--frames", "512", "--envs", "2", "--no-video")
+    after = load_checkpoint(RUN / "checkpoint.safetensors")
+    assert code == 0
+    assert out[1] == "goes on at 256 frames; simulators are not saved, so episodes begin anew"
+    assert frames_of(RUN) == [128, 256, 384, 512]
+    assert (before["learner"]["updates"], after["learner"]["updates"]) == (2, 4)
+    assert after["collector"]["life"] > before["collector"]["life"]
+    assert after["progress"]["seconds"] > before["progress"]["seconds"]
+    assert json.loads((RUN / "summary.json").read_text())["config"]["frames"] == 512
+
+
+def test_a_run_resumed_in_another_folder_leaves_the_first_as_it_is(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    before = {path: path.read_bytes() for path in RUN.iterdir() if path.is_file()}
+    swath("train", "--resume", RUN / "checkpoint.safetensors", "--frames", "384", "--out", "on", "--no-video")
+    assert {path: path.read_bytes() for path in RUN.iterdir() if path.is_file()} == before
+    assert frames_of(Path("on")) == [128, 256, 384]
+
+
+def test_a_checkpoint_alone_can_be_resumed_in_another_folder(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    (RUN / "metrics.csv").unlink()
+    assert swath("train", "--resume", RUN, "--frames", "384", "--out", "on", "--no-video")[0] == 0
+    assert frames_of(Path("on")) == [384]
+
+
+def test_ctrl_c_stops_after_the_running_batch_and_keeps_everything(swath, interrupting):
+    interrupting(200)
+    code, out, _ = swath("train", "Scripted-v0", *SMALL, "--frames=1000", "--eval-every=0")
+    folder = Path("runs/Scripted-v0-seed0")
+    assert code == 130
+    assert frames_of(folder) == [128, 256]
+    assert json.loads((folder / "summary.json").read_text())["ended"] == "stopped"
+    assert load_checkpoint(folder / "checkpoint.safetensors")["progress"]["frames"] == 256
+    assert (folder / "curve.png").is_file()
+    assert "stopped at 256 frames; to go on:" in out
+    assert f"  swath train --resume {folder}" in out
+    assert swath("train", "--resume", folder, "--frames", "384", "--no-video")[0] == 0
+    assert frames_of(folder) == [128, 256, 384]
+
+
+def test_the_second_ctrl_c_ends_at_once(swath, interrupting):
+    interrupting(200, 201)
+    code, _, _ = swath("train", "Scripted-v0", *SMALL, "--frames=1000", "--eval-every=0")
+    assert code == 130
+    assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_real_ctrl_c_reaches_a_real_process(tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        "from swath.cli import main; main()",
+        "train",
+        "CartPole-v1",
+        *SMALL,
+        "--frames=1e8",
+    ]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            seen = next((line for line in child.stdout if " of 100,000,000 frames" in line), "nothing")
+            child.send_signal(signal.SIGINT)
+            rest, _ = child.communicate(timeout=60)
+        finally:
+            child.kill()
+    assert "return" in seen
+    assert child.returncode == 130
+    assert "to go on:\n  swath train --resume runs/CartPole-v1-seed0" in rest
+    assert (tmp_path / RUN / "checkpoint.safetensors").is_file()
+
+
+def test_an_error_of_the_env_keeps_its_type_and_what_was_measured(swath, scripted):
+    scripted.on_step = staticmethod(lambda n: 1 / (200 - n))
+    with pytest.raises(ZeroDivisionError):
+        swath("train", "Scripted-v0", *TINY, "--eval-every=0")
+    assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
+
+
+@pytest.mark.parametrize(
+    ("package", "line", "missing"),
+    [
+        ("tensorboard", 'no TensorBoard events: .*pip install "swath[tensorboard]"', "tensorboard"),
+        ("matplotlib", 'no curve: .*pip install "swath[plot]"', "curve.png"),
+        ("imageio_ffmpeg", 'no film: .*pip install "swath[video]"', "video.mp4"),
+    ],
+)
+def test_a_missing_extra_costs_one_line_and_not_the_run(package, line, missing, swath, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    code, out, _ = swath("train", "CartPole-v1", *TINY)
+    start, _, end = line.partition(".*")
+    assert code == 0
+    assert [text for text in out if text.startswith(start) and text.endswith(end)]
+    assert not (RUN / missing).exists()
+
+
+def test_an_env_that_does_not_render_costs_one_line_and_not_the_run(swath, scripted):
+    code, out, _ = swath("train", "Scripted-v0", *TINY)
+    assert code == 0
+    assert any(text.startswith("no film: ") for text in out)
+
+
+def test_one_episode_has_no_interval(swath, scripted):
+    _, out, _ = swath("train", "Scripted-v0", *TINY[:-1], "1", "--no-video")
+    assert out[2] == "128 frames: evaluation 8, 1 episodes"
+    summary = json.loads(Path("runs/Scripted-v0-seed0/summary.json").read_text())
+    assert summary["evaluation"]["reward_ci_low"] is None
+
+
+def test_an_odd_number_of_envs_fills_its_batches_evenly(swath, scripted):
+    swath("train", "Scripted-v0", "--frames=90", "--envs=7", "--eval-episodes=2", "--no-video")
+    assert frames_of(Path("runs/Scripted-v0-seed0")) == [91]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPol-v1"], "Environment `CartPol` doesn't exist"),
+        (["CartPole-v9"], "Environment version `v9`"),
+        (["nowhere_at_all:X-v0"], "No module named 'nowhere_at_all'"),
+        ([], "train: name a Gymnasium env, such as: swath train CartPole-v1"),
+        (["CartPole-v1", "--frames", "0"], "--frames 0 must be at least 1"),
+        (["CartPole-v1", "--frames", "many"], "--frames many is no whole number"),
+        (["CartPole-v1", "--frames", "1.5"], "--frames 1.5 is no whole number"),
+        (["CartPole-v1", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?; swath --help"),
+        (["CartPole-v1", "--device", "moon"], "--device moon cannot be used here"),
+        (["CartPole-v1", "--ppo.gama", "1"], "--ppo.gama: PPO has the settings learning_rate"),
+        (["CartPole-v1", "--ppo.seed", "1"], "--ppo.seed: use --seed"),
+        (["CartPole-v1", "--ppo.gamma", "high"], "--ppo.gamma high must be a number"),
+        (["CartPole-v1", "--ppo.gamma", "2"], "PPOConfig: gamma=2 must be between 0 and 1"),
+        (["--resume", "nowhere"], "no checkpoint at nowhere"),
+        (["Unserved-v0"], "Unserved-v0: "),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line_and_leaves_no_folder(arguments, message, swath):
+    gym.register("Unserved-v0", Unserved)
+    code, out, err = swath("train", *arguments)
+    del gym.registry["Unserved-v0"]
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("swath: " + message)
+    assert not Path("runs").exists()
+
+
+class Unserved(gym.Env):
+    observation_space = gym.spaces.Text(3)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return "abc", {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--envs", "3"], "--envs 3 is 2 in the run that --resume names; leave it out"),
+        (["Pendulum-v1"], "ENV Pendulum-v1 is CartPole-v1 in the run that --resume names; leave it out"),
+        ([], "--resume runs/CartPole-v1-seed0: 256 of 256 frames are done; give more with --frames"),
+    ],
+)
+def test_what_a_resumed_run_cannot_change_is_said(arguments, message, swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    code, _, err = swath("train", *arguments, "--resume", RUN)
+    assert (code, err) == (2, ["swath: " + message])
