@@ -68,8 +68,8 @@ def zero_batch(collection: Collection) -> TensorDictBase:
     rows = worker.blank_rows()
     ids = np.zeros(rows.reward.shape, dtype=np.int64)
     fragment = Fragment(rows, ids, ids.copy(), 0)
-    batch: TensorDictBase = collection.shaper.without_ids(collection.shaper.plain(fragment))
-    return batch
+    zeros: TensorDictBase = collection.shaper.without_ids(collection.shaper.plain(fragment)).apply(torch.zeros_like)
+    return zeros
 
 
 def _require_parts(acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
