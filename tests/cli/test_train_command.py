@@ -115,6 +115,16 @@ def test_ctrl_c_stops_after_the_running_batch_and_keeps_everything(swath, interr
     assert frames_of(folder) == [128, 256, 384]
 
 
+def test_ctrl_c_in_the_last_batch_is_too_late_to_stop_the_run(swath, interrupting):
+    interrupting(200)
+    code, out, _ = swath("train", "Scripted-v0", *TINY)
+    folder = Path("runs/Scripted-v0-seed0")
+    assert code == 0
+    assert load_checkpoint(folder / "checkpoint.safetensors")["progress"]["frames"] == 256
+    assert any(line.startswith("256 frames: evaluation ") for line in out)
+    assert not (folder / "video.mp4").exists()
+
+
 def test_the_second_ctrl_c_ends_at_once(swath, interrupting):
     interrupting(200, 201)
     code, _, _ = swath("train", "Scripted-v0", *SMALL, "--frames=1000", "--eval-every=0")

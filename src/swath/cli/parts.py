@@ -53,6 +53,7 @@ def build_parts(config: RunConfig) -> Parts:
             total_frames=config.frames,
             envs_per_worker=config.envs,
             seed=config.seed,
+            policy_device=config.device,
             storing_device=config.device,
         )
         stack.pop_all()
@@ -68,14 +69,19 @@ def build_policy(config: RunConfig, judge: Judge) -> NetworkPolicy:
     """A fresh policy for the env's spaces, on the run's device; its weights follow from the seed."""
     device = _device(config.device)
     with torch.random.fork_rng(devices=[]), told_if_unserved(config.env):
-        torch.manual_seed(derive(config.seed, "policy"))
+        torch.manual_seed(derive(_learner_root(config), "policy"))
         return make_policy(judge.observation_space, judge.action_space).to(device)
 
 
 def learner_config(config: RunConfig, judge: Judge) -> PPOConfig:
     """What suits the env, changed by what the user set."""
     suited = default_config(judge.action_space, judge.observation_space)
-    return replace(suited, total_frames=config.frames, seed=derive(config.seed, "global"), **config.ppo)
+    return replace(suited, total_frames=config.frames, seed=derive(_learner_root(config), "global"), **config.ppo)
+
+
+def _learner_root(config: RunConfig) -> int:
+    """A root of its own: the collector derives the seeds of envs and actions from the run's."""
+    return derive(config.seed, "next")
 
 
 def _device(name: str) -> torch.device:

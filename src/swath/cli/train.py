@@ -42,7 +42,7 @@ def _train(plan: Plan, console: Console, stop: StopRequest) -> None:
         Training(plan.config, plan.folder, plan.parts, plan.progress).run(outlets, stop)
         leave_summary(plan.config, plan.folder, plan.progress)
         leave_curve(plan.config, plan.folder, outlets.display)
-        if plan.is_finished and plan.config.video:
+        if plan.is_finished and plan.config.video and not stop.requested:
             leave_film(plan.config, plan.folder, plan.parts.policy, outlets.display)
 
 
@@ -50,7 +50,7 @@ def _conclude(plan: Plan, console: Console) -> None:
     """Say how the run ended and where its files are."""
     folder, progress = plan.folder.path, plan.progress
     if plan.is_finished and progress.evaluation:
-        console.print(eval_table({f"at {progress.frames:,} frames": progress.evaluation}))
+        console.print(eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
     if not plan.is_finished:
         lines = [f"stopped at {progress.frames:,} frames; to go on:", f"  swath train --resume {folder}", ""]
         console.print("\n".join(lines), soft_wrap=True)

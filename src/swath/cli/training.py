@@ -61,7 +61,7 @@ class Training:
         for batch in self._parts.collector:
             metrics = self._learn(batch)
             outlets.display.update(self._status(metrics))
-            if self.progress.frames >= self._next_evaluation and not stop.requested:
+            if self._is_evaluation_due(stop):
                 outlets.display.doing(f"evaluating, {self._config.eval_episodes} episodes")
                 metrics |= self._evaluate()
                 outlets.display.evaluated(point_at(self.progress.frames, metrics))
@@ -100,10 +100,15 @@ class Training:
         self._save(best=is_best)
         return {name: value for name, value in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
 
+    def _is_evaluation_due(self, stop: StopRequest) -> bool:
+        """The last one is due even if a stop was asked for meanwhile: the run is over with it."""
+        is_last = self.progress.frames >= self._config.frames
+        return is_last or (self.progress.frames >= self._next_evaluation and not stop.requested)
+
     def _after(self, frames: int) -> float:
-        """Where the next evaluation is due: a multiple of the gap, the end of the run at the latest."""
+        """Where the next evaluation is due: a multiple of the gap."""
         gap = self._config.eval_gap
-        return min((frames // gap + 1) * gap if gap else inf, self._config.frames)
+        return (frames // gap + 1) * gap if gap else inf
 
     def _save(self, *, best: bool = False) -> None:
         self._saved_at = self.progress.frames

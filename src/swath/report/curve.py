@@ -11,6 +11,7 @@ import numpy as np
 from swath.report.atomic import replacing
 from swath.report.csv_sink import FRAMES, read_rows
 from swath.report.extras import need
+from swath.report.text import number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,9 +85,8 @@ def _draw_evaluation(axes: Any, points: Floats) -> None:
     axes.plot(frames, means, "o-", color=EVALUATION_COLOUR, linewidth=2, markersize=4.5, label="evaluation", zorder=3)
     axes.fill_between(frames, low, high, color=EVALUATION_COLOUR, alpha=0.18, linewidth=0, label="95 % interval")
     axes.vlines(frames, low, high, color=EVALUATION_COLOUR, alpha=0.35, linewidth=1)
-    last = f"{means[-1]:,.1f}"
     offset = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-    axes.annotate(last, (frames[-1], means[-1]), color=EVALUATION_COLOUR, weight="bold", **offset)
+    axes.annotate(number(means[-1]), (frames[-1], means[-1]), color=EVALUATION_COLOUR, weight="bold", **offset)
 
 
 def _dress(axes: Any, title: str) -> None:
