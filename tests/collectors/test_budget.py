@@ -1,0 +1,147 @@
+"""How much is collected: ends, lengths, random beginnings, drawing again."""
+
+import pytest
+import torch
+from collector_toys import Always, Memory, WithValue, collector, counting
+from gymnasium.vector import AutoresetMode
+
+from swath.testing import CountingEnvs, CountingVectorEnv
+
+
+@pytest.mark.parametrize(("total", "batches"), [(0, 0), (1, 1), (10, 1), (11, 2), (30, 3)])
+def test_total_frames_is_a_lower_bound_and_no_batch_is_cut(total, batches):
+    with collector(total_frames=total) as made:
+        assert len(made) == batches
+        assert bool(made)
+        assert made.total_frames == total
+        got = list(made)
+        assert [batch.numel() for batch in got] == [10] * batches
+        stats = made.stats()
+    assert stats["frames"] == 10 * batches
+    assert stats["total_frames"] == total
+    assert stats["completed"] is True
+
+
+@pytest.mark.parametrize("total", [None, -1, -5])
+def test_none_and_negative_totals_mean_no_end(total):
+    with collector(total_frames=total) as made:
+        assert made.total_frames == -1
+        assert len([made.next() for _ in range(20)]) == 20
+        assert "total_frames" not in made.stats()
+        assert "completed" not in made.stats()
+        with pytest.raises(TypeError, match=r"no len\(\)"):
+            len(made)
+
+
+def test_there_is_no_length_in_batches_of_whole_episodes():
+    with collector(total_frames=100, trajs_per_batch=2) as made, pytest.raises(TypeError, match=r"no len\(\)"):
+        len(made)
+
+
+def test_leaving_a_loop_loses_nothing_and_a_second_loop_goes_on():
+    with collector(total_frames=40, seed=1) as made:
+        whole = torch.cat(list(made), -1)
+    with collector(total_frames=40, seed=1) as made:
+        parts = []
+        for batch in made:
+            parts.append(batch)
+            break
+        parts.append(made.next())
+        parts += list(made.iterator())
+    assert len(parts) == 4
+    assert torch.equal(torch.cat(parts, -1)["observation"], whole["observation"])
+
+
+def test_two_iterators_are_on_one_stream():
+    with collector(total_frames=20) as made:
+        one, other = iter(made), iter(made)
+        first, second = next(one), next(other)
+        assert second["collector", "traj_ids"].max() > first["collector", "traj_ids"].max()
+        assert next(one, None) is None
+        assert next(other, None) is None
+
+
+@pytest.mark.parametrize(("frames", "batches"), [(None, 0), (0, 0), (-3, 0), (1, 1), (10, 1), (11, 2), (20, 2)])
+def test_exactly_the_first_batches_are_random(frames, batches):
+    with collector(policy=WithValue(), init_random_frames=frames, total_frames=40) as made:
+        got = list(made)
+    for i, batch in enumerate(got):
+        if i < batches:
+            assert not batch["action_log_prob"].any()
+            assert not batch["state_value"].any()
+        else:
+            assert bool((batch["action_log_prob"] == -1).all())
+        assert set(batch.keys()) == set(got[0].keys())
+
+
+def test_random_actions_differ_from_the_policys():
+    with collector(policy=Always(1), frames_per_batch=60, init_random_frames=60) as made:
+        assert set(made.next()["action"].unique().tolist()) == {0, 1, 2}
+        assert set(made.next()["action"].unique().tolist()) == {1}
+
+
+def test_random_frames_are_counted_in_polls_of_whole_episodes():
+    env = CountingEnvs(counting(5))
+    with collector(env, WithValue(), frames_per_batch=5, init_random_frames=10, trajs_per_batch=1) as made:
+        batches = [made.next() for _ in range(4)]
+    random = [not batch["action_log_prob"].any() for batch in batches]
+    assert random == [True, True, False, False]
+
+
+def test_reset_and_seeds_do_not_begin_the_random_batches_anew():
+    with collector(policy=WithValue(), init_random_frames=10) as made:
+        made.next()
+        made.reset()
+        made.set_seed(3)
+        assert made.next()["action_log_prob"].any()
+
+
+def test_only_valid_frames_are_counted():
+    env = CountingVectorEnv(2, counting(2), autoreset_mode=AutoresetMode.NEXT_STEP)
+    with collector(env, total_frames=20) as made:
+        batches = list(made)
+        frames = sum(int(batch["collector", "mask"].sum()) for batch in batches)
+        assert made.stats()["frames"] == frames
+    assert len(batches) == 3  # two of three steps are transitions
+    assert frames >= 20
+
+
+@pytest.mark.parametrize("layout", [None, "cat"])
+def test_padding_is_not_counted(layout):
+    with collector(trajs_per_batch=3, traj_format=layout) as made:
+        batch = made.next()
+        frames = int(batch["collector", "mask"].sum()) if layout is None else batch.numel()
+        assert made.stats()["frames"] == frames
+        assert made.stats()["batches"] == 1
+
+
+def test_at_the_end_only_what_falls_short_of_a_batch_is_dropped():
+    with collector(CountingEnvs(counting(4)), envs_per_worker=2, trajs_per_batch=3, total_frames=20) as made:
+        batches = list(made)
+        stats = made.stats()
+    assert [batch.shape for batch in batches] == [(3, 4)] * 2
+    assert stats["frames"] == 24
+    collected = 10 * -(-(stats["frames"] + stats["frames_discarded"]) // 10)
+    assert stats["frames"] + stats["frames_discarded"] == collected
+
+
+def test_in_buffer_mode_iteration_yields_none_until_the_end():
+    buffer = Memory()
+    with collector(replay_buffer=buffer, total_frames=30) as made:
+        assert list(made) == [None, None, None]
+        assert made.next() is None
+        assert len(made) == 3
+    assert [td.shape for td in buffer.written] == [(2, 5)] * 3
+
+
+def test_nothing_is_collected_before_the_first_draw():
+    calls = []
+
+    def policy(observation):
+        calls.append(1)
+        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
+
+    with collector(policy=policy) as made:
+        assert len(calls) == 1
+        made.next()
+        assert len(calls) == 6

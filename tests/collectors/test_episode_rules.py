@@ -1,0 +1,372 @@
+"""When episodes begin and end: limits, resets, cuts, whole episodes, ids over it all."""
+
+import pytest
+import torch
+from collector_toys import LONG, Counts, Stepping, collector, counting
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from swath import Collector
+from swath.testing import (
+    Counting,
+    CountingEnv,
+    CountingEnvs,
+    CountingVectorEnv,
+    Script,
+    check_counted,
+    check_ids,
+    joined,
+)
+
+IDS = ("collector", "traj_ids")
+
+
+def drawn(made, n):
+    return torch.cat([made.next() for _ in range(n)], -1)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_the_nth_step_of_an_episode_is_truncated_across_batches(limit):
+    like = Counting(script=Script(lengths=(2, 9, 4), endings=("terminated",)))
+    with collector(CountingEnvs(like), envs_per_worker=2, max_frames_per_traj=limit) as made:
+        td = drawn(made, 6)
+    check_counted(joined([td]), like, max_frames=limit)
+    check_ids(td)
+    step = td["observation"][..., 2:].long()
+    assert torch.equal(td["step_count"], step)
+    assert torch.equal(td["next", "step_count"], step + 1)
+    assert torch.equal(td["next", "truncated"], td["next", "step_count"] == limit)
+    assert td["step_count"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("limit", [None, 0, -1])
+def test_no_limit_adds_no_step_count(limit):
+    with collector(max_frames_per_traj=limit) as made:
+        assert "step_count" not in made.next()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_vector_envs_of_gymnasium_keep_the_limit(mode):
+    def env():
+        return SyncVectorEnv([lambda i=i: CountingEnv(i, counting(2, 9, 4)) for i in range(2)], autoreset_mode=mode)
+
+    with collector(env, max_frames_per_traj=3, frames_per_batch=12) as made:
+        td = drawn(made, 3)
+    check_counted(joined([td]), counting(2, 9, 4), max_frames=3)
+
+
+def test_episodes_go_on_over_batches():
+    with collector(CountingEnvs(LONG), envs_per_worker=2) as made:
+        td = drawn(made, 3)
+    assert td[IDS].unique(dim=1).tolist() == [[0], [1]]
+    assert td["observation"][0, :, 2].tolist() == list(range(15))
+
+
+def test_reset_at_each_iter_begins_episodes_with_every_batch():
+    with collector(CountingEnvs(LONG), envs_per_worker=2, reset_at_each_iter=True) as made:
+        batches = [made.next() for _ in range(3)]
+        assert made.stats()["episodes"] == 0
+    for i, batch in enumerate(batches):
+        assert batch["observation"][:, 0, 2].tolist() == [0, 0]
+        assert batch[IDS].tolist() == [[2 * i] * 5, [2 * i + 1] * 5]
+        assert not batch["next", "done"].any()
+
+
+def test_returns_are_not_carried_over_a_reset():
+    like = Counting(script=Script(lengths=(7,)))
+    with collector(CountingEnvs(like), frames_per_batch=4) as made:
+        rewards = [made.next()["next", "reward"].sum().item()]
+        made.reset()
+        rewards = [made.next()["next", "reward"].sum().item() for _ in range(2)]
+        stats = made.stats()
+        last = made.next()
+    assert stats["episodes"] == 1
+    assert stats["episode_length"] == 7
+    assert stats["episode_return"] <= sum(rewards)
+    assert last[IDS].tolist() == [2] * 4
+
+
+def test_unfinished_episodes_are_dropped_and_counted_when_all_are_reset():
+    env = CountingEnvs(counting(3))
+    with collector(env, frames_per_batch=5, reset_at_each_iter=True, trajs_per_batch=2) as made:
+        batch = made.next()
+        assert made.stats()["frames_discarded"] == 2
+    assert batch["collector", "mask"].sum() == 6
+    assert batch[IDS][:, 0].tolist() == [0, 2]
+
+
+def test_set_truncated_marks_the_last_step_and_the_episode_goes_on():
+    with collector(CountingEnvs(LONG), envs_per_worker=2, set_truncated=True, max_frames_per_traj=12) as made:
+        td = drawn(made, 3)
+        assert made.stats()["episodes"] == 2
+    wanted = torch.zeros(2, 15, 1, dtype=torch.bool)
+    wanted[:, [4, 9, 11, 14]] = True
+    assert torch.equal(td["next", "truncated"], wanted)
+    assert torch.equal(td["next", "done"], wanted)
+    assert not td["next", "terminated"].any()
+    assert td[IDS].unique(dim=1).tolist() == [[0, 2], [1, 3]]
+    assert td["step_count"][0, :, 0].tolist() == [*range(12), 0, 1, 2]
+
+
+def test_set_truncated_leaves_a_termination_alone():
+    with collector(CountingEnvs(counting(5)), envs_per_worker=2, set_truncated=True) as made:
+        batch = made.next()
+    assert bool(batch["next", "terminated"][:, -1].all())
+    assert not batch["next", "truncated"].any()
+
+
+def test_split_trajectories_gives_one_row_per_episode_in_a_batch():
+    with collector(split_trajs=True, total_frames=20) as made:
+        batches = list(made)
+        assert made.stats()["frames"] == 20
+    assert [batch[IDS][:, 0].tolist() for batch in batches] == [[0, 2, 1], [2, 5, 6, 3, 4]]
+    assert [batch["collector", "mask"].sum(-1).tolist() for batch in batches] == [[3, 2, 5], [3, 1, 1, 1, 4]]
+    for batch in batches:
+        mask = batch["collector", "mask"]
+        assert not batch["observation"][~mask].any()
+
+
+@pytest.mark.parametrize("layout", ["padded", "cat", None])
+def test_batches_of_whole_episodes(layout):
+    like = counting(3, 5, 1, 4)
+    with collector(CountingEnvs(like), envs_per_worker=2, trajs_per_batch=3, traj_format=layout, seed=0) as made:
+        batches = [made.next() for _ in range(4)]
+    order = []
+    for batch in batches:
+        if layout == "cat":
+            assert ("collector", "mask") not in batch.keys(include_nested=True)
+            ends = batch["next", "done"].squeeze(-1).nonzero().squeeze(-1) + 1
+            episodes = torch.tensor_split(batch["observation"], ends[:-1].tolist())
+            assert ends[-1] == len(batch)
+            ids = batch[IDS][ends - 1].tolist()
+        else:
+            mask = batch["collector", "mask"]
+            assert batch.shape == (3, int(mask.sum(-1).max()))
+            assert not batch["observation"][~mask].any()
+            episodes = [row[ok] for row, ok in zip(batch["observation"], mask, strict=True)]
+            ids = batch[IDS][:, 0].tolist()
+        order += ids
+        for episode in episodes:
+            env, number, _ = (int(x) for x in episode[0])
+            length = like.script.plan(env, number).length
+            assert episode[:, 2].tolist() == list(range(length))
+    assert len(order) == len(set(order)) == 12
+
+
+def test_episodes_come_in_order_of_completion():
+    with collector(CountingEnvs(counting(4, 2)), envs_per_worker=2, trajs_per_batch=3, traj_format="cat") as made:
+        batch = made.next()
+    # env 0: 4, 2, 4 …; env 1: 2, 4, 2 …
+    firsts = batch["observation"][:, 2] == 0
+    assert batch["observation"][firsts][:, :2].tolist() == [[1, 0], [0, 0], [0, 1]]
+
+
+def test_no_episode_in_a_hundred_polls_is_warned_of_once():
+    with collector(
+        CountingEnvs(Counting(script=Script(lengths=(450,)))), frames_per_batch=2, trajs_per_batch=1
+    ) as made:
+        with pytest.warns(
+            UserWarning, match="no episode has ended in 100 fragments.*set max_frames_per_traj"
+        ) as caught:
+            assert made.next().shape == (1, 450)
+        assert len(caught) == 1
+        assert made.next().shape == (1, 450)
+
+
+def test_reset_begins_episodes_everywhere_with_later_data_only():
+    with collector(CountingEnvs(LONG), envs_per_worker=2) as made:
+        made.next()
+        assert made.reset() is None
+        batch = made.next()
+    assert batch["observation"][:, 0].tolist() == [[0, 1, 0], [1, 1, 0]]
+    assert batch[IDS][:, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("index", [[False, True], torch.tensor([False, True]), [1], 1, [-1], torch.tensor([1])])
+def test_reset_of_some_envs_lets_the_others_go_on(index):
+    with collector(CountingEnvs(LONG), envs_per_worker=2) as made:
+        made.next()
+        made.reset(index)
+        batch = made.next()
+    assert batch["observation"][:, 0].tolist() == [[0, 0, 5], [1, 1, 0]]
+    assert batch[IDS][:, 0].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("index", [[True], [True] * 3, [2], [-3], "all", [0.5], {}])
+def test_an_index_that_names_no_envs_is_refused(index):
+    with collector() as made, pytest.raises(ValueError, match="index="):
+        made.reset(index)
+
+
+def test_a_vector_env_that_cannot_reset_single_envs_says_so():
+    with collector(CountingVectorEnv(2, autoreset_mode=AutoresetMode.NEXT_STEP)) as made:
+        with pytest.raises(ValueError, match="cannot reset single envs; reset all of them"):
+            made.reset([True, False])
+        made.reset()
+        assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
+
+
+def test_reset_drops_what_waits_for_a_batch_and_counts_it():
+    env = CountingEnvs(counting(2))
+    with collector(env, frames_per_batch=9, trajs_per_batch=2) as made:
+        made.next()  # of 9 frames 4 are delivered
+        made.reset()
+        assert made.stats()["frames_discarded"] == 5
+        batch = made.next()
+    assert batch[IDS][:, 0].tolist() == [5, 6]
+
+
+def test_reset_of_some_drops_only_what_they_wait_with():
+    env = CountingEnvs(counting(4))
+    with collector(env, envs_per_worker=2, frames_per_batch=12, trajs_per_batch=1) as made:
+        made.next()  # of 12 frames 4 are delivered; a whole one and two halves wait
+        made.reset([0])
+        assert made.stats()["frames_discarded"] == 2
+        batches = [made.next() for _ in range(3)]
+    assert [batch["observation"][0, 0].tolist() for batch in batches] == [[1, 0, 0], [1, 1, 0], [0, 2, 0]]
+
+
+def test_reset_without_ids_does_not_join_what_was_apart():
+    env = CountingEnvs(counting(4))
+    with collector(env, frames_per_batch=6, trajs_per_batch=1, track_traj_ids=False, reset_at_each_iter=True) as made:
+        for _ in range(3):
+            assert made.next()["observation"][0, :, 2].tolist() == [0, 1, 2, 3]
+
+
+class Stop:
+    def __init__(self, after):
+        self.left = after
+
+    def collection_stopped(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def test_an_interruptor_ends_a_fragment_early_and_masks_the_rest():
+    with collector(CountingEnvs(LONG), envs_per_worker=2, interruptor=Stop(3), max_frames_per_traj=100) as made:
+        batch = made.next()
+        assert made.stats()["frames"] == 6
+    mask = batch["collector", "mask"]
+    assert batch.shape == (2, 5)
+    assert mask.tolist() == [[True, True, True, False, False]] * 2
+    assert batch[IDS].tolist() == [[0, 0, 0, -1, -1], [1, 1, 1, -1, -1]]
+    assert not batch["observation"][~mask].any()
+    assert not batch["next", "reward"][~mask].any()
+
+
+def test_after_an_interruption_the_episodes_go_on():
+    stop = Stop(3)
+    with collector(CountingEnvs(LONG), envs_per_worker=2, interruptor=stop, total_frames=16) as made:
+        made.next()
+        stop.left = 10**6
+        batch = made.next()
+        assert made.stats()["episodes"] == 0
+    assert ("collector", "mask") not in batch.keys(include_nested=True)
+    assert batch["observation"][0, :, 2].tolist() == [3, 4, 5, 6, 7]
+    assert batch[IDS].tolist() == [[0] * 5, [1] * 5]
+
+
+def test_a_batch_may_be_interrupted_before_its_first_step():
+    stop = Stop(0)
+    with collector(CountingEnvs(counting(7)), envs_per_worker=2, interruptor=stop) as made:
+        stop.left = 5
+        made.next()
+        stop.left = 0
+        batch = made.next()
+        assert not batch["collector", "mask"].any()
+        stop.left = 100
+        made.next()
+        assert made.stats()["episode_length"] == 7
+        assert made.stats()["frames"] == 20
+        assert made.stats()["episode_return"] > 0
+
+
+def test_worker_idx_is_in_the_ids_and_another_one_begins_episodes():
+    with collector(CountingEnvs(LONG), worker_idx=3) as made:
+        assert made.worker_idx == 3
+        assert made.next()[IDS].unique().tolist() == [3 << 47]
+        made.worker_idx = 3
+        assert made.next()[IDS].unique().tolist() == [3 << 47]
+        made.worker_idx = 5
+        assert made.worker_idx == 5
+        assert made.next()[IDS].unique().tolist() == [(5 << 47) + (1 << 32)]
+        made.worker_idx = 3
+        assert made.next()[IDS].unique().tolist() == [(3 << 47) + (2 << 32)]
+        assert [made.frames_per_batch_worker(who) for who in (None, 0, 3)] == [10] * 3
+        with pytest.raises(ValueError, match="this collector has worker 3 only"):
+            made.frames_per_batch_worker(1)
+
+
+def test_worker_idx_set_before_the_first_draw_is_as_if_given():
+    with collector() as made:
+        with pytest.raises(RuntimeError, match="worker_idx was never set"):
+            made.worker_idx  # noqa: B018
+        made.worker_idx = 2
+        assert made.next()[IDS].min() == 2 << 47
+
+
+def test_episodes_begin_with_the_reset_of_construction():
+    envs = CountingEnvs(LONG)
+    with collector(envs, envs_per_worker=2) as made:
+        assert [env.seeds for env in envs.made] == [[None], [None]]
+        made.next()
+        assert [env.seeds for env in envs.made] == [[None], [None]]
+
+
+def test_a_recurrent_policy_forgets_where_all_is_reset():
+    with collector(CountingEnvs(LONG), Counts(), envs_per_worker=2) as made:
+        made.next()
+        made.reset([0])
+        batch = made.next()
+    assert batch["hidden"][:, 0, 0].tolist() == [0, 5]
+    assert batch["is_init"][:, 0, 0].tolist() == [True, False]
+
+
+ENVS = {
+    "list": lambda n, like: {"env": CountingEnvs(like), "envs_per_worker": n},
+    **{
+        mode.name: lambda n, like, mode=mode: {"env": lambda: CountingVectorEnv(n, like, autoreset_mode=mode)}
+        for mode in AutoresetMode
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ENVS)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    n=st.integers(1, 4),
+    steps=st.lists(st.integers(1, 9), min_size=1, max_size=1),
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    endings=st.lists(st.sampled_from(["terminated", "truncated", "both"]), min_size=1, max_size=2),
+    resets=st.sets(st.integers(0, 5)),
+)
+def test_ids_are_exact_over_batches(kind, n, steps, lengths, endings, resets):
+    like = Counting(script=Script(lengths=tuple(lengths), endings=tuple(endings)))
+    (t,) = steps
+    batches = []
+    with Collector(frames_per_batch=n * t, create_env_fn=(made := ENVS[kind](n, like)).pop("env"), **made) as c:
+        stretches = [[]]
+        for i in range(6):
+            if i in resets:
+                c.reset()
+                stretches.append([])
+            stretches[-1].append(c.next())
+    seen = -1
+    for stretch in filter(None, stretches):
+        td = joined(stretch)
+        check_counted(td, like)
+        check_ids(td)
+        valid = td[IDS][td[IDS] >= 0]
+        if len(valid):
+            assert int(valid.min()) > seen, "an id was given twice"
+            seen = int(valid.max())
+        batches += stretch
+    assert seen >= n - 1 or n * t < n
+
+
+def test_a_step_that_takes_long_is_no_trouble():
+    env = Stepping(at=2)
+    env.released.set()
+    with collector(env, frames_per_batch=4) as made:
+        assert made.next().shape == (4,)
