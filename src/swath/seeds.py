@@ -57,7 +57,7 @@ def _permute(value: int, root: int) -> int:
 
 def _encipher(value: int, root: int) -> int:
     """A Feistel network over 32 bits: a permutation whatever the round function."""
-    left, right = value >> _HALF, value & (2**_HALF - 1)
+    left, right = value >> _HALF, value & ((1 << _HALF) - 1)
     for turn in range(_ROUNDS):
         left, right = right, left ^ _mix(right, turn, root)
     return (left << _HALF) | right

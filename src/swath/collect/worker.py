@@ -115,6 +115,7 @@ class Worker:
         policy.take_over(self.policy)
         self.policy = policy
         self._acting = self._checked(policy)
+        self._randomly = self._checked(Randomly(RandomPolicy(), self.host.spec, like=policy))
 
     def collect(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.

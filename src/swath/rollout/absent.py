@@ -1,7 +1,7 @@
 """Looking for a package that is not installed, without searching the disk each time.
 
-A tensordict module looks for pandas whenever it writes an output. Where pandas is missing that search costs as much as a
-small network; an entry of `None` in `sys.modules` is Python's own way to say that a module cannot be had.
+A tensordict module looks for pandas whenever it writes an output. Where pandas is missing that search costs as much as
+a small network; an entry of `None` in `sys.modules` is Python's own way to say that a module cannot be had.
 """
 
 from __future__ import annotations

@@ -164,5 +164,6 @@ def _cut(rows: Rows, t: int, envs: Sequence[int]) -> None:
         rows.restarted = envs
         return
     for env in envs:
-        if not rows.terminated[env, t - 1]:
+        was_transition = rows.valid is None or rows.valid[env, t - 1]
+        if was_transition and not rows.terminated[env, t - 1]:
             rows.truncated[env, t - 1] = True

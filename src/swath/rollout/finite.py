@@ -26,7 +26,8 @@ class Finite:
     def __init__(self, policy: BoundPolicy, observed: Sequence[Key]) -> None:
         self._policy, self._observed = policy, observed
         self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
-        self.begin, self.rewind, self.take_over = policy.begin, policy.rewind, policy.take_over
+        self.begin, self.rewind = policy.begin, policy.rewind
+        self.skip, self.take_over = policy.skip, policy.take_over
 
     def __call__(self, observation: Leaves) -> Leaves:
         """The policy's outputs.

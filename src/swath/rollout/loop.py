@@ -4,13 +4,14 @@
             ▲                                                                │
             └──────────── next episodes begin in the envs that ended ◀───────┘
 
-Collectors take T steps, evaluators N episodes: they differ in how they consume `steps()`, never in how to step. All that
-must outlast the generator is in the `Stage`, so that after an exception a new generator goes on from there.
+Collectors take T steps, evaluators N episodes: they differ in how they consume `steps()`, never in how to step. All
+that must outlast the generator is in the `Stage`, so that after an exception a new generator goes on from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -103,12 +104,12 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
     """
     tick = rules.limit.tick
     while True:
+        cut: Sequence[int] = ()
         if stage.due:
-            _begin_episodes(host, policy, stage, rules)
+            cut = _begin_episodes(host, policy, stage, rules)
         observation = stage.observation
         outputs = policy(observation)
         moved = host.step(outputs)
-        cut: Sequence[int] = ()
         if moved.failed:
             cut = [env for env, _ in moved.failed]
             observation, outputs, moved = _stand_in(host, policy, rules, (observation, outputs, moved))
@@ -127,26 +128,38 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut, moved.info)
 
 
-def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> None:
+def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:
+    """Episodes where they are due; the envs whose episodes were given up for it."""
     envs, seeds = rules.begin(stage.due)
-    if len(envs) < len(stage.due):
-        retired = sorted(set(stage.due).difference(envs))
-        host.retire(retired)
+    retired = set(stage.due).difference(envs)
+    cut: Sequence[int] = ()
+    if retired:
+        host.retire(sorted(retired))
         rules.limit.stop(retired)
     if envs:
-        stage.observation = _reset(host, rules, (envs, stage.observation, seeds))
-        policy.begin(envs)
-        rules.limit.restart(envs)
+        stage.observation, begun = _reset(host, rules, (envs, stage.observation, seeds))
+        policy.begin(begun)
+        rules.limit.restart(begun)
+        cut = sorted(set(begun).difference(envs))
     stage.due = ()
+    return cut
 
 
-def _reset(host: Host, rules: Rules, what: tuple[Sequence[int], Leaves, Sequence[int | None] | None]) -> Leaves:
-    for _ in range(MOST_FAILURES_IN_A_ROW - 1):
+def _reset(
+    host: Host, rules: Rules, what: tuple[Sequence[int], Leaves, Sequence[int | None] | None]
+) -> tuple[Leaves, Sequence[int]]:
+    """Begin episodes in these envs; in all of them, built anew, where an env raises and cannot be tried again alone."""
+    failures = 0
+    while True:
         try:
-            return host.reset(*what)
+            if failures and not host.spec.alone:
+                return host.rebuild(), range(host.spec.num_envs)
+            return host.reset(*what), what[0]
         except EnvRaised as raised:
+            failures += 1
+            if failures == MOST_FAILURES_IN_A_ROW:
+                raise
             rules.forgive(raised.env, raised.cause)
-    return host.reset(*what)
 
 
 def _stand_in(
@@ -180,7 +193,8 @@ def _retry(
         policy.rewind()
         policy.begin([env])
         rules.limit.restart([env])
-        outputs = _with_row(outputs, policy(observation), env)
+        kept = _copies(outputs)  # the policy may answer in the same memory again
+        outputs = _with_row(kept, policy(observation), env)
         again = host.step_one(env, outputs)
         if not again.failed:
             return observation, outputs, _merged(moved, again, env)
@@ -196,7 +210,11 @@ def _rebuild(
     everyone = range(host.spec.num_envs)
     for _ in range(MOST_FAILURES_IN_A_ROW - 1):
         rules.forgive(env, error)
-        observation = host.rebuild()
+        try:
+            observation = host.rebuild()
+        except EnvRaised as raised:
+            env, error = raised.env, raised.cause
+            continue
         policy.rewind()
         policy.begin(everyone)
         rules.limit.restart(everyone)
@@ -211,8 +229,8 @@ def _rebuild(
 def _merged(moved: Transition, again: Transition, env: int) -> Transition:
     ended = sorted([*(end for end in moved.ended if end[0] != env), *again.ended])
     return Transition(
-        _with_row(moved.observation, again.observation, env),
-        _with_row([moved.reward], [again.reward], env)[0],
+        _with_row(_copies(moved.observation), again.observation, env),
+        _with_row(_copies([moved.reward]), [again.reward], env)[0],
         ended,
         moved.void,
         moved.failed,
@@ -226,8 +244,11 @@ def _with_info(infos: Infos, source: Infos, env: int) -> Infos:
     return [*infos[:env], source[env], *infos[env + 1 :]]
 
 
+def _copies(leaves: Leaves) -> Leaves:
+    return [deepcopy(leaf) for leaf in leaves]
+
+
 def _with_row(leaves: Leaves, source: Leaves, env: int) -> Leaves:
-    merged = [leaf.copy() for leaf in leaves]
-    for leaf, new in zip(merged, source, strict=True):
+    for leaf, new in zip(leaves, source, strict=True):
         leaf[env] = new[env]
-    return merged
+    return leaves

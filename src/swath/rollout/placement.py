@@ -22,8 +22,21 @@ def giver(batch_shape: tuple[int, ...], device: torch.device | None) -> Callable
     return lambda leaves: [tensor.to(device) for tensor in on_cpu(leaves)]
 
 
+def copying(give: Callable[[Leaves], list[torch.Tensor]]) -> Callable[[Leaves], list[torch.Tensor]]:
+    """The same for a policy that writes into what it is given: tensors of its own."""
+    return lambda leaves: [tensor.clone() for tensor in give(leaves)]
+
+
+def action_taker(batch_shape: tuple[int, ...], example: Any) -> Callable[[Any], Any]:
+    """As `taker`, but always to an array: envs take no others. What numpy lacks becomes float32."""
+    if isinstance(example, torch.Tensor) and not _in_numpy(example.dtype):
+        take = taker(batch_shape, example)
+        return lambda value: take(value).float().numpy()
+    return taker(batch_shape, example)
+
+
 def taker(batch_shape: tuple[int, ...], example: Any) -> Callable[[Any], Any]:
-    """How one policy output `[*B, …]` like `example` becomes an array `[B, …]`, or a tensor where numpy lacks the dtype."""
+    """How one policy output `[*B, …]` like `example` becomes an array `[B, …]`; a tensor if numpy lacks the dtype."""
     tensor = isinstance(example, torch.Tensor)
     if tensor and not _in_numpy(example.dtype):
         convert: Callable[[Any], Any] = _to_cpu

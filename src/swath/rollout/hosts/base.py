@@ -105,7 +105,7 @@ class Host(Protocol):
         """The live env object: a single env, a vector env, or a list of envs."""
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
-        """Begin an episode in every env, also in retired ones; with one seed per env or as the envs' own state has it."""
+        """Begin an episode in every env, also in retired ones; with one seed per env or from the envs' own state."""
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs: `onto` with their rows replaced, in fresh arrays. `seeds` go with `envs`.

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition, with_truncated
+from swath.rollout.hosts.closing import close_broken
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
 
@@ -71,7 +72,8 @@ class EnvListHost:
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env that is not retired; an env that raises does not keep the others from stepping."""
-        observations, rewards, infos = self._last.copy(), [0.0] * len(self._last), [_SILENCE] * len(self._last)
+        observations, infos = self._last.copy(), [_SILENCE] * len(self._last)
+        rewards: list[Any] = [0.0] * len(self._last)
         ended: list[Ended] = []
         failed: list[tuple[int, Exception]] = []
         actions = self._split(action)
@@ -109,7 +111,7 @@ class EnvListHost:
         """Close the envs, build others and reset them."""
         if self._make is None:
             raise RuntimeError(f"{self._envs[0]} was given as an instance and cannot be built anew; pass a callable")
-        self.close()
+        close_broken(self.close)
         self._envs, self._closed = self._make(), False
         self._install()
         return self.reset_all()

@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
+from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.vector_reset import batch_size, control_of, is_envpool
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves
 
@@ -105,7 +106,7 @@ class VectorHost:
         """Close the vector env, make another and reset it."""
         if self._make is None:
             raise RuntimeError(f"{self._env} was given as an instance and cannot be built anew; pass a callable")
-        self._env.close()
+        close_broken(self._env.close)
         self._env = self._make()
         self._control = control_of(self._env)
         return self.reset_all()
@@ -193,6 +194,11 @@ class SameStepHost(VectorHost):
         super().__init__(env, make)
         self._begun: set[int] = set()
         self._after: Leaves = []
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env; those that had begun by themselves are forgotten."""
+        self._begun = set()
+        return super().reset_all(seeds)
 
     def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:
         self._begun = {env for env, _, _ in moved.ended}

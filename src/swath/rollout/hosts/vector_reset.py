@@ -72,6 +72,10 @@ class GymnasiumControl(MaskControl):
         return [of.get(env) for env in range(self.env.num_envs)]
 
 
+_OWN_STATE = -1
+"""What ALE takes for no seed."""
+
+
 class AtariControl(MaskControl):
     """ALE's vector env: an array of seeds, one per env that is reset."""
 
@@ -84,7 +88,8 @@ class AtariControl(MaskControl):
     def _chosen(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
         if seeds is None:
             return None
-        return np.array([seed for _, seed in sorted(zip(envs, seeds, strict=True))])
+        of = dict(zip(envs, seeds, strict=True))
+        return np.array([_OWN_STATE if of[env] is None else of[env] for env in sorted(of)])
 
 
 class EnvPoolControl(ResetControl):
