@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from by_hand import ByHand
 from policies import Sampler, cnn, lean_actor, mlp, quiet_threads, tensordict_actor
 from pong import pong
-from rounds import Peer, Run, interleave, ratios, timed
+from rounds import CPU, Peer, Run, interleave, ratios, timed
 from swath import Collector
 
 HERE = Path(__file__).parent
@@ -136,6 +136,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
     rounds, seconds = (9, 0.05) if parser.parse_args().quick else (101, 0.05)
     quiet_threads()
+    print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
     if not SB3.exists():
         print("Stable-Baselines3 is left out: `make bench` installs it into an environment of its own")
     reached = []
