@@ -1,0 +1,332 @@
+"""Background mode: a thread that writes to the replay buffer until it is told to stop."""
+
+import pytest
+import torch
+from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector
+from torch import nn
+
+from swath.errors import Closed, WorkerLate
+from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
+
+
+@pytest.fixture
+def made():
+    """Collectors that are shut down whatever happens."""
+    open_ = []
+
+    def make(*args, **options):
+        open_.append(collector(*args, **options))
+        return open_[-1]
+
+    yield make
+    for one in open_:
+        one.shutdown()
+
+
+def finished(c):
+    """Wait until the thread has ended."""
+    c._background._thread.join(10)
+    assert not c.is_running()
+
+
+def test_start_needs_a_buffer(made):
+    with pytest.raises(RuntimeError, match="pass replay_buffer="):
+        made().start()
+
+
+def test_it_collects_until_the_total(made):
+    buffer = Memory()
+    c = made(replay_buffer=buffer, total_frames=50)
+    assert c.start() is None
+    finished(c)
+    assert buffer.frames == c.stats()["frames"] == 50
+    assert c.next() is None
+    assert list(c) == []
+
+
+def test_start_twice_is_fine_and_drawing_meanwhile_is_not(made):
+    buffer = Signalling()
+    c = made(replay_buffer=buffer)
+    assert not c.is_running()
+    c.start()
+    c.start()
+    assert c.is_running()
+    assert c.stats()["running"] is True
+    assert "collecting" in repr(c)
+    buffer.wait_for(3)
+    with pytest.raises(RuntimeError, match="is collecting in the background"):
+        c.next()
+    with pytest.raises(RuntimeError, match="is collecting in the background"):
+        next(iter(c))
+
+
+def test_while_paused_nothing_is_written_and_state_can_be_taken(made):
+    buffer = Signalling()
+    c = made(policy=Always(), replay_buffer=buffer)
+    c.start()
+    buffer.wait_for(2)
+    with c.pause():
+        n = len(buffer.written)
+        assert c.is_running()
+        state = c.state_dict()
+        assert state["frames"] == 10 * n
+        c.update_policy_weights_()
+        with pytest.raises(RuntimeError, match="in the background"):
+            c.next()
+        assert len(buffer.written) == n
+    buffer.wait_for(n + 2)
+    assert bool((buffer.written[n]["collector", "policy_version"] == 1).all())
+
+
+def test_an_exception_in_the_pause_resumes(made):
+    buffer = Signalling()
+    c = made(replay_buffer=buffer)
+    c.start()
+    with pytest.raises(ZeroDivisionError), c.pause():
+        1 / 0  # noqa: B018
+    buffer.wait_for(len(buffer.written) + 2)
+
+
+def test_a_pause_that_does_not_resume_can_be_drawn_from_and_started_again(made):
+    buffer = Signalling()
+    c = made(replay_buffer=buffer)
+    c.start()
+    buffer.wait_for(1)
+    with c.pause(resume=False):
+        n = len(buffer.written)
+    assert not c.is_running()
+    assert len(buffer.written) == n
+    assert c.next() is None
+    assert len(buffer.written) == n + 1
+    c.start()
+    buffer.wait_for(n + 3)
+
+
+def test_pausing_what_does_not_run_does_nothing(made):
+    c = made(replay_buffer=Memory())
+    with c.pause(), c.pause(resume=False):
+        assert not c.is_running()
+    assert c.next() is None
+
+
+def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
+    buffer = Signalling(permits=0)
+    c = made(replay_buffer=buffer)
+    c.start()
+    with pytest.raises(WorkerLate, match="was not written within .* s; collection goes on") as caught, c.pause(0.01):
+        pass
+    assert caught.value.deadline == 0.01
+    assert caught.value.workers == (0,)
+    assert isinstance(caught.value, TimeoutError)
+    buffer.permit(10**6)
+    buffer.wait_for(2)
+
+
+WAYS = {
+    "update": lambda c: c.update_policy_weights_(),
+    "pause": lambda c: c.pause().__enter__(),
+    "start": lambda c: c.start(),
+    "state_dict": lambda c: c.state_dict(),
+    "draw": lambda c: c.next(),
+    "iter": lambda c: next(iter(c)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
+    buffer = Memory(raises_at=2)
+    c = made(replay_buffer=buffer)
+    c.start()
+    finished(c)
+    stats = c.stats()
+    assert stats["running"] is False
+    assert stats["error"] == "OSError: disk full"
+    with pytest.raises(OSError, match="disk full") as caught:
+        way(c)
+    assert "raised by extend() of the replay buffer" in caught.value.__notes__
+    assert "error" not in c.stats()
+    c.state_dict()
+    c.start()
+    assert c.is_running()
+
+
+def test_an_error_of_the_env_is_noted_as_in_a_draw(made):
+    c = made(CountingEnvs(LONG, {0: [Fault("raise", step=7)]}), replay_buffer=Memory())
+    c.start()
+    finished(c)
+    with pytest.raises(EnvBroke) as caught:
+        c.state_dict()
+    assert caught.value.__notes__ == ["raised by env 0 (seed None) of worker 0 (life 0, policy version 0)"]
+
+
+def test_a_thread_that_is_told_to_exit_does_not_die_unseen(made):
+    class Exits(CountingEnv):
+        def step(self, action):
+            raise SystemExit(3)
+
+    c = made(Exits, replay_buffer=Memory())
+    c.start()
+    finished(c)
+    assert c.stats()["error"].startswith("SystemExit")
+    with pytest.raises(SystemExit):
+        c.update_policy_weights_()
+
+
+def test_pause_raises_what_went_wrong_with_what_was_in_flight(made):
+    class Late(Signalling):
+        def extend(self, td):
+            super().extend(td)
+            raise OSError("disk full")
+
+    buffer = Late(permits=0)
+    c = made(replay_buffer=buffer)
+    c.start()
+    pausing = InThread(lambda: c.pause(10).__enter__())
+    buffer.permit(1)
+    assert isinstance(pausing.join().error, OSError)
+
+
+def test_in_the_background_a_snapshot_acts(made):
+    policy, buffer = Always(1), Signalling()
+    c = made(policy=policy, replay_buffer=buffer)
+    c.start()
+    with torch.no_grad():
+        policy.weight.fill_(2)
+    buffer.wait_for(3)
+    with c.pause():
+        n = len(buffer.written)
+        assert all(bool((td["action"] == 1).all()) for td in buffer.written), "training reached the workers"
+        c.update_policy_weights_()
+        with torch.no_grad():
+            policy.weight.fill_(0)
+        assert c.state_dict()["policy_state_dict"]["weight"] == 2
+    buffer.wait_for(n + 2)
+    with c.pause():
+        assert bool((buffer.written[n]["action"] == 2).all())
+        assert bool((buffer.written[n]["collector", "policy_version"] == 1).all())
+        c.update_policy_weights_({"weight": torch.tensor(1.0)})
+        n = len(buffer.written)
+        assert policy.weight == 0, "the user's module is only read"
+    buffer.wait_for(n + 1)
+    with c.pause(resume=False):
+        assert bool((buffer.written[n]["action"] == 1).all())
+    c.next()
+    assert bool((buffer.written[-1]["action"] == 0).all()), "within draws the user's own module acts"
+    c.start()
+    assert c.policy is policy
+
+
+def test_a_second_start_takes_a_new_snapshot(made):
+    policy, buffer = Always(1), Signalling()
+    c = made(policy=policy, replay_buffer=buffer)
+    for action in (1, 2):
+        with torch.no_grad():
+            policy.weight.fill_(action)
+        n = len(buffer.written)
+        c.start()
+        buffer.wait_for(n + 1)
+        with c.pause(resume=False):
+            assert bool((buffer.written[n]["action"] == action).all())
+
+
+def test_a_recurrent_policy_remembers_when_the_thread_takes_over(made):
+    buffer = Signalling()
+    c = made(CountingEnvs(LONG), Counts(), envs_per_worker=2, replay_buffer=buffer)
+    c.next()
+    c.start()
+    buffer.wait_for(3)
+    with c.pause(resume=False):
+        pass
+    c.next()
+    td = torch.cat(buffer.written, -1)
+    assert torch.equal(td["hidden"], td["observation"][..., 2:])
+
+
+def test_weights_of_a_factorys_policy_must_be_given(made):
+    buffer = Signalling()
+    c = made(policy_factory=lambda: Always(1), replay_buffer=buffer)
+    c.start()
+    with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
+        c.update_policy_weights_()
+    c.update_policy_weights_(Always(2), wait=True)
+    n = len(buffer.written)
+    buffer.wait_for(n + 2)
+    assert bool((buffer.written[n + 1]["action"] == 2).all())
+
+
+@pytest.mark.parametrize("policy", [None, lambda observation: torch.zeros(2, dtype=torch.int64), nn.Identity()])
+def test_a_policy_without_weights_may_act_in_the_background(made, policy):
+    if isinstance(policy, nn.Module):
+        policy.forward = lambda observation: torch.zeros(2, dtype=torch.int64)
+    buffer = Signalling()
+    c = made(policy=policy, replay_buffer=buffer)
+    c.start()
+    c.update_policy_weights_()
+    buffer.wait_for(2)
+    assert c.policy_version == 1
+
+
+def test_control_calls_come_between_two_fragments(made):
+    buffer = Signalling()
+    c = made(CountingEnvs(LONG), envs_per_worker=2, replay_buffer=buffer)
+    c.start()
+    for _ in range(5):
+        c.reset()
+        assert c.state_dict()["frames"] % 10 == 0
+    c.set_seed(3)
+    buffer.wait_for(4)
+    with c.pause():
+        for td in buffer.written:
+            ids = td["collector", "traj_ids"]
+            assert bool((ids == ids[:, :1]).all()), "a fragment holds data from before and after a control call"
+
+
+def test_shutdown_ends_the_thread(made):
+    buffer = Signalling()
+    envs = CountingEnvs(LONG)
+    c = made(envs, envs_per_worker=2, replay_buffer=buffer)
+    c.start()
+    buffer.wait_for(1)
+    c.shutdown()
+    assert not c.is_running()
+    assert not c._background._thread.is_alive()
+    assert [env.closed for env in envs.made] == [1, 1]
+    with pytest.raises(Closed):
+        c.start()
+    n = len(buffer.written)
+    assert len(buffer.written) == n
+
+
+def test_shutdown_ends_a_paused_thread(made):
+    c = made(replay_buffer=Signalling())
+    c.start()
+    with c.pause():
+        c.shutdown()
+    assert not c._background._thread.is_alive()
+
+
+def test_shutdown_from_a_hook_of_the_thread(made):
+    buffer = Memory()
+    c = made(replay_buffer=buffer)
+    c.post_collect_hook = lambda td: c.shutdown()
+    c.start()
+    finished(c)
+    assert buffer.written == []
+    assert "error" not in c.stats()
+
+
+def test_an_update_from_another_thread_takes_effect_after_the_running_fragment(made):
+    env, buffer = Stepping(at=3), Signalling()
+    c = made(env, Always(1), frames_per_batch=5, replay_buffer=buffer)
+    c.start()
+    assert env.inside.wait(10)
+    c.update_policy_weights_(Always(2))
+    assert c.policy_version == 1
+    env.released.set()
+    buffer.wait_for(2)
+    with c.pause():
+        first, second = buffer.written[:2]
+    assert first["action"].unique().tolist() == [1]
+    assert first["collector", "policy_version"].unique().tolist() == [0]
+    assert second["action"].unique().tolist() == [2]
+    assert second["collector", "policy_version"].unique().tolist() == [1]

@@ -1,0 +1,245 @@
+"""Post-processing, hooks, and writing to a replay buffer."""
+
+import pytest
+import torch
+from collector_toys import Memory, collector, counting, first_batch
+from tensordict import TensorDict
+from torch import nn
+
+from swath import MultiStep
+from swath.testing import CountingEnvs
+
+
+class Log:
+    """What was called with what, in order."""
+
+    def __init__(self):
+        self.calls = []
+
+    @property
+    def names(self):
+        return [call if isinstance(call, str) else call[0] for call in self.calls]
+
+    def postproc(self, td):
+        self.calls.append(("postproc", td.shape, ("collector", "mask") in td.keys(include_nested=True)))
+        td["added"] = torch.ones(td.shape)
+        td["_secret"] = torch.ones(td.shape)
+        td["deep", "_secret"] = torch.ones(td.shape)
+        return td
+
+    def before(self):
+        self.calls.append("before")
+
+    def after(self, td):
+        self.calls.append(("after", sorted(key for key in td.keys() if "e" in key)))  # noqa: SIM118
+        self.td = td
+
+    def extend(self, td):
+        self.calls.append("extend")
+
+
+def test_the_order_is_split_postproc_private_entries_hook_and_hand_out():
+    log = Log()
+    with collector(
+        split_trajs=True, postproc=log.postproc, pre_collect_hook=log.before, post_collect_hook=log.after
+    ) as made:
+        batch = made.next()
+    assert log.calls[0] == "before"
+    assert log.calls[1] == ("postproc", (3, 5), True)
+    assert log.calls[2][0] == "after"
+    assert log.td is batch
+    assert "added" in batch.keys()  # noqa: SIM118
+    assert not [key for key in batch.keys(include_nested=True) if "_secret" in key]
+
+
+def test_writing_comes_last():
+    log = Log()
+    with collector(
+        postproc=log.postproc, pre_collect_hook=log.before, post_collect_hook=log.after, replay_buffer=log
+    ) as made:
+        made.next()
+    assert [call if isinstance(call, str) else call[0] for call in log.calls] == [
+        "before",
+        "postproc",
+        "after",
+        "extend",
+    ]
+
+
+def test_what_postproc_returns_is_delivered_and_frames_are_counted_before():
+    with collector(postproc=lambda td: td[:, :2], total_frames=20) as made:
+        batches = list(made)
+        assert made.stats()["frames"] == 20
+    assert [batch.shape for batch in batches] == [(2, 2)] * 2
+
+
+def test_postproc_may_be_a_module_of_the_house():
+    batch = first_batch(postproc=MultiStep(gamma=0.5, n_steps=2))
+    assert "steps_to_next_obs" in batch.keys()  # noqa: SIM118
+    assert "original_reward" in batch["next"].keys()  # noqa: SIM118
+
+
+class Placed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.moves = 0
+
+    def to(self, *args, **kwargs):
+        self.moves += 1
+        return super().to(*args, **kwargs)
+
+    def forward(self, td):
+        return td.set("scaled", td["next", "reward"] * self.scale.detach())
+
+
+@pytest.mark.parametrize(("device", "moves"), [(None, 0), ("cpu", 1)])
+def test_a_postproc_module_is_moved_to_the_batchs_device_once(device, moves):
+    module = Placed()
+    with collector(postproc=module, storing_device=device, total_frames=30) as made:
+        assert len(list(made)) == 3
+    assert module.moves == moves
+
+
+def test_compact_observations_leave_nothing_for_multi_step():
+    with collector(postproc=MultiStep(gamma=0.5, n_steps=2), compact_obs=True) as made, pytest.raises(KeyError):
+        made.next()
+
+
+def test_a_postproc_that_forgets_to_return_is_told_so():
+    with collector(postproc=lambda td: None) as made, pytest.raises(TypeError, match="postproc returned None"):
+        made.next()
+
+
+def broken(*_):
+    raise ZeroDivisionError("not today")
+
+
+BREAKING = {
+    "postproc": ({"postproc": broken}, "raised by postproc", 10),
+    "post_collect_hook": ({"post_collect_hook": broken}, "raised by post_collect_hook", 10),
+    "pre_collect_hook": ({"pre_collect_hook": broken}, "raised by pre_collect_hook", 0),
+}
+
+
+@pytest.mark.parametrize(("options", "note", "lost"), BREAKING.values(), ids=BREAKING)
+def test_what_user_code_raises_leaves_as_itself_with_a_note_and_is_counted(options, note, lost):
+    with collector(**options) as made:
+        with pytest.raises(ZeroDivisionError, match="not today") as caught:
+            made.next()
+        assert caught.value.__notes__ == [note]
+        stats = made.stats()
+        assert (stats["frames"], stats["batches"], stats["frames_discarded"]) == (0, 0, lost)
+
+
+def test_a_buffer_that_raises_loses_that_batch_only():
+    buffer = Memory(raises_at=1)
+    with collector(replay_buffer=buffer, total_frames=30) as made:
+        made.next()
+        with pytest.raises(OSError, match="disk full") as caught:
+            made.next()
+        assert caught.value.__notes__ == ["raised by extend() of the replay buffer"]
+        assert list(made) == [None, None]
+        assert made.stats()["frames_discarded"] == 10
+    assert buffer.frames == 30
+    steps = torch.cat(buffer.written, -1)["collector", "traj_ids"]
+    assert steps.shape == (2, 15)
+
+
+def test_hooks_can_be_read_and_replaced_while_alive():
+    log = Log()
+    with collector() as made:
+        assert made.pre_collect_hook is None
+        assert made.post_collect_hook is None
+        made.pre_collect_hook = log.before
+        made.set_post_collect_hook(log.after)
+        assert made.pre_collect_hook == log.before
+        assert made.post_collect_hook == log.after
+        made.next()
+        made.post_collect_hook = made.pre_collect_hook = None
+        made.next()
+        with pytest.raises(TypeError, match="post_collect_hook is a int"):
+            made.post_collect_hook = 3
+    assert len(log.calls) == 2
+
+
+def test_hooks_run_per_fragment_and_per_batch():
+    log = Log()
+    env = CountingEnvs(counting(12))
+    with collector(
+        env, frames_per_batch=5, trajs_per_batch=1, pre_collect_hook=log.before, post_collect_hook=log.after
+    ) as made:
+        made.next()
+    assert log.names == ["before", "before", "before", "after"]
+
+
+def test_a_hook_may_use_the_collector():
+    with collector(seed=1) as made:
+        made.pre_collect_hook = made.reset
+        made.post_collect_hook = lambda td: made.state_dict() and made.increment_version()
+        firsts = [made.next()["observation"][:, 0, 2].tolist() for _ in range(3)]
+        assert firsts == [[0, 0]] * 3
+        assert made.policy_version == 3
+
+
+def test_private_observations_are_not_delivered():
+    from gymnasium import spaces
+
+    like = counting(5, observation=spaces.Dict({"_seen": spaces.Box(0, 2**20, (3,)), "x": spaces.Box(0, 2**20, (3,))}))
+    batch = first_batch(CountingEnvs(like), envs_per_worker=2)
+    assert set(batch["next"].keys()) == {"x", "reward", "done", "terminated", "truncated"}
+
+
+# ---- replay buffers
+
+
+def test_a_fragment_is_one_write():
+    buffer = Memory()
+    with collector(replay_buffer=buffer, total_frames=30) as made:
+        made.next()
+        assert [td.shape for td in buffer.written] == [(2, 5)]
+        list(made)
+    assert [td.shape for td in buffer.written] == [(2, 5)] * 3
+    assert all(isinstance(td, TensorDict) for td in buffer.written)
+
+
+@pytest.mark.parametrize("options", [{}, {"track_traj_ids": False}])
+def test_whole_episodes_are_written_flat_all_that_are_complete(options):
+    buffer = Memory()
+    env = CountingEnvs(counting(3))
+    with collector(
+        env, envs_per_worker=2, frames_per_batch=16, replay_buffer=buffer, trajs_per_batch=5, **options
+    ) as made:
+        assert [made.next() for _ in range(2)] == [None, None]
+    assert [td.shape for td in buffer.written] == [(12,), (18,)]
+    for td in buffer.written:
+        assert td["observation"][:, 2].tolist() == [0, 1, 2] * (len(td) // 3)
+        assert td["next", "done"].squeeze(-1).tolist() == [False, False, True] * (len(td) // 3)
+        assert ("collector", "mask") not in td.keys(include_nested=True)
+
+
+def test_trajs_per_write_is_the_size_of_a_write():
+    buffer = Memory()
+    env = CountingEnvs(counting(3))
+    with collector(
+        env, frames_per_batch=12, replay_buffer=buffer, trajs_per_batch=5, trajs_per_write=2, total_frames=18
+    ) as made:
+        assert list(made) == [None] * 3
+        assert made.stats()["frames"] == 18
+        assert made.stats()["batches"] == 3
+        assert made.stats()["frames_discarded"] == 6
+    assert [td.shape for td in buffer.written] == [(6,)] * 3
+
+
+class OnDevice(Memory):
+    def __init__(self, device):
+        super().__init__()
+        self._storage = type("Storage", (), {"device": device})()
+
+
+@pytest.mark.parametrize(("device", "where"), [("meta", "meta"), ("auto", None), (None, None)])
+def test_data_are_moved_to_the_device_that_the_storage_names(device, where):
+    buffer = OnDevice(device)
+    with collector(replay_buffer=buffer) as made:
+        made.next()
+    assert buffer.written[0].device == (None if where is None else torch.device(where))
