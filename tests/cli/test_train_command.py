@@ -109,6 +109,7 @@ def test_ctrl_c_stops_after_the_running_batch_and_keeps_everything(swath, interr
     assert json.loads((folder / "summary.json").read_text())["ended"] == "stopped"
     assert load_checkpoint(folder / "checkpoint.safetensors")["progress"]["frames"] == 256
     assert (folder / "curve.png").is_file()
+    assert "stopping after this batch; Ctrl-C again ends at once" in out
     assert "stopped at 256 frames; to go on:" in out
     assert f"  swath train --resume {folder}" in out
     assert swath("train", "--resume", folder, "--frames", "384", "--no-video")[0] == 0

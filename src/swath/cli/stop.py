@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
+ANSWER = "stopping after this batch; Ctrl-C again ends at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -15,10 +18,14 @@ class StopRequest:
     """Inside its `with` block, SIGINT and SIGTERM only set `requested`; a second one acts as it would have before.
 
     Main thread only. `requested` is the signal's number, or 0.
+
+    Args:
+        say: shows the user that the request has arrived.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         self.requested = 0
+        self._say = say
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def __enter__(self) -> Self:
@@ -37,6 +44,8 @@ class StopRequest:
     def _ask(self, number: int, _frame: FrameType | None) -> None:
         self.requested = number
         self._restore()
+        with suppress(RuntimeError):  # the signal may have come in the middle of a write, which cannot be entered twice
+            self._say(ANSWER)
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

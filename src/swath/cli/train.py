@@ -28,15 +28,18 @@ def run_training(given: dict[str, Any], out: Path | None, resume: Path | None) -
     console = Console(highlight=False, emoji=False, markup=False)
     with told_in_one_line():
         plan = plan_new(given, out) if resume is None else plan_resumed(given, out, resume)
-    with plan.parts, StopRequest() as stop:
-        _train(plan, console, stop)
+    with plan.parts:
+        code = _train(plan, console)
     _conclude(plan, console)
-    return OK if plan.is_finished else stop.exit_code
+    return code
 
 
-def _train(plan: Plan, console: Console, stop: StopRequest) -> None:
+def _train(plan: Plan, console: Console) -> int:
     resume_at = plan.progress.frames if plan.resumed else None
-    with Outlets.open(plan.config, plan.folder, console, resume_at) as outlets:
+    with (
+        Outlets.open(plan.config, plan.folder, console, resume_at) as outlets,
+        StopRequest(outlets.display.say) as stop,
+    ):
         if plan.resumed:
             outlets.display.say(f"goes on at {resume_at:,} frames; simulators are not saved, so episodes begin anew")
         Training(plan.config, plan.folder, plan.parts, plan.progress).run(outlets, stop)
@@ -44,6 +47,7 @@ def _train(plan: Plan, console: Console, stop: StopRequest) -> None:
         leave_curve(plan.config, plan.folder, outlets.display)
         if plan.is_finished and plan.config.video and not stop.requested:
             leave_film(plan.config, plan.folder, plan.parts.policy, outlets.display)
+    return OK if plan.is_finished else stop.exit_code
 
 
 def _conclude(plan: Plan, console: Console) -> None:
