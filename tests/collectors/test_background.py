@@ -113,7 +113,7 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     buffer = Signalling(permits=0)
     c = made(replay_buffer=buffer)
     c.start()
-    with pytest.raises(WorkerLate, match="was not written within .* s; collection goes on") as caught, c.pause(0.01):
+    with pytest.raises(WorkerLate, match=r"was not written within .* s; collection goes on") as caught, c.pause(0.01):
         pass
     assert caught.value.deadline == 0.01
     assert caught.value.workers == (0,)

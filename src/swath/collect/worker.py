@@ -5,6 +5,7 @@ draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
 MOST_RESTARTS_IN_A_ROW = 3
+_log = logging.getLogger("swath")
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class Worker:
         self._randomly = self._checked(Randomly(RandomPolicy(), spec, like=self.policy))
         self._acting = self._checked(self.policy)
         self._stage = Stage(self.observation)
-        self._stale = self._broken = False
+        self._stale = False
+        self._broken: Exception | None = None
         self._streams: PrivateStreams | None = None
         self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker)
         self._buffer = Buffer([column_of(leaf) for leaf in self.observation], self.policy.columns, self.place.n_steps)
@@ -132,8 +135,8 @@ class Worker:
             except EnvRaised as raised:
                 self.tally.env_errors += 1
                 failures += 1
-                self._broken = self.faults.on_env_error == "restart"
-                if not self._broken or failures == MOST_RESTARTS_IN_A_ROW:
+                self._broken = raised.cause if self.faults.on_env_error == "restart" else None
+                if self._broken is None or failures == MOST_RESTARTS_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
 
     def begin_episodes(self, envs: list[int] | None = None) -> None:
@@ -246,7 +249,11 @@ class Worker:
         return ids, counts
 
     def _reset(self, seeds: list[int] | None) -> None:
-        self._stage.observation = self.host.reset_all(seeds)
+        self._begin_with(self.host.reset_all(seeds))
+
+    def _begin_with(self, observation: Leaves) -> None:
+        """Episodes have begun in all envs, with these observations."""
+        self._stage.observation = observation
         self._stage.due = ()
         everyone = range(self.host.spec.num_envs)
         self.policy.begin(everyone)
@@ -256,17 +263,23 @@ class Worker:
 
     def _mend(self) -> None:
         """Build the env source anew if it has failed, and go on in a new life."""
-        if not self._broken:
+        if self._broken is None:
             return
         self.tally.restarts += 1
+        _log.warning("%s: %r; its envs are built anew, in life %d", self._who(), self._broken, self.life + 1)
+        observation = self._rebuilt()
+        self._broken = None
+        self.next_life(self.life + 1)
+        if self.seed is None:
+            self._begin_with(observation)
+
+    def _rebuilt(self) -> Leaves:
         try:
-            self.host.rebuild()
+            return self.host.rebuild()
         except EnvRaised:
             raise
         except Exception as error:
             raise EnvRaised(0, error) from error
-        self._broken = False
-        self.next_life(self.life + 1)
 
     def _checked(self, policy: BoundPolicy) -> BoundPolicy:
         observed = tuple(leaf.key for leaf in self.host.spec.observation)

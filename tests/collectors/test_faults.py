@@ -1,0 +1,274 @@
+"""Envs that raise: the error as its own type with a note, or another episode, or another env."""
+
+import logging
+
+import pytest
+import torch
+from collector_toys import LONG, Counts, collector, counting, raising
+from gymnasium.vector import AutoresetMode
+
+from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault, check_ids
+
+IDS = ("collector", "traj_ids")
+
+
+def drawn(made, n):
+    return torch.cat([made.next() for _ in range(n)], -1)
+
+
+# ---- raise
+
+
+def test_an_error_leaves_as_its_own_type_with_one_note():
+    with collector(raising(episode=1), envs_per_worker=2, seed=5) as made:
+        made.increment_version()
+        seed = made.env[1].seeds[-1]
+        with pytest.raises(EnvBroke, match="env 1 raised at step 4 of episode 1") as caught:
+            made.next()
+        assert caught.value.__notes__ == [f"raised by env 1 (seed {seed}) of worker 0 (life 0, policy version 1)"]
+        stats = made.stats()
+    assert stats["env_errors"] == 1
+    assert stats["fragments_lost"] == 1
+    assert stats["frames_discarded"] == 6
+    assert stats["frames"] == 0
+
+
+def test_after_an_error_all_envs_begin_new_episodes_and_the_stream_goes_on():
+    with collector(raising(step=7), envs_per_worker=2, total_frames=20) as made:
+        stream = iter(made)
+        first = next(stream)
+        with pytest.raises(EnvBroke):
+            next(stream)
+        batch = next(stream)
+        assert list(stream) == []
+        assert made.stats()["frames"] == 20
+        assert made.stats()["episodes"] == 0
+    assert first[IDS].unique().tolist() == [0, 1]
+    assert batch[IDS].unique().tolist() == [2, 3]
+    assert batch["observation"][:, 0].tolist() == [[0, 1, 0], [1, 1, 0]]
+
+
+def test_the_traceback_leads_to_the_env():
+    with collector(raising(), envs_per_worker=2) as made, pytest.raises(EnvBroke) as caught:
+        made.next()
+    assert caught.traceback[-1].name == "step"
+    assert "counting_env" in str(caught.traceback[-1].path)
+
+
+def test_an_error_of_a_reset_is_noted_too():
+    envs = CountingEnvs(counting(3), {1: [Fault("raise_at_reset", episode=1)]})
+    with collector(envs, envs_per_worker=2) as made:
+        with pytest.raises(EnvBroke, match="env 1 raised at the reset") as caught:
+            made.next()
+        assert caught.value.__notes__[0].startswith("raised by env 1 ")
+        assert made.next().shape == (2, 5)
+
+
+def test_an_error_of_a_reset_asked_for_by_the_user_is_noted_too():
+    envs = CountingEnvs(LONG, {1: [Fault("raise_at_reset", episode=1, times=2)]})
+    with collector(envs, envs_per_worker=2) as made:
+        with pytest.raises(EnvBroke, match="reset of episode 1") as caught:
+            made.set_seed(1)
+        assert caught.value.__notes__[0].startswith("raised by env 1 ")
+        made.reset()
+        with pytest.raises(EnvBroke, match="reset of episode 1"):
+            made.next()
+        assert made.next().shape == (2, 5)
+
+
+def test_a_policys_error_is_noted_and_loses_that_fragment_only():
+    calls = []
+
+    def policy(observation):
+        calls.append(1)
+        if len(calls) == 4:
+            raise ArithmeticError("diverged")
+        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
+
+    with collector(CountingEnvs(LONG), policy, envs_per_worker=2) as made:
+        with pytest.raises(ArithmeticError, match="diverged") as caught:
+            made.next()
+        assert caught.value.__notes__ == ["raised while worker 0 (life 0, policy version 0) collected"]
+        assert made.next()[IDS].unique().tolist() == [0, 1]
+        assert made.stats()["env_errors"] == 0
+        assert made.stats()["fragments_lost"] == 1
+        assert made.stats()["frames_discarded"] == 4
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_env_that_raises_begins_new_episodes(mode):
+    def env():
+        return CountingVectorEnv(2, counting(9), autoreset_mode=mode, faults={1: [Fault("raise", step=4)]})
+
+    with collector(env) as made:
+        with pytest.raises(EnvBroke):
+            made.next()
+        assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
+
+
+# ---- reset
+
+
+def test_with_reset_only_that_env_begins_another_episode():
+    with collector(raising(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as made:
+        batch = made.next()
+        stats = made.stats()
+    steps = batch["observation"]
+    assert batch.shape == (2, 8)
+    assert steps[0, :, 2].tolist() == list(range(8))
+    assert steps[1].tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 2], *([1, 1, i] for i in range(5))]
+    assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[1, 2]]
+    assert batch["next", "done"][..., 0].nonzero().tolist() == [[1, 2]]
+    assert not batch["next", "terminated"].any()
+    assert batch["next", "observation"][1, 2].tolist() == [1, 0, 3]
+    assert batch[IDS].tolist() == [[0] * 8, [1] * 3 + [2] * 5]
+    assert (stats["env_errors"], stats["fragments_lost"], stats["frames"]) == (1, 0, 16)
+
+
+def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():
+    with collector(raising(step=6), envs_per_worker=2, on_env_error="reset", max_frames_per_traj=100) as made:
+        td = drawn(made, 2)
+        stats = made.stats()
+    assert not td["next", "done"].any()
+    assert td[IDS].tolist() == [[0] * 10, [1] * 5 + [2] * 5]
+    assert td["step_count"][1, :, 0].tolist() == [*range(5), *range(5)]
+    assert stats["episodes"] == 0
+
+
+def test_whole_episodes_leave_out_what_was_broken():
+    envs = CountingEnvs(counting(6), {0: [Fault("raise", step=5)]})
+    with collector(envs, frames_per_batch=4, on_env_error="reset", trajs_per_batch=1) as made:
+        batch = made.next()
+        assert made.stats()["frames_discarded"] == 4
+    assert batch["observation"][0].tolist() == [[0, 1, i] for i in range(6)]
+
+
+def test_three_failures_in_a_row_are_raised():
+    faults = {1: [Fault("raise", episode=episode, step=1) for episode in (0, 1, 2)]}
+    with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset") as made:
+        with pytest.raises(EnvBroke, match="step 1 of episode 2") as caught:
+            made.next()
+        assert len(caught.value.__notes__) == 1
+        assert made.stats()["env_errors"] == 3
+        assert made.next().shape == (2, 5)
+
+
+def test_two_failures_in_a_row_are_not():
+    faults = {1: [Fault("raise", episode=0, step=2), Fault("raise_at_reset", episode=1)]}
+    with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset") as made:
+        batch = made.next()
+        assert made.stats()["env_errors"] == 2
+    assert batch["observation"][1, :, :].tolist() == [[1, 0, 0], *([1, 1, i] for i in range(4))]
+
+
+def test_two_envs_may_fail_at_one_step():
+    faults = {env: [Fault("raise", step=3)] for env in (0, 2)}
+    with collector(CountingEnvs(LONG, faults), envs_per_worker=3, frames_per_batch=12, on_env_error="reset") as made:
+        batch = made.next()
+        assert made.stats()["env_errors"] == 2
+    assert batch["observation"][..., 2].tolist() == [[0, 1, 0, 1], [0, 1, 2, 3], [0, 1, 0, 1]]
+    assert batch[IDS].tolist() == [[0, 0, 3, 3], [1] * 4, [2, 2, 4, 4]]
+    check_ids(batch)
+
+
+def test_a_recurrent_policy_forgets_the_broken_episode():
+    with collector(raising(), Counts(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as made:
+        batch = made.next()
+    assert torch.equal(batch["hidden"], batch["observation"][..., 2:])
+    assert batch["is_init"][1, :, 0].nonzero().flatten().tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_env_is_rebuilt_as_a_whole(mode):
+    built = []
+
+    def env():
+        faults = {} if built else {1: [Fault("raise", step=4)]}
+        built.append(CountingVectorEnv(2, counting(9), autoreset_mode=mode, faults=faults))
+        return built[-1]
+
+    with collector(env, frames_per_batch=16, on_env_error="reset") as made:
+        batch = made.next()
+        assert made.stats()["env_errors"] == 1
+    assert batch["observation"][..., 2].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
+    assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 2], [1, 2]]
+    assert batch[IDS][:, 2:4].tolist() == [[0, 2], [1, 3]]
+    assert [one.closed for one in built] == [True, True]
+
+
+# ---- restart
+
+
+def test_with_restart_the_source_is_built_anew_in_another_life(caplog):
+    envs = raising()
+    with caplog.at_level(logging.WARNING, "swath"), collector(envs, envs_per_worker=2, on_env_error="restart") as made:
+        batch = made.next()
+        stats = made.stats()
+        assert [env.closed for env in envs.made] == [1, 1, 0, 0]
+        assert made.env == envs.made[2:]
+    assert batch["observation"][:, :, 0].tolist() == [[2] * 5, [3] * 5]
+    assert batch[IDS].unique().tolist() == [1 << 32, (1 << 32) + 1]
+    assert (stats["restarts"], stats["env_errors"], stats["fragments_lost"]) == (1, 1, 1)
+    assert stats["frames_discarded"] == 6
+    (record,) = caplog.records
+    assert "EnvBroke" in record.getMessage()
+    assert record.name.startswith("swath")
+
+
+def test_a_restarted_env_has_other_seeds():
+    envs = raising(episode=1)
+    with collector(envs, envs_per_worker=2, on_env_error="restart", seed=1) as made:
+        made.next()
+    seeds = [seed for env in envs.made for seed in env.seeds if seed is not None]
+    assert len(seeds) == len(set(seeds)) == 4
+
+
+def test_a_static_seed_is_given_to_restarted_envs_too():
+    envs = raising(episode=1)
+    with collector(envs, envs_per_worker=2, on_env_error="restart") as made:
+        made.set_seed(7, static_seed=True)
+        made.next()
+    assert [env.seeds[-1] for env in envs.made] == [7] * 4
+
+
+def test_three_restarts_in_a_row_are_raised_and_the_next_draw_tries_again():
+    faults = {env: [Fault("raise", step=4)] for env in (1, 3, 5)}
+    envs = CountingEnvs(LONG, faults)
+    with collector(envs, envs_per_worker=2, on_env_error="restart") as made:
+        with pytest.raises(EnvBroke, match="env 5 raised") as caught:
+            made.next()
+        assert len(caught.value.__notes__) == 1
+        assert made.stats()["env_errors"] == 3
+        assert made.next()["observation"][:, 0, 0].tolist() == [6, 7]
+        assert made.stats()["restarts"] == 3
+    assert all(env.closed == 1 for env in envs.made)
+
+
+def test_a_source_that_cannot_be_built_again_is_tried_three_times():
+    faults = {1: [Fault("raise", step=4)], 2: [Fault("raise_at_build")], 3: [Fault("raise_at_build")]}
+    envs = CountingEnvs(LONG, faults)
+    with collector(envs, envs_per_worker=2, on_env_error="restart") as made:
+        with pytest.raises(EnvBroke, match="env 3 could not be built"):
+            made.next()
+        assert made.next().shape == (2, 5)
+        assert made.stats()["env_errors"] == 3
+    assert all(env.closed == 1 for env in envs.made)
+
+
+def test_restarts_are_logged_and_not_warned_of():
+    with collector(CountingEnvs(LONG, {0: [Fault("raise", step=2)]}), on_env_error="restart") as made:
+        made.next()
+
+
+def test_an_env_whose_close_raises_is_still_replaced():
+    envs = CountingEnvs(LONG, {0: [Fault("raise", step=2), Fault("raise_at_close")]})
+    with collector(envs, on_env_error="restart") as made:
+        assert made.next()["observation"][0].tolist() == [1, 0, 0]
+
+
+def test_an_instance_that_raises_goes_on():
+    env = CountingEnv(0, LONG, [Fault("raise", step=4)])
+    with collector(env) as made:
+        with pytest.raises(EnvBroke):
+            made.next()
+        assert made.next().shape == (10,)
