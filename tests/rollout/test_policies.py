@@ -1,0 +1,495 @@
+"""Every form of a policy, bound to a host: what it is called with, what becomes of its answer."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rollout_toys import VECTOR, observed, spec_of
+from tensordict import TensorDict
+from tensordict.nn import (
+    InteractionType,
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+)
+from tensordict.nn.probabilistic import interaction_type
+from torch import nn
+from torch.distributions import Categorical, Normal
+
+from swath.rollout.policies import Binding, bind
+from swath.rollout.random_policy import RandomPolicy
+
+SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
+ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE, InteractionType.MEAN]
+
+
+def bound(policy, spec=None, **options):
+    spec = spec or spec_of()
+    return bind(policy, spec, observed(spec), Binding(**options))
+
+
+def answered(policy, spec=None, **options):
+    """Outputs by key, for the observation of seed 1."""
+    spec = spec or spec_of()
+    policy = bound(policy, spec, **options)
+    with torch.no_grad():  # as whoever steps has it
+        return dict(zip(policy.keys, policy(observed(spec, 1)), strict=True))
+
+
+class Seen:
+    """A function of one argument that keeps what it was called with."""
+
+    def __init__(self, answer):
+        self.answer, self.calls = answer, []
+
+    def __call__(self, observation):
+        self.calls.append(observation)
+        return self.answer
+
+
+# ---- what it is called with
+
+
+def test_no_policy_means_random_actions():
+    spec = spec_of(action=spaces.Discrete(3, start=5), num_envs=200)
+    assert set(answered(None, spec)["action"]) == {5, 6, 7}
+    assert set(answered(RandomPolicy(spaces.Discrete(1, start=2)), spec)["action"]) == {2}
+
+
+def test_random_actions_obey_the_action_mask():
+    spec = spec_of(spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": VECTOR}), spaces.Discrete(4), num_envs=50)
+    policy = bind(None, spec, observed(spec), Binding())
+    observation = observed(spec, 3)
+    observation[0][:, 2] = 1
+    for _ in range(20):
+        (action,) = policy(observation)
+        assert observation[0][np.arange(50), action].all()
+
+
+def test_a_function_of_one_parameter_gets_the_only_observation():
+    seen = Seen(torch.zeros(3, dtype=torch.int64))
+    spec = spec_of()
+    policy = bound(seen, spec)
+    policy(observed(spec, 1))
+    assert isinstance(seen.calls[-1], torch.Tensor)
+    np.testing.assert_array_equal(seen.calls[-1], observed(spec, 1)[0])
+
+
+def test_a_function_of_one_parameter_gets_a_nested_dict_of_several_observations():
+    seen = Seen(torch.zeros(3, dtype=torch.int64))
+    spec = spec_of(SEVERAL)
+    bound(seen, spec)(observed(spec, 1))
+    given = seen.calls[-1]
+    by_key = dict(zip([leaf.key for leaf in spec.observation], observed(spec, 1), strict=True))
+    assert sorted(given) == ["in", "position", "task"]
+    np.testing.assert_array_equal(given["in"]["side"], by_key["in", "side"])
+    np.testing.assert_array_equal(given["task"], by_key["task"])
+
+
+def test_parameters_named_after_entries_get_these_by_keyword_also_optional_ones():
+    def policy(task, /, *, scale=1.0, position=None):
+        raise AssertionError("positional-only names cannot be called by keyword")
+
+    def by_name(task, scale=1.0, position=None):
+        assert scale == 1.0
+        return task + (position[:, 0] > 0)
+
+    spec = spec_of(SEVERAL)
+    position, task = (observed(spec, 1)[i] for i in (1, 2))
+    np.testing.assert_array_equal(answered(by_name, spec)["action"], task + (position[:, 0] > 0))
+    with pytest.raises((TypeError, AssertionError)):
+        answered(policy, spec)
+
+
+def test_in_keys_are_given_in_order():
+    class Ordered(nn.Module):
+        in_keys = ["task", ("in", "side")]
+
+        def forward(self, first, second):
+            return first + (second[:, 0] > 0)
+
+    spec = spec_of(SEVERAL)
+    leaves = dict(zip([leaf.key for leaf in spec.observation], observed(spec, 1), strict=True))
+    expected = leaves["task"] + (leaves["in", "side"][:, 0] > 0)
+    np.testing.assert_array_equal(answered(Ordered(), spec)["action"], expected)
+
+
+def test_one_in_key_of_several_entries_is_given_alone():
+    def policy(x):
+        return x
+
+    policy.in_keys = ["task"]
+    spec = spec_of(SEVERAL)
+    np.testing.assert_array_equal(answered(policy, spec)["action"], observed(spec, 1)[2])
+
+
+def tensordict_named(tensordict):
+    return tensordict.set("action", tensordict["observation"][..., 0] > 0).update(
+        {"action": tensordict["action"].long()}
+    )
+
+
+def td_named(td):
+    td["action"] = (td["observation"][..., 0] > 0).long()
+
+
+def annotated(batch: TensorDict):
+    return TensorDict({"action": (batch["observation"][..., 0] > 0).long()}, batch.batch_size)
+
+
+def annotated_by_name(batch: "TensorDict"):
+    return annotated(batch)
+
+
+def trusted(anything, other=None):
+    return annotated(anything)
+
+
+@pytest.mark.parametrize("policy", [tensordict_named, td_named, annotated, annotated_by_name, trusted])
+@pytest.mark.parametrize("bare", [False, True])
+def test_policies_of_tensordicts_get_one_and_may_write_in_place_or_return_another(policy, bare):
+    spec = spec_of(bare=bare)
+    expected = (observed(spec, 1)[0][:, 0] > 0).astype(np.int64)
+    outputs = answered(policy, spec, trust=policy is trusted)
+    assert list(outputs) == ["action"]
+    np.testing.assert_array_equal(outputs["action"], expected)
+
+
+def test_the_tensordict_has_the_batch_shape_and_nested_entries():
+    shapes = []
+
+    def policy(td):
+        shapes.append((td.batch_size, sorted(map(str, td.keys(include_nested=True, leaves_only=True)))))
+        td["action"] = td["task"]
+
+    answered(policy, spec_of(SEVERAL))
+    answered(policy, spec_of(SEVERAL, bare=True))
+    keys = ["('in', 'side')", "position", "task"]
+    assert shapes == [(torch.Size([3]), keys)] * 2 + [(torch.Size([]), keys)] * 2
+
+
+def test_a_tensordict_module_is_called_and_its_outputs_are_kept_but_private_ones():
+    spec = spec_of()
+    module = TensorDictModule(
+        lambda x: (x[..., 0] * 2, x[..., 1], (x[..., 2] > 0).long()),
+        in_keys=["observation"],
+        out_keys=["value", "_scratch", "action"],
+    )
+    outputs = answered(module, spec)
+    assert list(outputs) == ["action", "value"]
+    np.testing.assert_array_equal(outputs["value"], observed(spec, 1)[0][:, 0] * 2)
+
+
+def probabilistic(distribution, keys, action_space):
+    n = 2 if distribution is Categorical else 4
+    net = TensorDictModule(
+        nn.Linear(4, n) if distribution is Categorical else lambda x: (x[..., :2], torch.ones_like(x[..., :2])),
+        in_keys=["observation"],
+        out_keys=keys,
+    )
+    head = ProbabilisticTensorDictModule(
+        in_keys=keys, out_keys=["action"], distribution_class=distribution, return_log_prob=True
+    )
+    return ProbabilisticTensorDictSequential(net, head), spec_of(action=action_space, num_envs=64)
+
+
+@pytest.mark.parametrize("exploration", ALL)
+def test_a_probabilistic_module_picks_actions_as_the_exploration_type_says(exploration):
+    module, spec = probabilistic(Normal, ["loc", "scale"], spaces.Box(-1, 1, (2,)))
+    outputs = answered(module, spec, exploration=exploration)
+    mean = observed(spec, 1)[0][:, :2]
+    assert np.allclose(outputs["action"], mean) == (exploration is not InteractionType.RANDOM)
+    assert set(outputs) == {"action", "loc", "scale", "action_log_prob"}
+    expected = Normal(torch.from_numpy(mean), 1.0).log_prob(torch.from_numpy(outputs["action"]))
+    got = outputs["action_log_prob"]
+    assert np.allclose(got, expected.numpy() if got.ndim == 2 else expected.sum(-1).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("exploration", [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE])
+def test_a_categorical_module_samples_only_if_asked_to(exploration):
+    torch.manual_seed(0)
+    module, spec = probabilistic(Categorical, ["logits"], spaces.Discrete(2))
+    with torch.no_grad():
+        module[0].module.weight.mul_(0.1)
+    outputs = answered(module, spec, exploration=exploration)
+    greedy = outputs["logits"].argmax(-1)
+    assert (outputs["action"] == greedy).all() == (exploration is not InteractionType.RANDOM)
+
+
+def test_the_exploration_type_holds_for_the_policys_calls_alone():
+    types = []
+
+    def policy(td):
+        types.append(interaction_type())
+        td["action"] = td["observation"][..., 0].long()
+
+    before = interaction_type()
+    spec = spec_of()
+    one = bound(policy, spec, exploration=InteractionType.MEAN)
+    other = bound(policy, spec, exploration=InteractionType.RANDOM)
+    for policy_ in (one, other, one):
+        policy_(observed(spec))
+    assert types == [InteractionType(t) for t in ("mean", "random", "mean", "random", "mean")]
+    assert interaction_type() == before
+
+
+@pytest.mark.parametrize("exploration", ALL)
+def test_a_plain_policy_gets_the_exploration_type_if_it_takes_it(exploration):
+    given = []
+
+    class Plain(nn.Module):
+        in_keys = ["observation"]
+
+        def forward(self, x, exploration_type):
+            given.append(exploration_type)
+            return x[..., 0].long()
+
+    def by_name(observation, *, exploration_type=None):
+        return Plain()(observation, exploration_type)
+
+    def single(whatever, exploration_type):
+        return Plain()(whatever, exploration_type)
+
+    for policy in (Plain(), by_name, single):
+        assert bound(policy, exploration=exploration).explores
+    assert given == [exploration] * 3
+    assert not bound(lambda observation: observation[..., 0].long(), exploration=exploration).explores
+
+
+# ---- what fits nowhere
+
+
+def two_parameters(x, y):
+    return x
+
+
+class NoParameters:
+    def __call__(self):
+        return 0
+
+
+@pytest.mark.parametrize("policy", [two_parameters, NoParameters(), lambda *args: 0, lambda observation, reward: 0])
+def test_a_policy_that_fits_nowhere_is_a_type_error_with_its_parameters_and_the_way_out(policy):
+    with pytest.raises(
+        TypeError, match=r"parameters are \[.*\], the env's entries \['observation'\].*trust_policy=True"
+    ):
+        bound(policy)
+
+
+def test_what_cannot_be_called_or_read_is_a_type_error():
+    with pytest.raises(TypeError, match="policy is a int; it must be None, a callable"):
+        bound(3)
+    with pytest.raises(TypeError, match="no readable signature; wrap it in a function"):
+        bound(max)
+
+
+def test_a_key_that_the_env_does_not_write_is_a_key_error():
+    class Reads(nn.Module):
+        in_keys = ["observation", "goal"]
+        out_keys = ["action"]
+
+        def forward(self, observation, goal):
+            return observation[..., 0].long()
+
+    for options in ({}, {"recurrent": False}):
+        with pytest.raises(KeyError, match=r"the policy reads \['goal'\]"):
+            bound(Reads(), **options)
+
+
+# ---- what it answers
+
+ANSWERS = {
+    "a tensor": lambda x: x[..., 0].long(),
+    "an array": lambda x: x[..., 0].numpy().astype(np.int64),
+    "int32": lambda x: x[..., 0].int(),
+    "a dict": lambda x: {"action": x[..., 0].long()},
+    "a tuple": lambda x: (x[..., 0].long(),),
+    "a list": lambda x: x[..., 0].long().reshape(-1).tolist() if x.ndim > 1 else int(x[..., 0]),
+    "with gradient": lambda x: (nn.Parameter(x)[..., 0]).long(),
+    "a view": lambda x: x.long()[..., 0],
+}
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("form", list(ANSWERS))
+def test_an_action_may_be(form, bare):
+    spec = spec_of(bare=bare)
+    expected = observed(spec, 1)[0][:, 0].astype(np.int64)
+    action = answered(ANSWERS[form], spec)["action"]
+    assert action.shape == (spec.num_envs,)
+    np.testing.assert_array_equal(action, expected)
+
+
+def test_a_number_is_the_action_of_one_bare_env():
+    assert answered(lambda observation: 1, spec_of(bare=True))["action"].tolist() == [1]
+    box = spec_of(action=spaces.Box(-1, 1, ()), bare=True)
+    assert answered(lambda observation: 0.5, box)["action"].tolist() == [0.5]
+
+
+def test_a_tuple_goes_to_out_keys_or_is_numbered():
+    def policy(x):
+        return x[..., 1], x[..., 0].long(), x[..., 2]
+
+    policy.in_keys, policy.out_keys = ["observation"], [("stats", "value"), "action", "_hidden"]
+    spec = spec_of()
+    outputs = answered(policy, spec)
+    assert list(outputs) == ["action", ("stats", "value")]
+    np.testing.assert_array_equal(outputs["stats", "value"], observed(spec, 1)[0][:, 1])
+    assert list(answered(lambda x: (x[..., 0].long(), x[..., 1], x[..., 2]))) == ["action", "output1", "output2"]
+
+
+def test_a_dict_is_taken_by_its_keys_at_any_depth_and_private_ones_are_dropped():
+    def policy(observation):
+        return {
+            "_a": observation,
+            "stats": {"value": observation[..., 1], "_b": observation, "deep": {"c": observation[..., :2]}},
+            "observation": observation,
+            "action": observation[..., 0].long(),
+        }
+
+    outputs = answered(policy)
+    assert list(outputs) == ["action", ("stats", "value"), ("stats", "deep", "c")]
+    assert outputs["stats", "deep", "c"].shape == (3, 2)
+
+
+def test_actions_of_dict_and_tuple_spaces_are_found_by_key_and_by_place():
+    space = spaces.Dict({"x": spaces.Discrete(3), "y": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(2)))})
+    spec = spec_of(action=space)
+    values = [torch.zeros(3, dtype=torch.int64), torch.ones(3, 2), torch.ones(3, dtype=torch.int64)]
+    nested = {"action": {"y": {"1": values[2], "0": values[1]}, "x": values[0]}, "value": torch.zeros(3)}
+    keys = [("action", "x"), ("action", "y", "0"), ("action", "y", "1")]
+    assert list(answered(lambda observation: nested, spec)) == [*keys, "value"]
+    assert list(answered(lambda observation: tuple(values), spec)) == keys
+    with pytest.raises(KeyError, match="returned one Tensor, the env wants the actions"):
+        answered(lambda observation: values[0], spec)
+
+
+def test_an_answer_without_action_is_a_key_error_that_lists_what_there_is():
+    with pytest.raises(KeyError, match=r"must answer with the action \['action'\]; it answered with \['value'\]"):
+        answered(lambda observation: {"value": observation})
+    with pytest.raises(KeyError, match="must answer with the action"):
+        answered(lambda observation: {"action": {"x": observation}})
+
+    def policy(observation):
+        return observation, observation
+
+    policy.out_keys = ["a", "b"]
+    with pytest.raises(KeyError, match=r"it answered with \['a', 'b'\]"):
+        answered(policy)
+
+
+def test_a_tuple_that_does_not_fit_out_keys_is_a_value_error():
+    def policy(observation):
+        return observation, observation
+
+    policy.out_keys = ["action"]
+    with pytest.raises(ValueError, match=r"returned 2 values for its out_keys \['action'\]"):
+        answered(policy)
+
+
+BOX, DISCRETE = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+MISFITS = {
+    "one action for all": (DISCRETE, lambda x: torch.tensor(1), ValueError, r"has shape \(\); .* wants \(3,\)"),
+    "a column": (DISCRETE, lambda x: x[..., :1].long(), ValueError, r"has shape \(3, 1\); .* wants \(3,\)"),
+    "one-hot": (DISCRETE, lambda x: x[..., :2].long(), ValueError, r"has shape \(3, 2\)"),
+    "another width": (BOX, lambda x: x[..., :3], ValueError, r"has shape \(3, 3\); .* wants \(3, 2\)"),
+    "a missing dimension": (BOX, lambda x: x[..., 0], ValueError, r"has shape \(3,\)"),
+    "floats for ints": (DISCRETE, lambda x: x[..., 0], TypeError, "has dtype float32; .* wants int64"),
+    "bools for ints": (DISCRETE, lambda x: x[..., 0] > 0, TypeError, "has dtype bool; .* wants int64"),
+    "ints for floats": (BOX, lambda x: x[..., :2].long(), TypeError, "has dtype int64; .* wants float32"),
+    "bfloat16 for ints": (DISCRETE, lambda x: x[..., 0].bfloat16(), TypeError, "has dtype float32; .* wants int64"),
+    "text": (spaces.Discrete(2), lambda x: np.array(["a", "b", "c"]), TypeError, "has dtype <U1; .* wants int64"),
+}
+
+
+@pytest.mark.parametrize("name", list(MISFITS))
+def test_an_action_that_does_not_fit_the_space_is_an_error_with_both(name):
+    space, policy, error, message = MISFITS[name]
+    with pytest.raises(error, match=message):
+        bound(policy, spec_of(action=space))
+
+
+@pytest.mark.parametrize("space", [spaces.MultiBinary(2), spaces.Dict({"on": spaces.MultiBinary(2)})], ids=str)
+def test_bools_are_fine_for_binary_actions(space):
+    spec = spec_of(action=space)
+    (action,) = answered(lambda x: (x[..., :2] > 0,), spec).values()
+    np.testing.assert_array_equal(action, observed(spec, 1)[0][:, :2] > 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (lambda x: torch.tensor(1.0), ValueError, r"'value' has shape \(\); it must begin with the batch shape \(3,\)"),
+        (lambda x: x.T, ValueError, r"'value' has shape \(4, 3\)"),
+        (lambda x: np.array(["a"] * 3), TypeError, "'value' is .*'a'.*; it must be a tensor, an array or a number"),
+    ],
+)
+def test_another_output_without_a_row_per_env_is_an_error(value, error, message):
+    with pytest.raises(error, match=message):
+        bound(lambda x: {"action": x[..., 0].long(), "value": value(x)})
+
+
+# ---- memory and gradients
+
+
+def test_outputs_that_require_gradients_are_detached_and_the_policy_acts_without():
+    net, modes = nn.Linear(4, 2), []
+
+    def policy(observation):
+        modes.append(torch.is_grad_enabled())
+        return {"action": net(observation).argmax(-1), "scale": net.bias.expand(3, 2)}
+
+    spec = spec_of()
+    policy = bound(policy, spec)
+    with torch.no_grad():
+        outputs = policy(observed(spec))
+    assert modes == [False, False]
+    assert not any(isinstance(leaf, torch.Tensor) for leaf in outputs)
+
+
+def test_a_dtype_that_numpy_lacks_stays_a_tensor():
+    def policy(x):
+        return {"action": x[..., 0].long(), "value": x[..., 1].bfloat16()}
+
+    for bare in (False, True):
+        spec = spec_of(bare=bare)
+        value = answered(policy, spec)["value"]
+        assert value.dtype == torch.bfloat16
+        assert value.shape == (spec.num_envs,)
+
+
+def test_bfloat16_actions_become_float32_for_env_and_batch():
+    spec = spec_of(action=BOX)
+    action = answered(lambda x: x[..., :2].bfloat16(), spec)["action"]
+    assert action.dtype == np.float32
+    np.testing.assert_array_equal(action, torch.from_numpy(observed(spec, 1)[0][:, :2]).bfloat16().float())
+
+
+def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_one_nor_what_it_sees_next():
+    seen = []
+
+    def policy(observation):
+        seen.append(observation.clone())
+        observation.mul_(0).sub_(1)
+        return torch.zeros(3, dtype=torch.int64)
+
+    spec = spec_of()
+    first, second = observed(spec), observed(spec, 1)
+    policy = bind(policy, spec, first, Binding())
+    np.testing.assert_array_equal(first[0], observed(spec)[0])
+    policy(first)
+    policy(second)
+    np.testing.assert_array_equal(first[0], observed(spec)[0])
+    np.testing.assert_array_equal(second[0], observed(spec, 1)[0])
+    np.testing.assert_array_equal(seen[1], first[0])
+
+
+def test_float64_observations_arrive_as_float32():
+    dtypes = []
+
+    def policy(observation):
+        dtypes.append(observation.dtype)
+        return observation[..., 0].long()
+
+    bound(policy, spec_of(spaces.Box(-1, 1, (4,), np.float64)))
+    assert dtypes == [torch.float32]

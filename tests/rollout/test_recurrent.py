@@ -1,0 +1,221 @@
+"""Policies with a memory: what they read back, and where it begins anew."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rollout_toys import VECTOR, observed, spec_of
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from swath.rollout.policies import Binding, Randomly, bind
+from swath.rollout.random_policy import RandomPolicy
+
+
+class Counter(nn.Module):
+    """Counts its calls per env in a state `[*B, 1]`; the action is 0."""
+
+    in_keys = ["observation", "h", "is_init"]
+    out_keys = ["action", ("next", "h")]
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def forward(self, observation, h, is_init):
+        self.told.append(is_init.clone())
+        h = observation.new_zeros((*observation.shape[:-1], 1)) if h is None else h
+        return torch.zeros(observation.shape[:-1], dtype=torch.int64), h + 1
+
+
+class InPlace(Counter):
+    """The same, in one buffer of its own that is also what it is given next."""
+
+    def forward(self, observation, h, is_init):
+        action, following = super().forward(observation, h, is_init)
+        if not hasattr(self, "kept"):
+            self.kept = following.clone()
+        if h is not None:
+            h.add_(1000)
+        self.kept.copy_(following)
+        return action, self.kept
+
+
+class AsDict(Counter):
+    in_keys = ["observation", "h", "is_init"]
+
+    def forward(self, observation, h, is_init):
+        action, following = super().forward(observation, h, is_init)
+        return {"action": action, "next": {"h": following}}
+
+
+def as_module():
+    counter = Counter()
+    return TensorDictModule(counter, in_keys=counter.in_keys, out_keys=counter.out_keys)
+
+
+FORMS = {"a module": Counter, "one that reuses its memory": InPlace, "a dict": AsDict, "a tensordict module": as_module}
+
+
+class Played:
+    """A policy bound to three envs, and its outputs by key."""
+
+    def __init__(self, policy, spec=None):
+        self.spec = spec or spec_of()
+        self.policy = bind(policy, self.spec, observed(self.spec), Binding())
+
+    def step(self):
+        with torch.no_grad():
+            values = self.policy(observed(self.spec, 1))
+        return {key: np.array(value) for key, value in zip(self.policy.keys, values, strict=True)}
+
+
+@pytest.fixture(params=list(FORMS))
+def played(request):
+    return Played(FORMS[request.param]())
+
+
+def test_what_is_written_under_next_is_read_in_the_next_step(played):
+    assert played.policy.keys == ("action", ("next", "h"), "h", "is_init")
+    steps = [played.step() for _ in range(4)]
+    assert [step["h"][:, 0].tolist() for step in steps] == [[0] * 3, [1] * 3, [2] * 3, [3] * 3]
+    assert [step["next", "h"][:, 0].tolist() for step in steps] == [[1] * 3, [2] * 3, [3] * 3, [4] * 3]
+
+
+def test_the_state_is_zero_and_is_init_set_where_an_episode_begins(played):
+    played.step(), played.step()
+    played.policy.begin([1])
+    step = played.step()
+    assert step["h"][:, 0].tolist() == [2, 0, 2]
+    assert step["is_init"][:, 0].tolist() == [False, True, False]
+    assert played.step()["is_init"][:, 0].tolist() == [False] * 3
+
+
+def test_the_first_step_is_an_init_of_all(played):
+    assert played.step()["is_init"].all()
+
+
+def test_rewinding_forgets_the_last_call(played):
+    played.step(), played.step()
+    played.policy.rewind()
+    played.policy.begin([2])
+    step = played.step()
+    assert step["h"][:, 0].tolist() == [1, 1, 0]
+    assert step["is_init"][:, 0].tolist() == [False, False, True]
+
+
+def test_outputs_are_not_written_again_by_later_calls(played):
+    leaves = [played.policy(observed(played.spec, 1)) for _ in range(3)]
+    at = played.policy.keys.index("h")
+    assert [step[at][0, 0] for step in leaves] == [0, 1, 2]
+
+
+def test_columns_say_what_the_outputs_look_like(played):
+    step = played.step()
+    columns = zip(played.policy.keys, played.policy.columns, strict=True)
+    assert {key: (column.shape, column.dtype) for key, column in columns} == {
+        key: (value.shape, value.dtype) for key, value in step.items()
+    }
+
+
+def test_a_bare_env_has_a_state_without_env_dimension():
+    played = Played(Counter(), spec_of(bare=True))
+    assert played.step()["h"].tolist() == [[0]]
+    assert played.step()["h"].tolist() == [[1]]
+    played.policy.begin([0])
+    step = played.step()
+    assert (step["h"].tolist(), step["is_init"].tolist()) == ([[0]], [[True]])
+
+
+def test_is_init_alone_is_supplied_too():
+    def policy(observation, is_init):
+        return is_init[..., 0].long()
+
+    policy.in_keys = ["observation", "is_init"]
+    played = Played(policy)
+    assert played.policy.keys == ("action", "is_init")
+    assert [played.step()["action"].tolist() for _ in range(2)] == [[1, 1, 1], [0, 0, 0]]
+    played.policy.begin([0])
+    assert played.step()["action"].tolist() == [1, 0, 0]
+
+
+def test_several_states_also_of_dtypes_that_numpy_lacks():
+    def policy(observation, a, b):
+        a = torch.zeros(3, 2, dtype=torch.bfloat16) if a is None else a
+        b = torch.zeros(3, dtype=torch.int64) if b is None else b
+        return b % 2, a + 0.5, b + 1
+
+    policy.in_keys = ["observation", "a", ("deep", "b")]
+    policy.out_keys = ["action", ("next", "a"), ("next", "deep", "b")]
+    spec = spec_of()
+    bound = bind(policy, spec, observed(spec), Binding())
+    assert bound.keys == ("action", ("next", "a"), ("next", "deep", "b"), "a", ("deep", "b"))
+    bound(observed(spec)), bound(observed(spec))
+    leaves = bound(observed(spec))
+    assert leaves[3].dtype == torch.bfloat16
+    assert leaves[3].tolist() == [[1.0, 1.0]] * 3
+    assert leaves[4].tolist() == [2, 2, 2]
+
+
+def test_a_state_that_the_policy_does_not_write_is_a_key_error():
+    class Forgetful(Counter):
+        out_keys = ["action", "h"]
+
+    with pytest.raises(KeyError, match=r"reads \['h'\], which neither the env nor the policy under 'next' writes"):
+        Played(Forgetful())
+
+    def silent(observation, h):
+        return {"action": observation[..., 0].long()}
+
+    silent.in_keys = ["observation", "h"]
+    with pytest.raises(KeyError, match=r"reads \['h'\], which neither"):
+        Played(silent)
+
+
+def test_a_policy_that_cannot_begin_without_state_is_told_why():
+    def policy(observation, h):
+        return {"action": observation[..., 0].long(), ("next", "h"): h + 1}
+
+    policy.in_keys = ["observation", "h"]
+    with pytest.raises(TypeError) as caught:
+        Played(policy)
+    assert "does not write ['h']; a recurrent policy gets None for them in its first call" in caught.value.__notes__[0]
+
+
+def test_an_env_that_writes_is_init_itself_is_believed():
+    space = spaces.Dict({"observation": VECTOR, "flag": spaces.MultiBinary(1)})
+
+    def policy(observation, flag):
+        return flag[..., 0].long()
+
+    spec = spec_of(space)
+    assert bind(policy, spec, observed(spec), Binding()).keys == ("action",)
+
+
+def test_another_policy_takes_over_the_memory():
+    one, other = Played(Counter()), Played(Counter())
+    one.step(), one.step()
+    other.policy.take_over(one.policy)
+    assert other.step()["h"][:, 0].tolist() == [2] * 3
+
+
+def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
+    played = Played(Counter())
+    randomly = Randomly(RandomPolicy(), played.spec, like=played.policy)
+    assert randomly.keys == played.policy.keys
+    assert randomly.columns == played.policy.columns
+
+    def step():
+        return {key: np.array(value) for key, value in zip(randomly.keys, randomly(observed(played.spec)), strict=True)}
+
+    first, second = step(), step()
+    assert first["is_init"].all()
+    assert not second["is_init"].any()
+    assert not any(step[key].any() for step in (first, second) for key in ("h", ("next", "h")))
+    randomly.begin([1])
+    assert step()["is_init"][:, 0].tolist() == [False, True, False]
+    randomly.begin([0])
+    randomly.rewind()
+    after = played.step()
+    assert after["is_init"][:, 0].tolist() == [False, True, False]
+    assert after["h"].tolist() == [[0]] * 3
