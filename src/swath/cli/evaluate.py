@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from swath.cli.failure import OK, told_in_one_line
@@ -33,6 +34,7 @@ def run_evaluation(checkpoint: Path, given: dict[str, Any]) -> int:
         file = find_checkpoint(checkpoint)
         saved = open_run(file)
         config = replace(saved.config, **given)
+        torch.set_num_threads(config.threads)
         judge = Judge(config)
     with closing(judge):
         policy = build_policy(config, judge)
