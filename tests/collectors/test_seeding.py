@@ -1,0 +1,240 @@
+"""Seeds: the same data twice, whatever else the process draws; and nothing of the process's own is touched."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from collector_toys import LONG, Always, WithValue, collector
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode
+from torch import nn
+
+from swath import Collector
+from swath.errors import NoEffectWarning
+from swath.rollout.random_state import capture
+from swath.seeds import derive
+from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, Drawn, same_data
+
+DRAWN = Counting(script=Drawn())
+
+
+class Noisy(nn.Module):
+    """Draws from all three generators."""
+
+    out_keys = ("action", "noise")
+
+    def forward(self, observation):
+        shape = observation.shape[:-1]
+        noise = torch.randn(shape) + float(np.random.rand()) + random.random()
+        return torch.randint(2, shape), noise
+
+
+def drawn(made, n=4):
+    with made:
+        return torch.cat([made.next() for _ in range(n)], -1)
+
+
+SOURCES = {
+    "a bare env": {"env": lambda: CountingEnv(0, DRAWN)},
+    "envs": {"env": lambda: CountingEnv(0, DRAWN), "envs_per_worker": 2},
+    **{
+        mode.name: {"env": lambda mode=mode: CountingVectorEnv(2, DRAWN, autoreset_mode=mode)} for mode in AutoresetMode
+    },
+    "a native vector env": {"env": lambda: CartPoleVectorEnv(2)},
+    "an id": {"env": "CartPole-v1", "envs_per_worker": 2},
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("policy", [None, Noisy()], ids=["random", "noisy"])
+def test_the_same_seed_gives_the_same_data_whatever_the_process_draws(source, policy):
+    source = dict(source)
+    env = source.pop("env")
+    one = drawn(collector(env, policy, seed=7, **source))
+    torch.rand(3), np.random.rand(3), random.random()
+    torch.manual_seed(99)
+    same_data(one, drawn(collector(env, policy, seed=7, **source)))
+    other = drawn(collector(env, policy, seed=8, **source))
+    assert not torch.equal(one["action"], other["action"])
+
+
+def test_a_seed_at_construction_is_one_set_afterwards():
+    late = collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2)
+    assert late.set_seed(7) == derive(7, "next")
+    late.env[0].mark = late.env[0].mark._replace(episode=1)
+    with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7) as early:
+        assert torch.equal(drawn(late)["noise"], torch.cat([early.next() for _ in range(4)], -1)["noise"])
+
+
+def test_setting_a_seed_again_begins_the_same_data_under_new_ids():
+    with collector(CountingEnvs(LONG), Noisy(), envs_per_worker=2) as made:
+        made.set_seed(3)
+        one = made.next()
+        made.next()
+        made.set_seed(3)
+        again = made.next()
+    assert torch.equal(one["noise"], again["noise"])
+    assert torch.equal(one["action"], again["action"])
+    ids = ("collector", "traj_ids")
+    assert one[ids][:, 0].tolist() == [0, 1]
+    assert again[ids][:, 0].tolist() == [2, 3]
+    assert again["observation"][:, 0, 2].tolist() == [0, 0]
+
+
+def test_with_a_seed_the_global_generators_are_left_alone():
+    with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2) as made:
+        before = capture()
+        made.set_seed(1)
+        made.next()
+        made.reset()
+        made.next()
+        after = capture()
+    assert torch.equal(before[0], after[0])
+    assert all(np.array_equal(one, other) for one, other in zip(before[1], after[1], strict=True))
+    assert before[2] == after[2]
+
+
+def test_construction_leaves_the_global_generators_alone():
+    before = capture()
+    with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2):
+        after = capture()
+    assert torch.equal(before[0], after[0])
+    assert all(np.array_equal(one, other) for one, other in zip(before[1], after[1], strict=True))
+    assert before[2] == after[2]
+
+
+@pytest.mark.parametrize("policy", [None, WithValue()], ids=["random", "drawn"])
+def test_without_a_seed_torchs_generator_decides(policy):
+    with collector(policy=policy) as made:
+        torch.manual_seed(5)
+        one = made.next()["action"]
+        torch.manual_seed(5)
+        assert torch.equal(one, made.next()["action"])
+        assert not torch.equal(one, made.next()["action"])
+
+
+def test_without_a_seed_envs_keep_the_state_of_their_maker():
+    def env():
+        made = CountingEnv(0, DRAWN)
+        made.reset(seed=11)
+        return made
+
+    with collector(env, frames_per_batch=40) as one, collector(env, frames_per_batch=40) as other:
+        assert torch.equal(one.next()["next", "done"], other.next()["next", "done"])
+        assert one.env.seeds[:2] == [11, None]
+        assert set(one.env.seeds[2:]) <= {None}
+
+
+def test_every_env_has_a_seed_of_its_own():
+    envs = CountingEnvs(LONG)
+    with collector(envs, envs_per_worker=5, worker_idx=2, seed=4):
+        seeds = [env.seeds[-1] for env in envs.made]
+    assert seeds == [derive(4, "env", 10 + i) for i in range(5)]
+    assert len(set(seeds)) == 5
+
+
+def test_a_static_seed_is_given_to_every_env_and_returned():
+    envs = CountingEnvs(DRAWN)
+    with collector(envs, envs_per_worker=3, frames_per_batch=60) as made:
+        assert made.set_seed(21, static_seed=True) == 21
+        assert [env.seeds[-1] for env in envs.made] == [21] * 3
+        done = made.next()["next", "done"]
+    assert torch.equal(done[0], done[1])
+
+
+def test_the_seed_that_is_returned_goes_on_without_overlap():
+    seeds, seed = [], 1
+    for _ in range(20):
+        seeds += [derive(seed, "env", env) for env in range(8)]
+        with collector(CountingEnv) as made:
+            seed = made.set_seed(seed)
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.parametrize("seed", [1.0, "1", None, True])
+def test_a_seed_that_is_no_int_is_refused(seed):
+    with collector() as made, pytest.raises(TypeError, match="it must be an int"):
+        made.set_seed(seed)
+
+
+def test_copies_of_one_instance_do_not_share_a_random_state():
+    env = CountingEnv(0, Counting(script=Drawn(longest=30)))
+    env.reset(seed=1)
+    with collector(env, envs_per_worker=3, frames_per_batch=240) as made:
+        assert made.env[0] is env
+        assert len({one.seeds[-1] for one in made.env}) == 3
+        done = made.next()["next", "done"]
+    assert not torch.equal(done[0], done[1])
+    assert env.closed == 1
+
+
+def test_an_env_that_takes_no_seeds_is_warned_of():
+    class Pool(CountingVectorEnv):
+        __module__ = "envpool.fake"
+        config = {"batch_size": 2}
+
+        def reset(self, env_id=None, **options):
+            if env_id is None:
+                return super().reset()
+            rows, info = super().reset(options={"reset_mask": np.isin([0, 1], env_id)})
+            return rows[env_id], info
+
+    pool = Pool(2, DRAWN, autoreset_mode=AutoresetMode.DISABLED)
+    with collector(pool) as made:
+        with pytest.warns(NoEffectWarning, match="takes seeds only where it is made"):
+            made.set_seed(1)
+        one = made.next()["action"]
+        made.set_seed(1)
+        assert torch.equal(one, made.next()["action"]), "actions are seeded all the same"
+
+
+def test_a_collector_goes_on_where_its_private_streams_were():
+    with collector(CountingEnvs(LONG), Noisy(), envs_per_worker=2, seed=7) as made:
+        whole = torch.cat([made.next() for _ in range(4)], -1)
+    with collector(CountingEnvs(LONG), Noisy(), envs_per_worker=2, seed=7) as made:
+        parts = []
+        for _ in range(4):
+            parts.append(made.next())
+            torch.rand(5)
+    assert torch.equal(whole["noise"], torch.cat(parts, -1)["noise"])
+
+
+def test_two_collectors_in_one_process_do_not_disturb_each_other():
+    alone = drawn(collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7))
+    with (
+        collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7) as one,
+        collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=8) as other,
+    ):
+        together = []
+        for _ in range(4):
+            together.append(one.next())
+            other.next()
+    same_data(alone, torch.cat(together, -1))
+
+
+def test_the_policys_mode_is_the_users():
+    policy = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 3))
+    seen = []
+
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = policy
+
+        def forward(self, observation):
+            seen.append(self.training)
+            return self.inner(observation).argmax(-1)
+
+    watched = Watched()
+    with collector(policy=watched) as made:
+        made.next()
+        watched.eval()
+        made.next()
+        assert not watched.training
+    assert seen == [True] * 6 + [False] * 5
+
+
+def test_a_static_seed_is_told_from_others_by_kwargs_too():
+    with Collector(CountingEnv, Always(), frames_per_batch=2) as made:
+        assert made.set_seed(seed=3, static_seed=False) != 3

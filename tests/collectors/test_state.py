@@ -1,0 +1,212 @@
+"""What is saved, and how a collector goes on from it."""
+
+import copy
+import pickle
+from collections import OrderedDict
+
+import pytest
+import torch
+from collector_toys import LONG, Always, WithValue, collector, counting
+from torch import nn
+
+from swath.testing import CountingEnvs
+
+IDS = ("collector", "traj_ids")
+ALL = ["policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life"]
+
+
+def test_the_state_has_these_parts():
+    policy = Always(2)
+    with collector(policy=policy, seed=9) as made:
+        fresh = made.state_dict()
+        assert list(fresh) == ALL
+        assert (fresh["frames"], fresh["iter"], fresh["policy_version"]) == (0, -1, 0)
+        made.next(), made.next()
+        made.increment_version()
+        state = made.state_dict()
+    assert isinstance(state, OrderedDict)
+    assert isinstance(state["policy_state_dict"], OrderedDict)
+    assert list(state["policy_state_dict"]) == ["weight", "seen"]
+    assert state["env_state_dict"] == {}
+    assert (state["frames"], state["iter"], state["policy_version"], state["seed"], state["life"]) == (20, 1, 1, 9, 0)
+    assert state["traj_pool"]["traj_id"].dtype == torch.int64
+    assert state["traj_pool"]["traj_id"].shape == ()
+    assert state["traj_pool"]["traj_id"] == 7, "above every id given"
+    assert pickle.loads(pickle.dumps(state)).keys() == state.keys()
+
+
+@pytest.mark.parametrize("policy", [None, lambda observation: torch.zeros(2, dtype=torch.int64)])
+def test_a_policy_without_weights_has_no_such_part(policy):
+    with collector(policy=policy) as made:
+        state = made.state_dict()
+        assert list(state) == ALL[1:]
+        made.load_state_dict(state)
+
+
+def test_the_state_is_a_copy_and_shows_updates():
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        state = made.state_dict()
+        made.update_policy_weights_({"weight": torch.tensor(2.0)})
+        assert state["policy_state_dict"]["weight"] == 1
+        assert made.state_dict()["policy_state_dict"]["weight"] == 2
+        assert made.state_dict()["policy_version"] == 1
+
+
+def test_a_collector_goes_on_from_what_was_saved():
+    with collector(policy=Always(2), seed=9, total_frames=40) as made:
+        first = [made.next(), made.next()]
+        made.update_policy_weights_()
+        state = copy.deepcopy(made.state_dict())
+        rest = list(made)
+    policy = Always(0)
+    with collector(policy=policy, total_frames=40) as other:
+        assert other.load_state_dict(state) is None
+        assert policy.weight == 2
+        assert other.policy_version == 1
+        assert other.stats()["frames"] == 20
+        batches = list(other)
+        assert other.state_dict()["iter"] == 3
+        assert other.state_dict()["life"] == 1
+        assert other.state_dict()["seed"] == 9
+    assert len(batches) == len(rest) == 2
+    assert batches[0]["observation"][:, 0, 2].tolist() == [0, 0]
+    assert batches[0]["collector", "policy_version"].unique().tolist() == [1]
+    given = torch.cat([*first, *rest], -1)[IDS]
+    assert torch.cat(batches, -1)[IDS].min() > given.max()
+
+
+def test_ids_exceed_all_before_also_after_many_lives():
+    highest = -1
+    with collector() as made:
+        for _ in range(4):
+            ids = made.next()[IDS]
+            assert ids.min() > highest
+            highest = int(ids.max())
+            made.load_state_dict(made.state_dict())
+        with collector() as other:
+            other.load_state_dict(made.state_dict())
+            assert other.next()[IDS].min() > highest
+
+
+def test_a_finished_run_that_is_restored_yields_nothing():
+    with collector(total_frames=20) as made:
+        list(made)
+        state = made.state_dict()
+    with collector(total_frames=20) as other:
+        other.load_state_dict(state)
+        assert list(other) == []
+        assert other.next() is None
+
+
+@pytest.mark.parametrize("part", ALL)
+def test_a_missing_part_is_named(part):
+    with collector(policy=Always()) as made:
+        state = made.state_dict()
+        del state[part]
+        with pytest.raises(KeyError, match=rf"lacks \['{part}'\]; pass strict=False"):
+            made.load_state_dict(state)
+        made.load_state_dict(state, strict=False)
+        assert made.next().numel() == 10
+
+
+def test_nothing_at_all_may_be_restored_if_not_strict():
+    with collector(policy=Always(1), seed=3) as made:
+        made.next()
+        made.load_state_dict({}, strict=False)
+        assert made.stats()["frames"] == 10
+        assert made.state_dict()["seed"] == 3
+        assert made.state_dict()["life"] == 1
+
+
+def test_weights_for_a_policy_that_has_none_are_refused_unless_not_strict():
+    with collector(policy=Always()) as made:
+        state = made.state_dict()
+    with collector() as other:
+        with pytest.raises(ValueError, match="the state dict has weights, but this policy has none"):
+            other.load_state_dict(state)
+        other.load_state_dict(state, strict=False)
+
+
+def test_weights_that_do_not_fit_change_nothing():
+    with collector(policy=Always(1)) as made:
+        made.next()
+        state = made.state_dict()
+        state["frames"] = 10**6
+        state["policy_state_dict"] = {"wait": torch.zeros(())}
+        with pytest.raises(KeyError, match=r"missing \['weight'\], unknown \['wait'\]"):
+            made.load_state_dict(state)
+        assert made.stats()["frames"] == 10
+        assert made.state_dict()["life"] == 0
+
+
+def test_what_is_in_flight_is_dropped_and_counted():
+    with collector(CountingEnvs(counting(4)), frames_per_batch=10, trajs_per_batch=1) as made:
+        made.next()  # of 10 frames 4 are delivered
+        state = made.state_dict()
+        made.load_state_dict(state)
+        assert made.stats()["frames_discarded"] == 6
+        assert made.next()[IDS][0, 0] == 1 << 32
+
+
+def test_a_seed_is_restored_with_other_streams_in_the_new_life():
+    with collector(CountingEnvs(LONG), WithValue(), envs_per_worker=2, seed=3) as made:
+        one = made.next()
+        made.load_state_dict(made.state_dict())
+        again = made.next()
+        assert made.state_dict()["seed"] == 3
+    assert not torch.equal(one["action"], again["action"])
+
+
+def test_no_seed_is_restored_too():
+    with collector(policy=WithValue(), seed=3) as made, collector(policy=WithValue()) as unseeded:
+        made.load_state_dict(unseeded.state_dict())
+        assert made.state_dict()["seed"] is None
+        torch.manual_seed(1)
+        one = made.next()["action"]
+        torch.manual_seed(1)
+        assert torch.equal(one, made.next()["action"])
+
+
+def test_a_random_beginning_is_not_repeated():
+    with collector(policy=WithValue(), init_random_frames=20) as made:
+        assert not made.next()["state_value"].any()
+        state = made.state_dict()
+    with collector(policy=WithValue(), init_random_frames=20) as other:
+        other.load_state_dict(state)
+        assert not other.next()["state_value"].any()
+        assert other.next()["state_value"].any()
+
+
+class Extra(nn.Module):
+    """A policy with extra state, and a name of its own for it."""
+
+    def __init__(self, note):
+        super().__init__()
+        self.head, self.note = nn.Linear(3, 3), note
+
+    def get_extra_state(self):
+        return {"note": self.note}
+
+    def set_extra_state(self, state):
+        self.note = state["note"]
+
+    def forward(self, observation):
+        return self.head(observation).argmax(-1)
+
+
+def test_extra_state_comes_along():
+    with collector(policy=Extra("old")) as made:
+        state = made.state_dict()
+    policy = Extra("new")
+    with collector(policy=policy) as other:
+        other.load_state_dict(state)
+    assert policy.note == "old"
+
+
+def test_a_state_can_be_taken_and_loaded_between_draws_of_a_loop():
+    with collector(total_frames=50, seed=1) as made:
+        for i, _ in enumerate(made):
+            if i == 1:
+                made.load_state_dict(made.state_dict())
+        assert i == 4
