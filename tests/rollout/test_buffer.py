@@ -1,0 +1,135 @@
+"""Storage of a fragment: rows, sparse marks, cuts, and what is blank."""
+
+import numpy as np
+import pytest
+import torch
+
+from swath.rollout.buffer import Buffer, Column, column_of
+from swath.rollout.loop import Step
+
+N_STEPS = 4
+
+
+ACTION = Column((2,), np.dtype(np.int64))
+
+
+def buffer(output=ACTION):
+    return Buffer([Column((2, 3), np.dtype(np.float32))], [output], N_STEPS)
+
+
+def step(t, *, ended=(), void=(), cut=(), output=None):
+    observation = np.full((2, 3), t, dtype=np.float32)
+    action = np.array([t, t + 1]) if output is None else output
+    return Step([observation], [action], [observation + 1], np.array([t, -t], dtype=np.float64), ended, void, cut)
+
+
+def written(*steps):
+    storage = buffer()
+    rows = storage.open()
+    for t, each in enumerate(steps):
+        storage.write(rows, t, each)
+    return rows
+
+
+def test_steps_are_written_where_they_belong():
+    rows = written(*(step(t) for t in range(4)))
+    assert rows.observation[0][:, :, 0].tolist() == [[0, 1, 2, 3]] * 2
+    assert rows.next_observation[0][:, :, 0].tolist() == [[1, 2, 3, 4]] * 2
+    assert rows.outputs[0].tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
+    assert rows.reward.tolist() == [[0, 1, 2, 3], [0, -1, -2, -3]]
+    assert rows.reward.dtype == np.float32
+    assert rows.valid is None
+    assert rows.n_valid == 8
+    assert not rows.last.any()
+
+
+def test_what_is_written_is_a_copy():
+    one = step(5)
+    rows = written(one, step(1), step(2), step(3))
+    for leaf in (*one.observation, *one.outputs, *one.next_observation, one.reward):
+        leaf[...] = 77
+    assert rows.observation[0][0, 0].tolist() == [5, 5, 5]
+    assert (rows.outputs[0][0, 0], rows.reward[0, 0]) == (5, 5)
+
+
+def test_ends_are_told_apart():
+    rows = written(
+        step(0, ended=[(0, True, False)]), step(1, ended=[(0, False, True), (1, True, True)]), step(2), step(3)
+    )
+    assert rows.terminated.tolist() == [[True, False, False, False], [False, True, False, False]]
+    assert rows.truncated.tolist() == [[False, True, False, False], [False, True, False, False]]
+    assert rows.last.tolist() == [[True, True, False, False], [False, True, False, False]]
+
+
+def test_rows_that_are_no_transitions_are_masked():
+    rows = written(step(0), step(1, void=[1]), step(2), step(3, void=[0, 1]))
+    assert rows.valid.tolist() == [[True, True, True, False], [True, False, True, False]]
+    assert rows.n_valid == 5
+
+
+def test_a_cut_truncates_the_row_before_unless_its_episode_had_ended_there():
+    rows = written(step(0), step(1, cut=[0], ended=[(1, True, False)]), step(2, cut=[1]), step(3))
+    assert rows.truncated.tolist() == [[True, False, False, False], [False] * 4]
+    assert rows.terminated.tolist() == [[False] * 4, [False, True, False, False]]
+    assert list(rows.restarted) == []
+
+
+def test_a_cut_never_marks_a_row_that_is_no_transition():
+    rows = written(step(0, ended=[(0, False, True)]), step(1, void=[0]), step(2, cut=[0, 1]), step(3))
+    assert rows.truncated.tolist() == [[True, False, False, False], [False, True, False, False]]
+
+
+def test_a_cut_before_the_first_row_is_told_to_whoever_labels_the_rows():
+    rows = written(step(0, cut=[1]), step(1), step(2), step(3))
+    assert list(rows.restarted) == [1]
+    assert not rows.last.any()
+
+
+def test_rows_that_were_never_made_are_zero_and_masked():
+    rows = written(step(0), step(1, void=[1]), step(2), step(3))
+    rows.blank_from(2)
+    assert rows.valid.tolist() == [[True, True, False, False], [True, False, False, False]]
+    for array in (*rows.observation, *rows.outputs, *rows.next_observation, rows.reward):
+        assert not array[:, 2:].any()
+        assert array[:, :2].any()
+
+
+@pytest.mark.parametrize("void", [(), (1,)])
+def test_the_last_transition_of_each_env_is_cut_where_asked(void):
+    rows = written(step(0), step(1), step(2), step(3, void=void, ended=[(0, True, False)]))
+    rows.cut_last()
+    at = 3 if void == () else 2
+    assert np.argwhere(rows.truncated).tolist() == [[1, at]]
+
+
+def test_an_env_without_transitions_is_cut_nowhere():
+    rows = written(step(0), step(1), step(2), step(3))
+    rows.blank_from(0)
+    rows.cut_last()
+    assert not rows.truncated.any()
+
+
+def test_an_output_whose_shape_changes_is_a_value_error_with_both():
+    storage = buffer()
+    with pytest.raises(ValueError, match=r"has shape \(2, 1\); at construction it had \(2,\)"):
+        storage.write(storage.open(), 0, step(0, output=np.zeros((2, 1), dtype=np.int64)))
+
+
+def test_every_opening_gives_fresh_arrays():
+    storage = buffer()
+    one, other = storage.open(), storage.open()
+    for a, b in zip((*one.observation, one.reward), (*other.observation, other.reward), strict=True):
+        assert not np.shares_memory(a, b)
+
+
+def test_columns_of_tensors_are_tensors():
+    column = column_of(torch.ones(2, 5, dtype=torch.bfloat16))
+    assert column == Column((2, 5), torch.bfloat16)
+    storage = buffer(column)
+    rows = storage.open()
+    storage.write(rows, 1, step(0, output=torch.ones(2, 5, dtype=torch.bfloat16)))
+    assert rows.outputs[0].shape == (2, N_STEPS, 5)
+    assert rows.outputs[0][:, 1].tolist() == [[1.0] * 5] * 2
+    rows.blank_from(0)
+    assert not rows.outputs[0].any()
+    assert column_of(np.zeros((2, 3))) == Column((2, 3), np.dtype(np.float64))

@@ -1,0 +1,335 @@
+"""The loop: episodes that begin, end, are cut, and envs that fail."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from rollout_toys import Constant, Forgiving, drawn, observed, rules_of, stage_of
+
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.vector import vector_host
+from swath.rollout.loop import Stage, steps
+from swath.rollout.policies import Binding, bind
+from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
+
+LONG = Counting(script=Script((ENDLESS,)))
+MODES = list(AutoresetMode)
+
+
+def listed(faults=None, counting=LONG, n=3):
+    return EnvListHost([CountingEnv(i, counting, (faults or {}).get(i, ())) for i in range(n)])
+
+
+def marks(leaf):
+    return [tuple(map(int, row[1:])) for row in leaf]
+
+
+def told(step):
+    """(episode, step) before and after, per env."""
+    return marks(step.observation[0]), marks(step.next_observation[0])
+
+
+# ---- episodes
+
+
+def test_an_episode_that_reaches_the_limit_is_truncated_and_the_next_one_begins():
+    host = listed()
+    policy = Constant(host.spec)
+    played = drawn(host, policy, 5, rules=rules_of(host, limit=2))
+    everyone = [(0, False, True), (1, False, True), (2, False, True)]
+    assert [list(step.ended) for step in played] == [[], everyone, [], everyone, []]
+    assert told(played[1])[1] == [(0, 2)] * 3
+    assert told(played[2])[0] == [(1, 0)] * 3
+    assert policy.begun == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_limit_and_an_end_at_one_step_are_both_told():
+    host = listed(counting=Counting(script=Script((3,), ("terminated",))), n=1)
+    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, limit=3))
+    assert list(played[2].ended) == [(0, True, True)]
+
+
+def test_the_limit_counts_from_each_envs_own_reset():
+    host = listed(counting=Counting(script=Script((1, 2, 4), ("terminated",))))
+    played = drawn(host, Constant(host.spec), 8, rules=rules_of(host, limit=3))
+    lengths = []
+    for step in played:
+        lengths += [told(step)[1][env][1] for env, _, _ in step.ended]
+    assert set(lengths) == {1, 2, 3}
+    assert all(1 <= row[1] <= 3 for step in played for row in told(step)[1])
+
+
+def test_who_begins_no_other_episode_retires_and_is_stepped_no_more():
+    host = listed(counting=Counting(script=Script((2,), ("terminated",))))
+    asked = []
+
+    def begin(envs):
+        asked.append(list(envs))
+        return [env for env in envs if env != 1], None
+
+    drawn(host, Constant(host.spec), 5, rules=rules_of(host, begin=begin))
+    assert asked == [[0, 1, 2], [0, 2]]
+    assert [env.mark[1:] for env in host.env] == [(2, 1), (0, 2), (2, 1)]
+
+
+def test_a_next_episode_begins_with_the_seed_that_is_given():
+    host = listed(counting=Counting(script=Script((2,), ("terminated",))))
+    rules = rules_of(host, begin=lambda envs: (envs, [None if env == 1 else 70 + env for env in envs]))
+    drawn(host, Constant(host.spec), 3, rules=rules)
+    assert [env.seeds for env in host.env] == [[None, 70], [None, None], [None, 72]]
+    assert [host.seed_of(env) for env in range(3)] == [70, None, 72]
+
+
+def test_a_new_generator_goes_on_where_the_last_step_was_left():
+    host = listed(counting=Counting(script=Script((2,), ("terminated",))), n=1)
+    policy, stage, rules = Constant(host.spec), stage_of(host), rules_of(host)
+    first = drawn(host, policy, 2, stage, rules)
+    second = drawn(host, policy, 1, stage, rules)
+    assert told(first[1])[1] == [(0, 2)]
+    assert told(second[0]) == ([(1, 0)], [(1, 1)])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_a_step_limit_cuts_episodes_of_vector_envs_that_can_reset_single_envs(mode):
+    from gymnasium.vector import SyncVectorEnv
+
+    counting = Counting(script=Script((2, 5), ("terminated",)))
+    fns = [lambda i=i: CountingEnv(i, counting) for i in range(2)]
+    host = vector_host(SyncVectorEnv(fns, autoreset_mode=mode))
+    ends = []
+    for step in drawn(host, Constant(host.spec), 14, rules=rules_of(host, limit=3)):
+        before, after = told(step)
+        for env in range(2):
+            if env not in step.void:
+                assert after[env] == (before[env][0], before[env][1] + 1)
+                assert after[env][1] <= 3
+        ends += [(after[env][1], terminated, truncated) for env, terminated, truncated in step.ended]
+    assert set(ends) == {(2, True, False), (3, False, True)}
+
+
+# ---- faults
+
+
+def test_an_env_that_is_not_forgiven_raises_and_the_stage_stays_where_it_was():
+    host = listed({1: [Fault("raise", step=3)]})
+    stage = stage_of(host)
+    source = steps(host, Constant(host.spec), stage, rules_of(host))
+    next(source), next(source)
+    before = stage.observation
+    with pytest.raises(EnvRaised) as caught:
+        next(source)
+    assert caught.value.env == 1
+    assert isinstance(caught.value.cause, EnvBroke)
+    assert stage.observation is before
+
+
+def test_an_error_of_the_policy_leaves_as_it_is():
+    host = listed()
+
+    def broken(observation):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        drawn(host, broken, 1)
+
+
+def test_a_forgiven_env_begins_anew_and_makes_its_row_the_failed_step_leaves_none():
+    host, forgiving = listed({1: [Fault("raise", step=3)]}), Forgiving()
+    policy = Constant(host.spec)
+    played = drawn(host, policy, 4, rules=rules_of(host, forgive=forgiving))
+    assert [list(step.cut) for step in played] == [[], [], [1], []]
+    assert told(played[1])[1] == [(0, 2)] * 3
+    assert told(played[2]) == ([(0, 2), (1, 0), (0, 2)], [(0, 3), (1, 1), (0, 3)])
+    assert told(played[3]) == ([(0, 3), (1, 1), (0, 3)], [(0, 4), (1, 2), (0, 4)])
+    assert forgiving.raised == [(1, "env 1 raised at step 3 of episode 0")]
+    assert (policy.rewound, policy.begun) == (1, [[1]])
+
+
+def test_several_envs_may_fail_in_one_step():
+    faults = {0: [Fault("raise", step=2)], 2: [Fault("raise", step=2), Fault("raise", episode=1, step=1)]}
+    host, forgiving = listed(faults), Forgiving()
+    played = drawn(host, Constant(host.spec), 2, rules=rules_of(host, forgive=forgiving))
+    assert list(played[1].cut) == [0, 2]
+    assert told(played[1]) == ([(1, 0), (0, 1), (2, 0)], [(1, 1), (0, 2), (2, 1)])
+    assert [env for env, _ in forgiving.raised] == [0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [Fault("raise", step=2), Fault("raise", episode=1), Fault("raise", episode=2)],
+        [Fault("raise", step=2), Fault("raise_at_reset", episode=1, times=2)],
+        [Fault("raise", step=2), Fault("raise_at_reset", episode=1), Fault("raise", episode=1)],
+    ],
+)
+def test_three_failures_in_a_row_raise(faults):
+    faults = [
+        Fault(fault.kind, fault.episode, 1 if "reset" in fault.kind else fault.step, fault.times) for fault in faults
+    ]
+    host, forgiving = listed({1: faults}), Forgiving()
+    with pytest.raises(EnvRaised) as caught:
+        drawn(host, Constant(host.spec), 2, rules=rules_of(host, forgive=forgiving))
+    assert caught.value.env == 1
+    assert len(forgiving.raised) == 2
+    two = EnvListHost([CountingEnv(0, LONG, faults[:1] if faults[1].times == 2 else faults[:2])])
+    assert len(drawn(two, Constant(two.spec), 3, rules=rules_of(two, forgive=Forgiving()))) == 3
+
+
+def test_resets_between_episodes_are_forgiven_up_to_twice():
+    counting = Counting(script=Script((2,), ("terminated",)))
+    host, forgiving = listed({1: [Fault("raise_at_reset", episode=1, times=2)]}, counting), Forgiving()
+    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=forgiving))
+    assert told(played[2])[0][1] == (1, 0)
+    assert [list(step.cut) for step in played] == [[], [], []]
+    assert len(forgiving.raised) == 2
+    host = listed({1: [Fault("raise_at_reset", episode=1, times=3)]}, counting)
+    with pytest.raises(EnvRaised):
+        drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=Forgiving()))
+
+
+def test_a_step_limit_goes_on_right_behind_a_failure():
+    host = listed({1: [Fault("raise", step=2)]})
+    played = drawn(host, Constant(host.spec), 6, rules=rules_of(host, limit=3, forgive=Forgiving()))
+    ends = {(t, env) for t, step in enumerate(played) for env, _, _ in step.ended}
+    assert ends == {(2, 0), (2, 2), (3, 1), (5, 0), (5, 2)}
+
+
+def test_an_episode_of_one_step_may_end_in_the_step_that_stands_in():
+    counting = Counting(script=Script((5, 1), ("terminated",)))
+    host = listed({0: [Fault("raise", step=3)]}, counting, n=1)
+    played = drawn(host, Constant(host.spec), 4, rules=rules_of(host, forgive=Forgiving()))
+    assert list(played[2].ended) == [(0, True, False)]
+    assert told(played[2]) == ([(1, 0)], [(1, 1)])
+    assert told(played[3]) == ([(2, 0)], [(2, 1)])
+
+
+def recurrent(host):
+    def policy(observation, h):
+        h = observation.new_zeros(len(observation), 1) if h is None else h
+        return torch.zeros(len(observation), dtype=torch.int64), h + 1
+
+    policy.in_keys, policy.out_keys = ["observation", "h"], ["action", ("next", "h")]
+    return bind(policy, host.spec, observed(host.spec), Binding())
+
+
+def test_recurrent_state_of_the_env_that_failed_is_zero_and_of_the_others_as_if_nothing_had_been():
+    host = listed({1: [Fault("raise", step=3), Fault("raise", episode=1)]})
+    policy = recurrent(host)
+    played = drawn(host, policy, 4, rules=rules_of(host, forgive=Forgiving()))
+    at = policy.keys.index("h")
+    assert [step.outputs[at][:, 0].tolist() for step in played] == [[0, 0, 0], [1, 1, 1], [2, 0, 2], [3, 1, 3]]
+
+
+class Reusing:
+    """An actor that answers every call in the same arrays: how often it was called."""
+
+    def __init__(self, spec):
+        self.action = np.zeros(spec.num_envs, dtype=np.int64)
+        self.count = np.zeros((spec.num_envs, 1))
+
+    def __call__(self, observation):
+        self.count += 1
+        self.action[:] = self.count[:, 0] % 3
+        return [self.action, self.count]
+
+    def begin(self, envs):
+        pass
+
+    def rewind(self):
+        pass
+
+
+def test_outputs_of_the_others_stay_those_that_they_acted_on():
+    host = listed({1: [Fault("raise", step=2)]})
+    source = steps(host, Reusing(host.spec), stage_of(host), rules_of(host, forgive=Forgiving()))
+    next(source)
+    step = next(source)
+    assert step.outputs[1][:, 0].tolist() == [2, 3, 2]
+    assert step.outputs[0].tolist() == [2, 0, 2]
+
+
+def test_outputs_that_are_tensors_are_merged_too():
+    host = listed({1: [Fault("raise", step=2)]})
+    policy = Constant(host.spec, [torch.ones(3, dtype=torch.bfloat16)])
+    step = drawn(host, policy, 2, rules=rules_of(host, forgive=Forgiving()))[1]
+    assert step.outputs[1].tolist() == [1, 1, 1]
+
+
+# ---- vector envs that fail
+
+
+class Broken:
+    """Makes counting vector envs; the first of them break as they are told to."""
+
+    def __init__(self, mode, *faults, counting=None):
+        self.mode, self.faults = mode, list(faults)
+        self.counting = counting or Counting(script=Script((ENDLESS,)))
+        self.made = []
+
+    def __call__(self):
+        faults = self.faults.pop(0) if self.faults else {}
+        self.made.append(CountingVectorEnv(2, self.counting, autoreset_mode=self.mode, faults=faults))
+        return self.made[-1]
+
+    def host(self):
+        return vector_host(self(), self)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_a_vector_env_that_fails_is_built_anew_and_all_its_episodes_are_cut(mode):
+    maker = Broken(mode, {1: [Fault("raise", step=3)]})
+    host, policy, forgiving = maker.host(), None, Forgiving()
+    policy = Constant(host.spec)
+    played = drawn(host, policy, 4, rules=rules_of(host, limit=4, forgive=forgiving))
+    assert [list(step.cut) for step in played] == [[], [], [0, 1], []]
+    assert told(played[2]) == ([(0, 0)] * 2, [(0, 1)] * 2)
+    assert told(played[3])[1] == [(0, 2)] * 2
+    assert [list(step.ended) for step in played] == [[]] * 4
+    assert policy.begun == [[0, 1]]
+    assert len(maker.made) == 2
+    assert maker.made[0].closed
+    assert host.env is maker.made[1]
+
+
+def test_three_vector_envs_that_fail_in_a_row_raise():
+    maker = Broken(MODES[0], {1: [Fault("raise", step=2)]}, {0: [Fault("raise")]}, {1: [Fault("raise")]})
+    host = maker.host()
+    with pytest.raises(EnvRaised):
+        drawn(host, Constant(host.spec), 2, rules=rules_of(host, forgive=Forgiving()))
+    assert len(maker.made) == 3
+
+
+def test_a_vector_env_that_cannot_be_reset_after_it_failed_is_built_once_more():
+    maker = Broken(MODES[0], {1: [Fault("raise", step=2)]}, {0: [Fault("raise_at_reset")]})
+    host, forgiving = maker.host(), Forgiving()
+    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=forgiving))
+    assert told(played[1]) == ([(0, 0)] * 2, [(0, 1)] * 2)
+    assert len(maker.made) == 3
+    assert len(forgiving.raised) == 2
+
+
+def test_a_vector_env_whose_reset_between_episodes_fails_is_built_anew_and_the_other_episodes_are_cut():
+    counting = Counting(script=Script((2, 5), ("terminated",)))
+    maker = Broken(AutoresetMode.DISABLED, {0: [Fault("raise_at_reset", episode=1)]}, counting=counting)
+    host, forgiving = maker.host(), Forgiving()
+    policy = Constant(host.spec)
+    played = drawn(host, policy, 4, rules=rules_of(host, forgive=forgiving))
+    assert [list(step.cut) for step in played] == [[], [], [1], []]
+    assert list(played[1].ended) == [(0, True, False)]
+    assert told(played[2]) == ([(0, 0)] * 2, [(0, 1)] * 2)
+    assert len(maker.made) == 2
+    assert policy.begun == [[0, 1]]
+
+
+def test_an_error_while_the_broken_vector_env_is_closed_is_logged_only(caplog):
+    maker = Broken(MODES[0], {1: [Fault("raise", step=2), Fault("raise_at_close")]})
+    host = maker.host()
+    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=Forgiving()))
+    assert len(played) == 3
+    assert [record.name for record in caplog.records] == ["swath"]
+    assert "raised when it was closed" in caplog.text
+
+
+def test_stage_begins_with_nobody_due():
+    assert list(Stage([]).due) == []
