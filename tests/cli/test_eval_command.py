@@ -25,6 +25,13 @@ def test_the_evaluation_of_a_run_is_repeated_number_by_number(swath):
         assert now == stored
 
 
+def test_an_evaluation_uses_as_many_threads_as_the_training(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    torch.set_num_threads(2)
+    swath("eval", RUN)
+    assert torch.get_num_threads() == 1
+
+
 def test_more_episodes_than_stored_stand_alone(swath):
     swath("train", "CartPole-v1", *TINY, "--no-video")
     _, out, _ = swath("eval", RUN / "best.safetensors", "--episodes", "3")
