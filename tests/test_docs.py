@@ -1,0 +1,35 @@
+"""Every Python block of the README and of the documentation runs as it stands, without a warning."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, int]]:
+    """Code and the number of the line above it."""
+    text = page.read_text()
+    return [(found[1], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for code, line in blocks(page):
+        exec(compile("\n" * line + code, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_readmes_example_has_twelve_lines():
+    code, _ = blocks(ROOT / "README.md")[0]
+    assert len([line for line in code.splitlines() if line]) == 12
