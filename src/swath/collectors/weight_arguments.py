@@ -72,7 +72,7 @@ def renamed(kwargs: dict[str, Any]) -> Any:
 
 def _of_worker_0(weights: Any) -> Any:
     """`{worker: weights}` for the one worker there is."""
-    if not isinstance(weights, Mapping) or not any(isinstance(key, int) for key in weights):
+    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
         return weights
     if not all(isinstance(key, int) for key in weights):
         raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")

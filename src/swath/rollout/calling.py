@@ -48,6 +48,7 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
     Raises:
         TypeError: it fits no way of calling; the message has its parameters, the env's keys and the way out.
     """
+    policy = getattr(policy, "_orig_mod", policy)  # what `torch.compile` was given
     if isinstance(policy, TensorDictModuleBase) or trust:
         return Convention("tensordict", explores=True)
     parameters = _parameters(policy)

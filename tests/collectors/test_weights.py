@@ -1,0 +1,302 @@
+"""How weights come into a collector in this process, and which version is stamped."""
+
+import copy
+
+import pytest
+import torch
+from collector_toys import LONG, Always, InThread, Stepping, WithValue, collector
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from swath.collectors.devices import device_off_the_cpu, placed
+from swath.errors import WorkerLate
+from swath.testing import CountingEnvs
+
+VERSION = ("collector", "policy_version")
+
+
+def two():
+    return {"weight": torch.tensor(2.0)}
+
+
+FORMS = {
+    "a module": lambda: (Always(2),),
+    "a TensorDict": lambda: (TensorDict(two()),),
+    "a dict": lambda: (two(),),
+    "a state_dict": lambda: (Always(2).state_dict(),),
+    "per worker": lambda: ({0: two()},),
+    "a prefix": lambda: ({"module.weight": torch.tensor(2.0)},),
+    "weights=": lambda: {"weights": TensorDict(two())},
+    "weights= a dict": lambda: {"weights": two()},
+    "policy=": lambda: {"policy": Always(2)},
+    "model_id=": lambda: {"weights": two(), "model_id": "policy"},
+    "weights_dict=": lambda: {"weights_dict": {"policy": two()}},
+    "wait=": lambda: {"weights": two(), "wait": True, "timeout_s": 1.0},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_weights_are_copied_into_the_policy_at_once(form):
+    given, policy = form(), Always(1)
+    parameter = policy.weight
+    with collector(policy=policy) as made:
+        assert bool((made.next()["action"] == 1).all())
+        assert made.update_policy_weights_(*given) is None if isinstance(given, tuple) else True
+        if isinstance(given, dict):
+            assert made.update_policy_weights_(**given) is None
+        assert policy.weight == 2
+        assert policy.weight is parameter
+        assert made.policy_version == made.get_policy_version() == 1
+        batch = made.next()
+    assert bool((batch["action"] == 2).all())
+    assert bool((batch[VERSION] == 1).all())
+
+
+def test_the_old_name_of_the_argument_is_deprecated():
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        with pytest.warns(DeprecationWarning, match="policy_weights= is now policy_or_weights="):
+            made.update_policy_weights_(policy_weights=two())
+        with (
+            pytest.warns(DeprecationWarning, match="now"),
+            pytest.raises(ValueError, match="policy_weights and policy"),
+        ):
+            made.update_policy_weights_(two(), policy_weights=two())
+    assert policy.weight == 2
+
+
+REFUSED = {
+    "two forms": ({"policy_or_weights": two(), "weights": two()}, ValueError, "policy_or_weights and weights are both"),
+    "two other forms": (
+        {"policy": Always(2), "weights_dict": {}},
+        ValueError,
+        "policy and weights_dict are both",
+    ),
+    "a dict and a model": (
+        {"weights_dict": {"policy": two()}, "model_id": "policy"},
+        ValueError,
+        "weights_dict and m",
+    ),
+    "an unknown model": ({"weights": two(), "model_id": "critic"}, KeyError, r"no model \['critic'\]; known are"),
+    "an unknown model in the dict": ({"weights_dict": {"critic": two()}}, KeyError, r"no model \['critic'\]"),
+    "worker_ids": ({"weights": two(), "worker_ids": 0}, TypeError, "worker_ids: a Collector in this process"),
+    "a worker that is not there": ({"weights": {1: two()}}, ValueError, r"for the workers \[1\]; this collector has"),
+    "kinds of keys": ({"weights": {0: two(), "weight": torch.tensor(2.0)}}, ValueError, "mix worker numbers and names"),
+    "another keyword": ({"weihgts": two()}, TypeError, r"unexpected keyword arguments \['weihgts'\]"),
+    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are a int; pass a module"),
+    "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),
+    "a wrong shape": ({"weights": {"weight": torch.zeros(2)}}, ValueError, "nothing was changed"),
+    "one of two wrong": (
+        {"weights": {"weight": torch.tensor(2.0), "seen": torch.zeros(3)}},
+        ValueError,
+        "weight seen has shape",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_changes_nothing(arguments, error, message):
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        with pytest.raises(error, match=message):
+            made.update_policy_weights_(**arguments)
+        assert policy.weight == 1
+        assert made.policy_version == 0
+        assert bool((made.next()[VERSION] == 0).all())
+
+
+def test_without_weights_the_version_counts_up_and_the_users_module_is_as_it_is():
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        made.update_policy_weights_()
+        assert policy.weight == 1
+        assert made.policy_version == 1
+        with torch.no_grad():
+            policy.weight.fill_(2)
+        batch = made.next()
+    assert bool((batch["action"] == 2).all()), "within draws the user's own module acts"
+
+
+@pytest.mark.parametrize("policy", [None, lambda observation: torch.zeros(2, dtype=torch.int64)])
+def test_a_policy_without_weights_only_counts(policy):
+    with collector(policy=policy) as made:
+        made.update_policy_weights_()
+        made.update_policy_weights_({"x": torch.zeros(1)})
+        made.receive_weights()
+        assert made.policy_version == 3
+        assert bool((made.next()[VERSION] == 3).all())
+
+
+def test_a_factorys_policy_needs_weights():
+    with collector(policy_factory=lambda: Always(1)) as made:
+        with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
+            made.update_policy_weights_()
+        assert made.policy_version == 0
+        assert made.receive_weights() is None
+        assert made.policy_version == 0, "without any source it does nothing"
+        made.update_policy_weights_(two())
+        assert made.increment_version() == 2
+        assert bool((made.next()["action"] == 2).all())
+
+
+def test_a_factorys_policy_without_weights_only_counts():
+    with collector(policy_factory=WithValue) as made:
+        made.update_policy_weights_()
+        assert made.policy_version == 1
+
+
+def test_publish_and_receive_and_increment():
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        assert made.publish_weights(two()) == 1
+        assert policy.weight == 2
+        with pytest.raises(KeyError, match="no model"):
+            made.publish_weights(two(), model_id="critic")
+        with pytest.raises(TypeError, match="worker_ids"):
+            made.publish_weights(two(), worker_ids=[0])
+        assert made.increment_version() == 2
+        made.receive_weights(Always(0))
+        assert policy.weight == 0
+        made.receive_weights(weights=two())
+        made.receive_weights(policy=Always(1))
+        made.receive_weights()
+        assert policy.weight == 1
+        with pytest.raises(ValueError, match="weights and policy are both given"):
+            made.receive_weights(weights=two(), policy=policy)
+        assert made.policy_version == 6
+
+
+def test_weights_from_a_hook_before_the_fragment_are_those_that_act():
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        made.pre_collect_hook = lambda: made.update_policy_weights_(two())
+        batch = made.next()
+    assert bool((batch["action"] == 2).all())
+    assert bool((batch[VERSION] == 1).all())
+
+
+def test_weights_from_within_a_fragment_act_after_it():
+    class Updates(Always):
+        def forward(self, observation):
+            if made is not None and made.policy_version == 0 and not self.seen[0]:
+                self.seen[0] = 1
+                made.update_policy_weights_(two())
+            return super().forward(observation)
+
+    made, policy = None, Updates(1)
+    made = collector(CountingEnvs(LONG), policy, envs_per_worker=2)
+    with made:
+        one, other = made.next(), made.next()
+    assert one["action"].unique().tolist() == [1]
+    assert one[VERSION].unique().tolist() == [0]
+    assert other["action"].unique().tolist() == [2]
+    assert other[VERSION].unique().tolist() == [1]
+
+
+def test_weights_from_another_thread_act_after_the_running_fragment():
+    env, policy = Stepping(at=3), Always(1)
+    with collector(env, policy, frames_per_batch=6) as made:
+        drawing = InThread(made.next)
+        assert env.inside.wait(10)
+        made.update_policy_weights_(two())
+        assert made.policy_version == 1
+        assert policy.weight == 1
+        with pytest.raises(WorkerLate, match="the fragment in progress did not end") as caught:
+            made.update_policy_weights_({"weight": torch.tensor(0.0)}, wait=True, timeout_s=0.01)
+        assert caught.value.workers == (0,)
+        assert made.policy_version == 2, "the publication stands"
+        env.released.set()
+        batch = drawing.join().value
+        assert batch["action"].unique().tolist() == [1]
+        assert batch[VERSION].unique().tolist() == [0]
+        assert policy.weight == 0
+        assert made.next()[VERSION].unique().tolist() == [2]
+
+
+def test_an_update_with_the_users_own_module_takes_no_training_back():
+    env, policy = Stepping(at=3), Always(1)
+    with collector(env, policy, frames_per_batch=6) as made:
+        drawing = InThread(made.next)
+        assert env.inside.wait(10)
+        made.update_policy_weights_(policy)
+        with torch.no_grad():
+            policy.weight.fill_(2)
+        env.released.set()
+        drawing.join()
+        assert policy.weight == 2
+
+
+def test_updates_of_many_threads_come_one_after_the_other():
+    with collector(policy=Always(1)) as made:
+        threads = [InThread(lambda: [made.publish_weights(two()) for _ in range(50)]) for _ in range(4)]
+        versions = [version for thread in threads for version in thread.join().value]
+        assert sorted(versions) == list(range(1, 201))
+        assert made.next()[VERSION].unique().tolist() == [200]
+
+
+def test_versions_are_stamped_per_fragment():
+    with collector(policy=Always(1), total_frames=40) as made:
+        for version, batch in enumerate(made):
+            assert batch[VERSION].unique().tolist() == [version]
+            assert made.stats()["policy_version"] == made.stats()["policy_version_min"] == version
+            made.update_policy_weights_()
+
+
+def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
+    monkeypatch.setattr("swath.collectors.acting.placed", lambda policy, device: copy.deepcopy(policy))
+    policy = Always(1)
+    with collector(policy=policy) as made:
+        with torch.no_grad():
+            policy.weight.fill_(2)
+        assert made.next()["action"].unique().tolist() == [1], "training reached a copy"
+        made.update_policy_weights_()
+        assert made.next()["action"].unique().tolist() == [2]
+        made.update_policy_weights_({"weight": torch.tensor(0.0)})
+        assert made.next()["action"].unique().tolist() == [0]
+    assert policy.weight == 2, "the user's module is only read"
+    assert made.policy is not policy
+
+
+def test_a_module_that_is_elsewhere_is_copied_to_policy_device():
+    module = nn.Linear(1, 1)
+    assert placed(module, None) is placed(module, torch.device("cpu")) is module
+    copied = placed(module, torch.device("meta"))
+    assert copied.weight.is_meta
+    assert not module.weight.is_meta
+    assert device_off_the_cpu(module) is device_off_the_cpu(print) is device_off_the_cpu(nn.Identity()) is None
+    assert device_off_the_cpu(copied) == torch.device("meta")
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(3, 3)
+
+    def forward(self, observation):
+        return self.net(observation).argmax(-1)
+
+
+def wrapped():
+    return TensorDictModule(Plain(), in_keys=["observation"], out_keys=["action"])
+
+
+@pytest.mark.parametrize("make", [Plain, wrapped])
+def test_a_compiled_policy_keeps_its_names(make):
+    policy = make()
+    with collector(policy=policy, compile_policy={"backend": "eager"}, seed=1) as made:
+        assert made.policy is policy
+        one = made.next()
+        made.update_policy_weights_()
+        made.update_policy_weights_(make())
+        assert set(made.state_dict()["policy_state_dict"]) == set(policy.state_dict())
+        made.load_state_dict(made.state_dict())
+        assert made.next().shape == one.shape == (2, 5)
+
+
+def test_a_function_can_be_compiled():
+    def act(observation):
+        return observation[..., 0].long() * 0
+
+    with collector(policy=act, compile_policy={"backend": "eager"}) as made:
+        assert not made.next()["action"].any()
