@@ -26,7 +26,7 @@ def test_a_run_leaves_everything_behind(swath):
     assert (code, err) == (0, [])
     names = "best.safetensors checkpoint.safetensors curve.png metrics.csv summary.json tensorboard video.mp4"
     assert sorted(path.name for path in RUN.iterdir()) == names.split()
-    assert frames_of(RUN) == [128, 256]
+    assert frames_of(RUN) == [0, 128, 256]
     assert mpl.image.imread(RUN / "curve.png").shape == (675, 1200, 4)
     summary = json.loads((RUN / "summary.json").read_text())
     assert (summary["ended"], summary["frames"], summary["seed"]) == ("finished", 256, 0)
@@ -40,9 +40,10 @@ def test_a_run_leaves_everything_behind(swath):
 def test_what_is_no_terminal_gets_plain_lines(swath):
     _, out, _ = swath("train", "CartPole-v1", *TINY, "--no-video")
     assert out[0] == "CartPole-v1: PPO, 2 envs, seed 0, cpu, 256 frames"
-    assert out[1].startswith("128 of 256 frames (50 %), return ")
-    assert out[2].startswith("128 frames: evaluation ")
-    assert out[2].endswith("], 2 episodes")
+    assert out[1].startswith("0 frames: evaluation ")
+    assert out[2].startswith("128 of 256 frames (50 %), return ")
+    assert out[3].startswith("128 frames: evaluation ")
+    assert out[3].endswith("], 2 episodes")
     assert not any("\x1b" in line for line in out)
 
 
@@ -78,7 +79,7 @@ def test_a_resumed_run_goes_on_where_it_was(swath):
     after = load_checkpoint(RUN / "checkpoint.safetensors")
     assert code == 0
     assert out[1] == "goes on at 256 frames; simulators are not saved, so episodes begin anew"
-    assert frames_of(RUN) == [128, 256, 384, 512]
+    assert frames_of(RUN) == [0, 128, 256, 384, 512]
     assert (before["learner"]["updates"], after["learner"]["updates"]) == (2, 4)
     assert after["collector"]["life"] > before["collector"]["life"]
     assert after["progress"]["seconds"] > before["progress"]["seconds"]
@@ -90,7 +91,7 @@ def test_a_run_resumed_in_another_folder_leaves_the_first_as_it_is(swath):
     before = {path: path.read_bytes() for path in RUN.iterdir() if path.is_file()}
     swath("train", "--resume", RUN / "checkpoint.safetensors", "--frames", "384", "--out", "on", "--no-video")
     assert {path: path.read_bytes() for path in RUN.iterdir() if path.is_file()} == before
-    assert frames_of(Path("on")) == [128, 256, 384]
+    assert frames_of(Path("on")) == [0, 128, 256, 384]
 
 
 def test_a_checkpoint_alone_can_be_resumed_in_another_folder(swath):
@@ -190,14 +191,14 @@ def test_an_env_that_does_not_render_costs_one_line_and_not_the_run(swath, scrip
 
 def test_one_episode_has_no_interval(swath, scripted):
     _, out, _ = swath("train", "Scripted-v0", *TINY[:-1], "1", "--no-video")
-    assert out[2] == "128 frames: evaluation 8, 1 episodes"
+    assert out[1] == "0 frames: evaluation 8, 1 episodes"
     summary = json.loads(Path("runs/Scripted-v0-seed0/summary.json").read_text())
     assert summary["evaluation"]["reward_ci_low"] is None
 
 
 def test_an_odd_number_of_envs_fills_its_batches_evenly(swath, scripted):
     swath("train", "Scripted-v0", "--frames=90", "--envs=7", "--eval-episodes=2", "--no-video")
-    assert frames_of(Path("runs/Scripted-v0-seed0")) == [91]
+    assert frames_of(Path("runs/Scripted-v0-seed0")) == [0, 91]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def run_evaluation(checkpoint: Path, given: dict[str, Any]) -> int:
     with closing(judge):
         policy = build_policy(config, judge)
         policy.load_state_dict(saved.state["policy"])
-        result = judge.evaluate(policy, saved.progress.frames)
+        result = judge.evaluate(policy, saved.progress.frames, saved.state["collector"]["policy_version"])
     console.print(f"{config.env}, {file}, after {saved.progress.frames:,} frames", soft_wrap=True)
     _print(console, result, saved.progress.evaluation)
     return OK

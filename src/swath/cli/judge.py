@@ -43,9 +43,9 @@ class Judge:
         """Of one env."""
         return self._first.action_space
 
-    def evaluate(self, policy: Any, step: int) -> EvalResult:
-        """Play the episodes with the most probable actions; `step` is kept with the result."""
-        return self._evaluation.run(policy, EvalRequest(self._stop, seed=self._seed, step=step))
+    def evaluate(self, policy: Any, step: int, version: int) -> EvalResult:
+        """Play the episodes with the most probable actions; `step` and the weights' version are kept with the result."""
+        return self._evaluation.run(policy, EvalRequest(self._stop, seed=self._seed, step=step, policy_version=version))
 
     def close(self) -> None:
         """Close the envs."""

@@ -30,14 +30,12 @@ class Progress:
     Attributes:
         frames: collected and learnt from.
         seconds: worked, over all sessions.
-        updates: batches learnt from.
         evaluation: the last one; its `step` is the frame count of the policy it judged.
         best: the best mean return of an evaluation.
     """
 
     frames: int = 0
     seconds: float = 0.0
-    updates: int = 0
     evaluation: EvalResult | None = None
     best: float = -inf
 

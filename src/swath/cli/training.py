@@ -58,13 +58,13 @@ class Training:
 
     def run(self, outlets: Outlets, stop: StopRequest) -> None:
         """Train until the last frame, or until the batch after which a stop was asked for."""
+        if self.progress.frames == 0 and self._config.eval_gap:
+            outlets.sink.log(0, self._evaluate(outlets))
         for batch in self._parts.collector:
             metrics = self._learn(batch)
             outlets.display.update(self._status(metrics))
             if self._is_evaluation_due(stop):
-                outlets.display.doing(f"evaluating, {self._config.eval_episodes} episodes")
-                metrics |= self._evaluate()
-                outlets.display.evaluated(point_at(self.progress.frames, metrics))
+                metrics |= self._evaluate(outlets)
             outlets.sink.log(self.progress.frames, metrics)
             if stop.requested:
                 break
@@ -91,14 +91,18 @@ class Training:
             losses={short: metrics[LEARNER + name] for name, short in SHOWN.items() if LEARNER + name in metrics},
         )
 
-    def _evaluate(self) -> Metrics:
-        result = self._parts.judge.evaluate(self._parts.policy, step=self.progress.frames)
+    def _evaluate(self, outlets: Outlets) -> Metrics:
+        outlets.display.doing(f"evaluating, {self._config.eval_episodes} episodes")
+        version = self._parts.collector.policy_version
+        result = self._parts.judge.evaluate(self._parts.policy, step=self.progress.frames, version=version)
         self._next_evaluation = self._after(self.progress.frames)
         is_best = result["eval/reward"] > self.progress.best
         self.progress.evaluation = result
         self.progress.best = max(self.progress.best, result["eval/reward"])
         self._save(best=is_best)
-        return {name: value for name, value in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
+        metrics = {name: v for name, v in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
+        outlets.display.evaluated(point_at(self.progress.frames, metrics))
+        return metrics
 
     def _is_evaluation_due(self, stop: StopRequest) -> bool:
         """The last one is due even if a stop was asked for meanwhile: the run is over with it."""
