@@ -44,7 +44,7 @@ class Judge:
         return self._first.action_space
 
     def evaluate(self, policy: Any, step: int, version: int) -> EvalResult:
-        """Play the episodes with the most probable actions; `step` and the weights' version are kept with the result."""
+        """Play the episodes with the most probable actions; step and weight version are kept with the result."""
         return self._evaluation.run(policy, EvalRequest(self._stop, seed=self._seed, step=step, policy_version=version))
 
     def close(self) -> None:
