@@ -67,3 +67,11 @@ def test_an_unknown_activation_or_too_few_sizes_are_refused():
         MLP([1, 2], activation="sine")
     with pytest.raises(ValueError, match=r"sizes=\(3,\)"):
         MLP([3])
+
+
+def test_it_can_absorb_what_happened_to_its_input():
+    net, x = MLP([4, 8, 2]), torch.randn(5, 4)
+    factor, offset = torch.tensor([1.0, 2.0, 0.5, 3.0]), torch.tensor([0.0, 1.0, -1.0, 5.0])
+    before = net(factor * x + offset)
+    net.absorb(factor, offset)
+    torch.testing.assert_close(net(x), before, atol=1e-5, rtol=1e-5)

@@ -52,3 +52,22 @@ def test_figures_travel_with_the_weights():
     module.update(x)
     other.update(x)
     assert torch.equal(module(x), other(x))
+
+
+def test_a_change_says_how_to_read_the_features_from_now_on():
+    module, x = Standardise(3), torch.randn(200, 3)
+    assert module.update(x) is None
+    before = module(x)
+    factor, offset = module.update(1 + 2 * torch.randn(200, 3))
+    assert not torch.allclose(module(x), before)
+    torch.testing.assert_close(factor * module(x) + offset, before, atol=1e-5, rtol=1e-5)
+
+
+def test_a_feature_that_was_constant_is_read_anew():
+    module, x = Standardise(2), torch.randn(100, 2)
+    x[:, 1] = 5
+    module.update(x)
+    factor, offset = module.update(torch.randn(100, 2))
+    assert factor[1] == 1
+    assert offset[1] == 0
+    assert factor[0] != 1

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from swath.learn.normalisation import Standardise
+from swath.learn.normalisation import Change, Standardise
 from swath.rollout.spaces import Leaf
 
 
@@ -26,8 +26,12 @@ class Encoder(nn.Module):
 
     features: int
 
-    def update(self, entries: Sequence[Tensor]) -> None:
-        """Take observations `[N, …]` into running figures; here there are none."""
+    def update(self, entries: Sequence[Tensor]) -> Change | None:
+        """Take observations `[N, …]` into running figures.
+
+        Returns:
+            How to read the features from now on; `None` where nothing changed, or all began.
+        """
 
 
 class VectorEncoder(Encoder):
@@ -53,10 +57,9 @@ class VectorEncoder(Encoder):
         standardise = self.standardise
         return flat if standardise is None else standardise.forward(flat)
 
-    def update(self, entries: Sequence[Tensor]) -> None:
+    def update(self, entries: Sequence[Tensor]) -> Change | None:
         """Take observations `[N, …]` into the running figures."""
-        if self.standardise is not None:
-            self.standardise.update(self._flat(entries))
+        return None if self.standardise is None else self.standardise.update(self._flat(entries))
 
     def _flat(self, entries: Sequence[Tensor]) -> Tensor:
         return torch.cat([flatten(entry) for flatten, entry in zip(self._flattens, entries, strict=True)], -1)

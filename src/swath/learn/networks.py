@@ -55,6 +55,13 @@ class MLP(nn.Module):
             x = activate(linear(x, hidden[i], hidden[i + 1]))
         return linear(x, weight, bias)
 
+    @torch.no_grad()
+    def absorb(self, factor: Tensor, offset: Tensor) -> None:
+        """From now on compute from `x` what was computed from `factor * x + offset` before, `[sizes[0]]` each."""
+        weight, bias, *_ = self.parameters()
+        bias.add_(weight @ offset)
+        weight.mul_(factor)
+
     @property
     def last_layer(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of the last layer."""

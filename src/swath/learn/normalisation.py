@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 _SMALLEST_VARIANCE = 1e-8
 _LIMIT = 10.0
+_MOST_ALIKE = 4.0  # a feature that was all but constant says nothing about how to read it from now on
+
+Change: TypeAlias = tuple[Tensor, Tensor]
+"""Factor and offset `[D]`: the features of before are `factor * features + offset`."""
 
 
 class Standardise(nn.Module):
@@ -37,12 +41,17 @@ class Standardise(nn.Module):
         return torch.addcmul(buffers["shift"], x, buffers["scale"]).clamp_(-_LIMIT, _LIMIT)
 
     @torch.no_grad()
-    def update(self, x: Tensor) -> None:
+    def update(self, x: Tensor) -> Change | None:
         """Take rows `[N, D]` into account, all rows ever seen weighing the same.
 
         The formula for joining two sets is that of Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm
         for computing sample variances", 1979.
+
+        Returns:
+            What turns the features as they are from now on into those of before, for the networks that read them;
+            `None` after the first update.
         """
+        first, scale, shift = not self.count, self.scale.clone(), self.shift.clone()
         variance, mean = torch.var_mean(x.to(self.mean.dtype), 0, correction=0)
         share = len(x) / (self.count + len(x))
         delta = mean - self.mean
@@ -51,3 +60,9 @@ class Standardise(nn.Module):
         self.count += len(x)
         self.scale.copy_(self.variance.clamp(min=_SMALLEST_VARIANCE).rsqrt())
         self.shift.copy_(-self.mean * self.variance.clamp(min=_SMALLEST_VARIANCE).rsqrt())
+        return None if first else self._change_from(scale, shift)
+
+    def _change_from(self, scale: Tensor, shift: Tensor) -> Change:
+        factor = scale / self.scale
+        alike = (factor < _MOST_ALIKE) & (factor > 1 / _MOST_ALIKE)
+        return torch.where(alike, factor, 1.0), torch.where(alike, shift - self.shift * factor, 0.0)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from swath.keys import ACTION, LOG_PROB, OBSERVATION, STATE_VALUE, Key
 from swath.learn.encoders import Encoder
 from swath.learn.heads import Head
+from swath.learn.networks import MLP
 from swath.learn.value import ValueNet
 from swath.rollout.exploration import ExplorationType
 
@@ -100,9 +101,15 @@ class NetworkPolicy(nn.Module):
         return values
 
     def update_encoder(self, observation: Sequence[Tensor]) -> None:
-        """Take observations `[N, …]` into the running figures that every later call applies."""
-        if self.encoder is not None:
-            self.encoder.update(observation)
+        """Take observations `[N, …]` into the running figures that every later call applies.
+
+        Networks that are an `MLP` take the change into their first layer, so that the policy acts as it did before.
+        """
+        change = None if self.encoder is None else self.encoder.update(observation)
+        if change is not None:
+            for network in (self.network, self.critic and self.critic.network):
+                if isinstance(network, MLP):
+                    network.absorb(*change)
 
     def require_critic(self) -> ValueNet:
         """The critic.
