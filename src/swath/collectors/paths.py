@@ -18,7 +18,7 @@ def follow(root: Any, path: str) -> Any:
         ValueError: the text is no path.
     """
     value = root
-    for part, is_item in _parts(path):
+    for part, is_item in list(_parts(path)):
         try:
             value = value[part] if is_item else getattr(value, part)
         except (AttributeError, LookupError, TypeError) as error:
@@ -28,9 +28,9 @@ def follow(root: Any, path: str) -> Any:
 
 def _parts(path: str) -> Iterator[tuple[Any, bool]]:
     at = 0
-    while at < len(path):
+    while at < len(path) or not path:
         found = _PART.match(path, at)
-        if found is None or (at == 0 and path[0] == "."):
+        if found is None or path.startswith("."):
             raise ValueError(f"{path!r} is no path: write names, dots and [literal], as in 'policy.layers[0].weight'")
         yield (found["name"], False) if found["name"] else (_literal(found["item"], path), True)
         at = found.end()

@@ -1,0 +1,5 @@
+"""`split_trajectories`, where users of TorchRL look for it."""
+
+from swath.rollout.episodes import split_trajectories
+
+__all__ = ["split_trajectories"]

@@ -1,0 +1,211 @@
+"""What a collector says of itself, and reaching inside it."""
+
+import json
+
+import pytest
+import torch
+from collector_toys import LONG, Always, Memory, collector, counting
+
+import swath
+from swath import BaseCollector, Collector
+from swath.collectors import postprocs, utils
+from swath.collectors.paths import follow
+from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv
+
+KEYS = {
+    "frames",
+    "batches",
+    "requested_frames_per_batch",
+    "policy_version",
+    "policy_version_min",
+    "restarts",
+    "workers_lost",
+    "late",
+    "fragments_lost",
+    "env_errors",
+    "frames_dropped",
+    "batches_dropped",
+    "batches_overdue",
+    "frames_discarded",
+    "episodes",
+    "fps",
+    "seconds_waiting",
+    "running",
+}
+
+
+def test_names_are_where_users_look_for_them():
+    import swath.collectors as collectors
+
+    for name in (
+        "Collector",
+        "BaseCollector",
+        "RandomPolicy",
+        "ExplorationType",
+        "split_trajectories",
+        "MultiStep",
+        "GAE",
+    ):
+        assert getattr(swath, name) is getattr(collectors, name)
+    assert collectors.DataCollectorBase is swath.DataCollectorBase is BaseCollector
+    assert issubclass(Collector, BaseCollector)
+    assert utils.split_trajectories is swath.split_trajectories
+    assert (postprocs.MultiStep, postprocs.GAE) == (swath.MultiStep, swath.GAE)
+
+
+def test_stats_are_numbers_and_say_what_happened():
+    with collector(CountingEnvs(counting(4)), envs_per_worker=2, frames_per_batch=20) as made:
+        before = made.stats()
+        assert set(before) == KEYS
+        assert not any(before[key] for key in KEYS - {"requested_frames_per_batch"})
+        for _ in range(3):
+            made.next()
+        made.increment_version()
+        stats = made.stats()
+    assert json.loads(json.dumps(stats)) == stats
+    assert set(stats) == KEYS | {"episode_return", "episode_length"}
+    assert (stats["frames"], stats["batches"], stats["episodes"], stats["episode_length"]) == (60, 3, 14, 4)
+    assert (stats["policy_version"], stats["policy_version_min"]) == (1, 1)
+    assert stats["fps"] > 0
+    assert stats["seconds_waiting"] > 0
+    assert made.stats()["frames"] == 60, "works after shutdown"
+
+
+def test_returns_are_those_of_the_last_hundred_episodes():
+    with collector(CountingEnvs(counting(3, 2)), envs_per_worker=2, frames_per_batch=14) as made:
+        running, returns = [0.0, 0.0], []
+        for _ in range(40):
+            td = made.next()
+            for t in range(7):
+                for env in range(2):
+                    running[env] += td["next", "reward"][env, t].item()
+                    if td["next", "done"][env, t]:
+                        returns.append(running[env])
+                        running[env] = 0.0
+        stats = made.stats()
+    assert stats["episodes"] == len(returns) > 100
+    assert stats["episode_return"] == pytest.approx(sum(returns[-100:]) / 100)
+
+
+def test_views_of_the_workers():
+    with collector(worker_idx=3) as made:
+        made.next()
+        one = made.stats(workers="per_worker")
+        assert one == {
+            "worker_3/frames": 10,
+            "worker_3/life": 0,
+            "worker_3/state": "ready",
+            "worker_3/policy_version": 0,
+        }
+        both = made.stats(workers="both", timeout=0.0)
+        assert both.keys() == made.stats().keys() | one.keys()
+        with pytest.raises(ValueError, match="workers must be one of 'aggregate', 'per_worker', 'both', got 'all'"):
+            made.stats("all")
+
+
+def test_repr_is_a_status_line():
+    made = collector(total_frames=2000, frames_per_batch=1500)
+    assert repr(made) == "<Collector 2 envs: ready; 0 frames, version 0>"
+    made.next()
+    assert repr(made) == "<Collector 2 envs: ready; 1.5k frames, version 0>"
+    made.next()
+    made.increment_version()
+    assert repr(made) == "<Collector 2 envs: done; 3.0k frames, version 1>"
+    made.shutdown()
+    assert repr(made) == "<Collector 2 envs: closed; 3.0k frames, version 1>"
+    with collector(CountingEnv) as made:
+        made._collection.counters.frames = 1_234_567
+        assert repr(made) == "<Collector 1 env: ready; 1.2M frames, version 0>"
+
+
+def test_properties_say_what_was_given_or_resolved():
+    policy = Always()
+    with collector(policy=policy, frames_per_batch=20) as made:
+        assert (made.num_workers, made.num_collectors) == (1, 1)
+        assert (made.frames_per_batch, made.requested_frames_per_batch, made.frames_per_batch_worker()) == (20, 20, 20)
+        assert made.total_frames == -1
+        assert made.policy is made.get_model("policy") is policy
+        assert [type(env) for env in made.env] == [CountingEnv] * 2
+
+
+def test_the_live_env_is_handed_out_as_it_is():
+    env, vector = CountingEnv(), CountingVectorEnv(2)
+    with collector(env) as made:
+        assert made.env is env
+    with collector(vector) as made:
+        assert made.env is vector
+
+
+def test_cascade_execute_follows_paths_and_calls():
+    with collector(policy=Always(2), replay_buffer=Memory()) as made:
+        assert made.cascade_execute("get_policy_version") == 0
+        assert made.cascade_execute("policy.weight") == 2
+        assert made.cascade_execute("env[1].mark.env") == 1
+        assert made.cascade_execute("env[-1].counting.script.plan", 0, 0).length == 3
+        assert made.cascade_execute("stats", workers="per_worker").keys() == {*made.stats("per_worker")}
+        assert made.cascade_execute("state_dict")["frames"] == 0
+        assert made.get_distant_attr("policy.seen[0]") == 0
+        with pytest.raises(ValueError, match=r"'policy\.weight' is a Parameter, which takes no arguments"):
+            made.cascade_execute("policy.weight", 1)
+        with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on a Always"):
+            made.cascade_execute("policy.wait")
+        with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on a list"):
+            made.get_distant_attr("env[7]")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "policy..weight", ".policy", "policy.", "env[", "env[1", "1", "a b", "env[x]", "f()"]
+)
+def test_what_is_no_path_is_never_evaluated(path):
+    with pytest.raises(ValueError, match="path"):
+        follow(object(), path)
+
+
+def test_paths_hold_literals():
+    assert follow({"a": [{"b c": 3}]}, "['a'][0]['b c']") == 3
+    assert follow({(1, "x"): 3}, "[(1, 'x')]") == 3
+
+
+def test_map_fn_calls_once_per_entry():
+    with collector() as made:
+        assert made.map_fn("get_policy_version") == [0]
+        assert made.map_fn("publish_weights", [({},), ({},)]) == [1, 2]
+        assert made.map_fn("set_seed", [(1,), (2,)], [{"static_seed": True}, {"static_seed": True}]) == [1, 2]
+        assert [set(view) for view in made.map_fn("stats", None, [{"workers": "per_worker"}])] == [
+            {*made.stats("per_worker")}
+        ]
+        with pytest.raises(ValueError, match="same length"):
+            made.map_fn("set_seed", [(1,)], [{}, {}])
+
+
+def test_attributes_of_env_policy_and_buffer():
+    buffer = Memory()
+    with collector(policy=Always(2), replay_buffer=buffer) as made:
+        assert made.getattr_env("mark.env") == 0
+        assert made.getattr_policy("weight") == 2
+        assert made.getattr_rb("written") is buffer.written
+        with pytest.raises(AttributeError, match="missing"):
+            made.getattr_policy("bias")
+        with pytest.raises(KeyError, match=r"known are \['policy'\]"):
+            made.get_model("critic")
+    with collector(CountingVectorEnv(2)) as made:
+        assert made.getattr_env("num_envs") == 2
+        with pytest.raises(AttributeError, match="missing on a NoneType"):
+            made.getattr_rb("written")
+
+
+def test_seconds_and_frames_a_second_begin_with_the_first_draw():
+    with collector(CountingEnvs(LONG)) as made:
+        assert made.stats()["fps"] == 0
+        state = made.state_dict()
+        state["frames"] = 10**9
+        made.load_state_dict(state)
+        made.next()
+        assert 0 < made.stats()["fps"] < 10**8
+
+
+def test_a_fake_batch_needs_no_draw():
+    with collector(policy=Always()) as made:
+        assert made.fake_tensordict().shape == (2, 5)
+        assert made.stats()["frames"] == 0
+        assert torch.equal(made.next()["collector", "traj_ids"][:, 0], torch.tensor([0, 1]))

@@ -1,0 +1,261 @@
+"""The end: closing, twice, from another thread, in the middle of a draw; and interruptions that are no end."""
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+from collector_toys import LONG, InThread, Memory, Stepping, collector
+
+from swath import Collector
+from swath.errors import Closed, WorkerLate
+from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
+
+
+def test_shutdown_closes_the_envs_and_twice_is_fine():
+    envs = CountingEnvs(LONG)
+    made = collector(envs, envs_per_worker=2)
+    made.next()
+    assert made.shutdown() is None
+    assert made.shutdown() is None
+    assert made.async_shutdown() is None
+    assert [env.closed for env in envs.made] == [1, 1]
+
+
+def test_shutdown_before_the_first_draw():
+    envs = CountingEnvs(LONG)
+    collector(envs, envs_per_worker=2).async_shutdown(timeout=1)
+    assert [env.closed for env in envs.made] == [1, 1]
+
+
+def test_a_users_instance_is_closed_too_unless_told_otherwise():
+    for close_env, closed in ((True, 1), (False, 0)):
+        env, vector = CountingEnv(), CountingVectorEnv(2)
+        collector(env).shutdown(close_env=close_env)
+        collector(vector).async_shutdown(close_env=close_env)
+        assert env.closed == closed
+        assert [one.closed for one in vector.envs] == [closed] * 2
+
+
+def test_leaving_the_context_shuts_down_whatever_happens():
+    env = CountingEnv()
+    with pytest.raises(ZeroDivisionError), collector(env):
+        1 / 0  # noqa: B018
+    assert env.closed == 1
+    with collector() as made:
+        assert made.next().numel() == 10
+    with pytest.raises(Closed):
+        made.next()
+
+
+def test_an_error_of_closing_is_raised_once_unless_told_otherwise():
+    envs = CountingEnvs(LONG, {0: [Fault("raise_at_close")]})
+    made = collector(envs, envs_per_worker=2)
+    with pytest.raises(EnvBroke, match="raised when it was closed"):
+        made.shutdown()
+    assert [env.closed for env in envs.made] == [1, 1], "the others are closed all the same"
+    made.shutdown()
+    envs = CountingEnvs(LONG, {0: [Fault("raise_at_close")]})
+    made = collector(envs, envs_per_worker=2)
+    made.shutdown(raise_on_error=False)
+    assert [env.closed for env in envs.made] == [1, 1]
+
+
+def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed():
+    env = Stepping(at=3)
+    made = collector(env, frames_per_batch=10**6)
+    drawing = InThread(made.next)
+    assert env.inside.wait(10)
+    closing = InThread(made.shutdown)
+    env.released.set()
+    assert isinstance(drawing.join().error, Closed)
+    assert closing.join().error is None
+    assert env.closed == 1
+    assert env.made < 10
+    assert made.stats()["frames_discarded"] >= 3
+
+
+def test_shutdown_while_a_batch_is_post_processed_ends_the_draw_with_closed():
+    inside, released = threading.Event(), threading.Event()
+
+    def postproc(td):
+        inside.set()
+        assert released.wait(10)
+        return td
+
+    buffer = Memory()
+    made = collector(postproc=postproc, replay_buffer=buffer)
+    drawing = InThread(made.next)
+    assert inside.wait(10)
+    made.shutdown()
+    released.set()
+    assert isinstance(drawing.join().error, Closed)
+    assert buffer.written == []
+    assert made.stats()["frames_discarded"] == 10
+
+
+def test_a_step_that_does_not_return_is_named_and_its_envs_are_closed_when_it_does():
+    env = Stepping(at=3)
+    made = collector(env)
+    drawing = InThread(made.next)
+    assert env.inside.wait(10)
+    with pytest.raises(WorkerLate, match=r"has not returned within 0\.05 s; envs are closed as soon as it does"):
+        made.shutdown(timeout=0.05)
+    made.shutdown(timeout=0.05, raise_on_error=False)
+    assert env.closed == 0
+    with pytest.raises(Closed):
+        made.reset()
+    env.released.set()
+    assert isinstance(drawing.join().error, Closed)
+    assert env.closed == 1
+
+
+def test_shutdown_from_within_a_fragment():
+    class Closes(CountingEnv):
+        def step(self, action):
+            made.shutdown()
+            return super().step(action)
+
+    made = collector(Closes)
+    with pytest.raises(Closed):
+        made.next()
+    assert made.env.closed == 1
+
+
+def test_shutdown_from_a_hook():
+    made = collector()
+    made.post_collect_hook = lambda td: made.shutdown()
+    with pytest.raises(Closed):
+        made.next()
+    assert [env.closed for env in made.env] == [1, 1]
+    made = collector()
+    made.pre_collect_hook = made.shutdown
+    with pytest.raises(Closed):
+        made.next()
+
+
+def test_a_second_thread_that_draws_is_refused():
+    env = Stepping(at=3)
+    with collector(env) as made:
+        drawing = InThread(made.next)
+        assert env.inside.wait(10)
+        with pytest.raises(RuntimeError, match="one thread draws at a time"):
+            made.next()
+        env.released.set()
+        assert drawing.join().value.shape == (10,)
+        assert made.next().shape == (10,)
+
+
+def test_drawing_from_within_a_draw_is_refused():
+    with collector() as made:
+        made.post_collect_hook = lambda td: made.next()
+        with pytest.raises(RuntimeError, match="is being drawn from already"):
+            made.next()
+
+
+def test_a_control_call_from_within_a_fragment_is_refused():
+    class Asks(CountingEnv):
+        def step(self, action):
+            made.state_dict()
+            return super().step(action)
+
+    with collector(Asks) as made, pytest.raises(RuntimeError, match="cannot run inside its own fragment"):
+        made.next()
+
+
+def test_a_control_call_waits_for_the_running_fragment():
+    env = Stepping(at=3)
+    with collector(env) as made:
+        drawing = InThread(made.next)
+        assert env.inside.wait(10)
+        asking = InThread(made.state_dict)
+        env.released.set()
+        assert drawing.join().value.shape == (10,)
+        assert asking.join().value["traj_pool"]["traj_id"] == 1
+
+
+@pytest.mark.parametrize("where", ["env", "policy", "postproc", "hook"])
+def test_ctrl_c_leaves_the_draw_and_the_collector_is_usable(where):
+    pressed = []
+
+    def press(*_):
+        if not pressed:
+            pressed.append(1)
+            raise KeyboardInterrupt
+
+    class Env(CountingEnv):
+        def step(self, action):
+            if where == "env" and self.mark.step == 2:
+                press()
+            return super().step(action)
+
+    options = {
+        "postproc": {"postproc": lambda td: press() or td},
+        "hook": {"post_collect_hook": press},
+    }.get(where, {})
+
+    def policy(observation):
+        if where == "policy" and observation[2] == 2:
+            press()
+        return observation[0].long()
+
+    with collector(lambda: Env(0, LONG), policy, total_frames=20, **options) as made:
+        with pytest.raises(KeyboardInterrupt):
+            made.next()
+        assert made.stats()["frames"] == 0
+        assert made.stats()["frames_discarded"] == (2 if where in ("env", "policy") else 10)
+        assert len(list(made)) == 2
+        assert made.stats()["frames"] == 20
+
+
+def test_garbage_is_closed():
+    env = CountingEnv()
+    made = collector(env, replay_buffer=Memory())
+    made.start()
+    thread = made._background._thread
+    gone = weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None
+    assert env.closed == 1
+    assert not thread.is_alive()
+
+
+def test_garbage_whose_closing_raises_is_silent():
+    made = collector(CountingEnvs(LONG, {0: [Fault("raise_at_close")]}))
+    env = made.env
+    del made
+    gc.collect()
+    assert env.closed == 1
+
+
+SCRIPT = """
+from swath import Collector
+from swath.testing import CountingEnv
+
+class Env(CountingEnv):
+    def close(self):
+        print("closed", flush=True)
+
+class Memory:
+    def extend(self, td):
+        pass
+
+c = Collector(Env, frames_per_batch=10, replay_buffer=Memory())
+{then}
+"""
+
+
+@pytest.mark.parametrize("then", ["c.start()", "c.next()"])
+def test_the_interpreters_exit_closes_what_is_open(then):
+    command = [sys.executable, "-W", "error", "-c", SCRIPT.format(then=then)]
+    child = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (child.returncode, child.stdout, child.stderr) == (0, "closed\n", "")
+
+
+def test_a_collector_that_failed_to_be_built_can_be_collected():
+    with pytest.raises(TypeError):
+        Collector(None, frames_per_batch=10)
+    gc.collect()
