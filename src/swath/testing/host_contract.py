@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from swath.rollout.hosts.base import Host
-from swath.rollout.loop import Rules, Stage, Step, go_on, steps
+from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Array, Leaves
@@ -189,10 +189,17 @@ class Dice:
         """Nothing is remembered."""
 
 
-def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None) -> Iterator[Step]:
-    """Play so many steps with random actions, from a reset of all envs on; an env that raises is not forgiven."""
+def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None) -> Iterator[Step]:
+    """Play so many steps, from a reset of all envs on; an env that raises is not forgiven.
+
+    Args:
+        host: the envs.
+        n_steps: how many.
+        seeds: of the reset, one per env.
+        actor: what acts; random actions by default.
+    """
     rules = Rules(StepLimit([None] * host.spec.num_envs), go_on, _raise)
-    source = steps(host, Dice(host, n_steps), Stage(host.reset_all(seeds)), rules)
+    source = steps(host, actor or Dice(host, n_steps), Stage(host.reset_all(seeds)), rules)
     for _ in range(n_steps):
         yield next(source)
 

@@ -1,0 +1,242 @@
+"""The host for a list of envs: wrappers taken over, faults, resets, closing."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import OrderEnforcing, RecordEpisodeStatistics, TimeLimit, TransformAction
+
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
+from swath.testing.host_contract import Dice, play
+
+LONG = Counting(script=Script((ENDLESS,)))
+ZERO = [np.zeros(2, dtype=np.int64)]
+
+
+def pair(faults=None, counting=LONG, **options):
+    faults = faults or {}
+    return EnvListHost([CountingEnv(i, counting, faults.get(i, ())) for i in range(2)], **options)
+
+
+# ---- the wrappers that the host stands in for
+
+
+def by_hand(env, seed, actions):
+    """(observation, reward, terminated, truncated) of each step, and the observation that follows."""
+    rows = []
+    env.reset(seed=seed)
+    for action in actions:
+        observation, reward, terminated, truncated, _ = env.step(action)
+        following = env.reset()[0] if terminated or truncated else observation
+        rows.append((observation, reward, terminated, truncated, following))
+    return rows
+
+
+MADE = {
+    "CartPole": lambda: gym.make("CartPole-v1", max_episode_steps=12),
+    "CartPole as it is": lambda: gym.make("CartPole-v1"),
+    "Pendulum": lambda: gym.make("Pendulum-v1", max_episode_steps=7),
+    "FrozenLake": lambda: gym.make("FrozenLake-v1", max_episode_steps=5),
+    "two limits": lambda: TimeLimit(gym.make("CartPole-v1", max_episode_steps=9), 6),
+    "a wrapper outside": lambda: RecordEpisodeStatistics(gym.make("CartPole-v1", max_episode_steps=8)),
+    "a wrapper inside": lambda: TimeLimit(OrderEnforcing(_shrunk(gym.make("Pendulum-v1").unwrapped)), 5),
+    "HalfCheetah": lambda: gym.make("HalfCheetah-v5", max_episode_steps=10),
+}
+
+
+def _shrunk(env):
+    return TransformAction(env, lambda action: action / 2, env.action_space)
+
+
+@pytest.mark.parametrize("name", list(MADE))
+def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
+    if name == "HalfCheetah":
+        pytest.importorskip("mujoco")
+    host = EnvListHost([MADE[name]() for _ in range(2)])
+    n_steps, seeds = 45, [3, 14]
+    dice = Dice(host, n_steps)
+    actions = [dice([])[0] for _ in range(n_steps)]
+    steps = list(play(host, n_steps, seeds))
+    for env, seed in enumerate(seeds):
+        wrapped = MADE[name]()
+        dtype = wrapped.action_space.dtype
+        rows = by_hand(wrapped, seed, [action[env].astype(dtype) for action in actions])
+        for t, (observation, reward, terminated, truncated, following) in enumerate(rows):
+            flags = {i: flags for i, *flags in steps[t].ended}.get(env, [False, False])
+            np.testing.assert_array_equal(steps[t].next_observation[0][env], np.float32(observation))
+            assert np.float32(steps[t].reward[env]) == np.float32(reward)
+            assert flags == [bool(terminated), bool(truncated)]
+            if t + 1 < n_steps:
+                np.testing.assert_array_equal(steps[t + 1].observation[0][env], np.float32(following))
+        wrapped.close()
+    assert any(step.ended for step in steps)
+    host.close()
+
+
+def test_the_wrappers_of_make_are_not_stepped_but_reset():
+    env = gym.make("CartPole-v1", max_episode_steps=5)
+    host = EnvListHost([env])
+    steps = list(play(host, 7))
+    assert [t for t, step in enumerate(steps) if step.ended] == [4]
+    assert env._elapsed_steps == 0
+    assert host.env is env
+
+
+# ---- faults
+
+
+def test_an_env_that_raises_keeps_no_other_from_stepping():
+    host = pair({0: [Fault("raise", step=1)]})
+    host.reset_all()
+    moved = host.step(ZERO)
+    assert [(env, type(error)) for env, error in moved.failed] == [(0, EnvBroke)]
+    assert host.env[1].mark.step == 1
+    assert host.env[0].mark.step == 0
+
+
+def test_an_env_that_answers_as_in_old_gym_fails():
+    class Old(CountingEnv):
+        def step(self, action):
+            return super().step(action)[:4]
+
+    host = EnvListHost([Old(0, LONG), CountingEnv(1, LONG)])
+    host.reset_all()
+    (failure,) = host.step(ZERO).failed
+    assert failure[0] == 0
+    assert isinstance(failure[1], ValueError)
+
+
+def test_a_reset_that_raises_says_which_env():
+    host = pair({1: [Fault("raise_at_reset")]})
+    with pytest.raises(EnvRaised) as caught:
+        host.reset_all()
+    assert caught.value.env == 1
+    assert isinstance(caught.value.cause, EnvBroke)
+
+
+@pytest.mark.parametrize("observation", ["vector", "nested"])
+def test_an_observation_of_another_shape_is_a_value_error_with_both(observation):
+    host = pair({1: [Fault("shape", step=1)]}, Counting(observation=observation))
+    host.reset_all()
+    with pytest.raises(ValueError, match=r"the envs returned observations of shape .*; their observation space says"):
+        host.step(ZERO)
+
+
+def test_a_step_alone_leaves_the_others_where_they_are():
+    host = pair()
+    host.reset_all()
+    moved = host.step_one(1, ZERO)
+    assert [env.mark.step for env in host.env] == [0, 1]
+    assert moved.observation[0][1].tolist() == [1, 0, 1]
+    assert moved.reward[1] != 0
+
+
+def test_a_step_alone_that_raises_is_told():
+    host = pair({1: [Fault("raise", step=1)]})
+    host.reset_all()
+    ((env, error),) = host.step_one(1, ZERO).failed
+    assert (env, type(error)) == (1, EnvBroke)
+
+
+def test_a_step_alone_in_the_place_of_one_that_failed_obeys_the_envs_own_limit():
+    host = EnvListHost([TimeLimit(CountingEnv(0, LONG, [Fault("raise", step=2)]), 2)])
+    action = [np.zeros(1, dtype=np.int64)]
+    host.reset_all()
+    host.step(action)
+    assert host.step(action).failed
+    host.reset([0], [np.zeros((1, 3), dtype=np.float32)])
+    assert host.step_one(0, action).ended == []
+    assert host.step(action).ended == [(0, False, True)]
+
+
+# ---- resets, seeds, retirement
+
+
+def test_seeds_go_to_their_envs_and_are_remembered():
+    host = pair()
+    onto = host.reset_all([5, 6])
+    host.reset([1], onto, [9])
+    host.reset([0], onto)
+    assert [env.seeds for env in host.env] == [[5, None], [6, 9]]
+    assert [host.seed_of(0), host.seed_of(1)] == [5, 9]
+
+
+def test_numpy_integers_are_seeds():
+    host = EnvListHost([gym.make("CartPole-v1")])
+    first = host.reset_all([np.int64(4)])[0]
+    np.testing.assert_array_equal(first, host.reset_all([4])[0])
+
+
+def test_retired_envs_are_not_stepped_until_all_are_reset():
+    host = pair(counting=Counting(script=Script((2,))))
+    host.reset_all()
+    host.retire([0])
+    ended = [host.step(ZERO).ended for _ in range(2)]
+    assert [[env for env, *_ in each] for each in ended] == [[], [1]]
+    assert host.env[0].mark.step == 0
+    host.reset_all()
+    host.step(ZERO)
+    assert [env.mark.step for env in host.env] == [1, 1]
+
+
+def test_a_retired_env_does_not_reach_its_limit():
+    host = EnvListHost([TimeLimit(CountingEnv(i, LONG), 2) for i in range(2)])
+    host.reset_all()
+    host.retire([0])
+    assert [list(host.step(ZERO).ended) for _ in range(3)] == [[], [(1, False, True)], []]
+
+
+# ---- building anew, rendering, closing
+
+
+def test_rebuilding_closes_the_old_envs_and_resets_new_ones():
+    made = []
+
+    def make():
+        made.append([CountingEnv(i, LONG) for i in range(2)])
+        return made[-1]
+
+    host = EnvListHost(make(), make=make)
+    host.reset_all()
+    host.step(ZERO)
+    observation = host.rebuild()
+    assert [env.closed for env in made[0]] == [1, 1]
+    assert observation[0].tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert host.env is not made[0]
+    host.step(ZERO)
+    assert [env.mark.step for env in made[1]] == [1, 1]
+    host.close()
+    assert [env.closed for env in made[1]] == [1, 1]
+
+
+def test_an_instance_cannot_be_built_anew():
+    with pytest.raises(RuntimeError, match="was given as an instance and cannot be built anew; pass a callable"):
+        pair().rebuild()
+
+
+def test_every_env_is_closed_once_also_if_one_raises_and_the_first_error_is_raised():
+    host = pair({0: [Fault("raise_at_close")]})
+    with pytest.raises(EnvBroke, match="env 0 raised when it was closed"):
+        host.close()
+    assert [env.closed for env in host.env] == [1, 1]
+    host.close()
+    assert [env.closed for env in host.env] == [1, 1]
+
+
+def test_frames_are_rendered_where_there_are_any():
+    host = EnvListHost([CountingEnv(0, render_mode="rgb_array"), CountingEnv(1)])
+    host.reset_all()
+    assert host.render(0).shape == (8, 8, 3)
+    assert host.render(1) is None
+
+
+def test_envs_that_differ_in_their_spaces_are_told_apart():
+    class Wider(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.Discrete(9)
+
+    with pytest.raises(ValueError, match=r"env 1 has action_space Discrete\(9\), env 0 has Discrete\(3\)"):
+        require_equal_spaces([CountingEnv(), Wider()])

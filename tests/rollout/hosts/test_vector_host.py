@@ -1,0 +1,402 @@
+"""The host for vector envs: what each kind can do, is asked for, and does when it fails."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import DictInfoToList
+
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.vector import ManualHost, NextStepHost, SameStepHost, vector_host
+from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
+from swath.testing.host_contract import play
+
+NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+ZERO = [np.zeros(2, dtype=np.int64)]
+SHORT = Counting(script=Script((2,), ("terminated",)))
+CAST = "ignore:.*precision lowered by casting to float32:UserWarning"
+
+
+def own(mode=SAME_STEP, counting=SHORT, faults=None, **options):
+    return vector_host(CountingVectorEnv(2, counting, autoreset_mode=mode, faults=faults, **options))
+
+
+def sync(mode=SAME_STEP, counting=SHORT, faults=None):
+    fns = [lambda i=i: CountingEnv(i, counting, (faults or {}).get(i, ())) for i in range(2)]
+    return vector_host(SyncVectorEnv(fns, autoreset_mode=mode))
+
+
+def marks(leaf):
+    return [tuple(map(int, row[1:])) for row in leaf]
+
+
+# ---- what each kind can do
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "resettable", "seeding"),
+    [
+        (lambda: sync(NEXT_STEP), NextStepHost, True, "episode"),
+        (lambda: sync(SAME_STEP), SameStepHost, True, "episode"),
+        (lambda: sync(DISABLED), ManualHost, True, "episode"),
+        (lambda: own(NEXT_STEP), NextStepHost, False, "layout"),
+        (lambda: own(SAME_STEP), SameStepHost, False, "layout"),
+        (lambda: own(DISABLED), ManualHost, True, "layout"),
+        (lambda: vector_host(CartPoleVectorEnv(2)), NextStepHost, False, "layout"),
+        (lambda: vector_host(DictInfoToList(CartPoleVectorEnv(2))), NextStepHost, False, "layout"),
+    ],
+)
+def test_the_mode_decides_the_host_and_the_kind_what_it_can_do(make, kind, resettable, seeding):
+    host = make()
+    assert type(host) is kind
+    assert (host.spec.resettable, host.spec.seeding, host.spec.alone) == (resettable, seeding, False)
+    assert host.spec.skips == (kind is NextStepHost)
+    assert host.spec.batch_shape == (2,)
+    host.close()
+
+
+@pytest.mark.filterwarnings(CAST)
+def test_envpool_resets_single_envs_and_cannot_be_seeded():
+    envpool = pytest.importorskip("envpool")
+    env = envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
+    host = vector_host(env)
+    assert is_vector_env(env)
+    assert type(host) is ManualHost
+    assert (host.spec.resettable, host.spec.seeding) == (True, "none")
+    onto = host.reset_all([1, 2, 3])
+    assert host.seed_of(0) is None
+    fresh = host.reset([1], onto)
+    assert not np.array_equal(fresh[0][1], onto[0][1])
+    np.testing.assert_array_equal(fresh[0][[0, 2]], onto[0][[0, 2]])
+
+
+@pytest.mark.filterwarnings(CAST)
+def test_envs_that_return_a_part_of_their_batch_are_refused():
+    envpool = pytest.importorskip("envpool")
+    env = envpool.make_gymnasium("CartPole-v1", num_envs=3, batch_size=2, seed=5)
+    with pytest.raises(ValueError, match="returns batches of 2 of its 3 envs; make them equal"):
+        vector_host(env)
+
+
+def test_a_vector_env_that_cannot_reset_single_envs_says_what_to_use():
+    host = own(SAME_STEP)
+    onto = host.reset_all()
+    with pytest.raises(EnvRaised) as caught:
+        host.reset([0], onto)
+    assert "use a vector env with autoreset mode DISABLED" in str(caught.value.cause)
+
+
+def test_one_env_cannot_be_stepped_alone():
+    with pytest.raises(RuntimeError, match=r"env 1 of .* cannot be stepped alone"):
+        own().step_one(1, ZERO)
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))})], ids=str)
+def test_spaces_that_cannot_be_served_are_a_type_error(space):
+    class Odd(CartPoleVectorEnv):
+        def __init__(self):
+            super().__init__(2)
+            self.single_observation_space = space
+
+    with pytest.raises(TypeError, match="cannot be served"):
+        vector_host(Odd())
+
+
+# ---- seeds
+
+
+def test_a_list_of_seeds_goes_to_the_envs_of_gymnasium():
+    host = sync(DISABLED)
+    onto = host.reset_all([5, 6])
+    host.reset([1], onto, [9])
+    host.reset([0, 1], onto, [None, 11])
+    envs = host.env.envs
+    assert [env.seeds for env in envs] == [[5, None], [6, 9, 11]]
+    assert [host.seed_of(0), host.seed_of(1)] == [5, 11]
+
+
+def test_the_first_seed_is_that_of_all_where_there_is_only_one():
+    host = own(DISABLED)
+    onto = host.reset_all([5, 77])
+    host.reset([1], onto, [8])
+    assert [env.seeds for env in host.env.envs] == [[5], [6, 9]]
+    assert host.seed_of(0) is None
+
+
+def test_seeds_of_some_envs_of_ale():
+    ale = pytest.importorskip("ale_py.vector_env")
+    host = vector_host(ale.AtariVectorEnv("pong", 2, noop_max=30, num_threads=1))
+    first = host.reset_all([3, 4])
+    again = host.reset([0, 1], first, [3, None])
+    np.testing.assert_array_equal(again[0][0], first[0][0])
+    assert [host.seed_of(0), host.seed_of(1)] == [3, 4]
+    host.close()
+
+
+# ---- episodes
+
+
+def test_in_same_step_mode_a_reset_asks_only_envs_that_have_not_begun_by_themselves():
+    host = sync(SAME_STEP, Counting(script=Script((2, 5), ("terminated",))))
+    host.reset_all()
+    host.step(ZERO)
+    moved = host.step(ZERO)
+    assert moved.ended == [(0, True, False)]
+    fresh = host.reset([0, 1], moved.observation)
+    assert marks(moved.observation[0]) == [(0, 2), (0, 2)]
+    assert marks(fresh[0]) == [(1, 0), (1, 0)]
+    assert [len(env.seeds) for env in host.env.envs] == [2, 2]
+
+
+def test_in_same_step_mode_a_seed_asks_also_an_env_that_has_begun():
+    host = sync(SAME_STEP)
+    host.reset_all()
+    host.step(ZERO)
+    moved = host.step(ZERO)
+    fresh = host.reset([0, 1], moved.observation, [7, None])
+    assert marks(fresh[0]) == [(2, 0), (1, 0)]
+    assert [env.seeds for env in host.env.envs] == [[None, None, 7], [None, None]]
+
+
+def test_what_had_begun_before_a_reset_of_all_is_forgotten():
+    host = sync(SAME_STEP)
+    host.reset_all()
+    host.step(ZERO)
+    assert host.step(ZERO).ended
+    onto = host.reset_all()
+    assert marks(onto[0]) == [(2, 0), (2, 0)]
+    assert marks(host.reset([0], onto)[0]) == [(3, 0), (2, 0)]
+
+
+def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
+    host = sync(NEXT_STEP)
+    host.reset_all()
+    host.step(ZERO)
+    moved = host.step(ZERO)
+    fresh = host.reset([0, 1], moved.observation, [7, None])
+    assert marks(fresh[0]) == [(1, 0), (0, 2)]
+    following = host.step(ZERO)
+    assert list(following.void) == [1]
+    assert marks(following.observation[0]) == [(1, 1), (1, 0)]
+
+
+def test_in_next_step_mode_a_void_row_has_no_reward_and_no_end():
+    counting = Counting(script=Script((1,), ("terminated",)))
+    for step in list(play(sync(NEXT_STEP, counting), 6)):
+        assert not step.void or not step.ended
+        assert all(step.reward[env] == 0 for env in step.void)
+
+
+def test_a_reset_of_all_ends_the_waiting_for_resets():
+    for host in (sync(NEXT_STEP), own(NEXT_STEP)):
+        host.reset_all()
+        host.step(ZERO)
+        assert host.step(ZERO).ended
+        host.reset_all()
+        assert list(host.step(ZERO).void) == []
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_envs_go_on_beside_retired_ones(mode):
+    host = sync(mode)
+    host.reset_all()
+    n_ends = 0
+    for _ in range(9):
+        moved = host.step(ZERO)
+        assert not moved.failed
+        ended = [env for env, _, _ in moved.ended]
+        if 0 in ended:
+            host.retire([0])
+        if 1 in ended:
+            n_ends += 1
+            host.reset([1], moved.observation)
+    assert n_ends == (3 if mode is NEXT_STEP else 4)
+
+
+def test_a_manual_host_resets_retired_envs_unseen():
+    host = sync(DISABLED)
+    host.reset_all()
+    host.retire([0])
+    ended = [[env for env, _, _ in host.step(ZERO).ended] for _ in range(1)]
+    moved = host.step(ZERO)
+    assert (ended, [env for env, _, _ in moved.ended]) == ([[]], [1])
+    host.reset([1], moved.observation)
+    host.step(ZERO)
+    host.reset_all()
+    host.step(ZERO)
+    assert [env for env, _, _ in host.step(ZERO).ended] == [0, 1]
+
+
+# ---- last observations
+
+
+def test_the_last_observation_is_found_in_a_list_of_infos():
+    fns = [lambda i=i: CountingEnv(i, SHORT) for i in range(2)]
+    host = vector_host(DictInfoToList(SyncVectorEnv(fns, autoreset_mode=SAME_STEP)))
+    host.reset_all()
+    host.step(ZERO)
+    assert marks(host.step(ZERO).observation[0]) == [(0, 2), (0, 2)]
+
+
+def test_a_vector_env_that_does_not_tell_its_last_observation_is_an_error_with_a_way_out():
+    class Silent(CountingVectorEnv):
+        def step(self, actions):
+            return (*super().step(actions)[:4], {})
+
+    host = vector_host(Silent(2, SHORT))
+    host.reset_all()
+    host.step(ZERO)
+    with pytest.raises(KeyError, match=r"without info\['final_obs'\]; .* use autoreset mode DISABLED or NEXT_STEP"):
+        host.step(ZERO)
+
+
+# ---- faults
+
+
+def test_an_exception_in_a_step_is_everybodys():
+    host = own(faults={1: [Fault("raise", step=1)]})
+    host.reset_all()
+    moved = host.step(ZERO)
+    assert [(env, type(error)) for env, error in moved.failed] == [(0, EnvBroke), (1, EnvBroke)]
+
+
+def test_an_exception_in_a_reset_says_so():
+    host = own(DISABLED, faults={1: [Fault("raise_at_reset", episode=1)]})
+    onto = host.reset_all()
+    for call in (lambda: host.reset([1], onto), host.reset_all):
+        with pytest.raises(EnvRaised) as caught:
+            call()
+        assert isinstance(caught.value.cause, EnvBroke)
+        host.env.envs[1]._mishaps._left.append(Fault("raise_at_reset", episode=1))
+
+
+def test_an_instance_cannot_be_built_anew():
+    with pytest.raises(RuntimeError, match="given as an instance and cannot be built anew; pass a callable"):
+        own().rebuild()
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # gymnasium tells errors of its workers as warnings too
+def test_an_async_vector_env_whose_worker_raised_is_built_anew():
+    endless = Counting(script=Script((ENDLESS,)))
+    faulty = [[Fault("raise", step=2)], []]
+
+    def make():
+        faults = faulty.pop(0)
+        return AsyncVectorEnv([lambda i=i: CountingEnv(i, endless, faults if i else ()) for i in range(2)])
+
+    host = vector_host(make(), make)
+    host.reset_all()
+    assert not host.step(ZERO).failed
+    failed = host.step(ZERO).failed
+    assert type(failed[0][1]) is EnvBroke
+    assert marks(host.rebuild()[0]) == [(0, 0), (0, 0)]
+    assert marks(host.step(ZERO).observation[0]) == [(0, 1), (0, 1)]
+    host.close()
+
+
+# ---- the rest
+
+
+def test_closing_twice_closes_once():
+    host = own()
+    host.close()
+    host.close()
+    assert [env.closed for env in host.env.envs] == [1, 1]
+
+
+def test_frames_are_rendered_where_there_are_any():
+    host = vector_host(CartPoleVectorEnv(2))
+    assert host.render(0) is None
+    fns = [lambda i=i: CountingEnv(i, render_mode="rgb_array") for i in range(2)]
+    host = vector_host(SyncVectorEnv(fns))
+    host.reset_all()
+    assert host.render(1).shape == (8, 8, 3)
+
+
+# ---- the transitions themselves
+
+
+def require_physics_of_cartpole(steps, n_envs):
+    """From the same state, every row moves as the single env does; episodes begin near the middle."""
+    single, following, n_checked = gym.make("CartPole-v1").unwrapped, {}, 0
+    single.reset()
+    for step in steps:
+        for env in set(range(n_envs)).difference(step.void):
+            single.state, single.steps_beyond_terminated = step.observation[0][env].astype(np.float64), None
+            expected, reward, terminated, *_ = single.step(int(step.outputs[0][env]))
+            np.testing.assert_allclose(step.next_observation[0][env], expected, atol=1e-5)
+            assert step.reward[env] == reward
+            assert ((env, True, False) in step.ended) == terminated
+            if env in following:
+                np.testing.assert_array_equal(step.observation[0][env], following[env])
+            else:
+                assert np.abs(step.observation[0][env]).max() <= 0.05
+            following[env] = step.next_observation[0][env]
+            n_checked += 1
+        for env, *_ in step.ended:
+            following.pop(env)
+    assert n_checked > 30 * n_envs
+
+
+def test_rows_of_gymnasiums_native_cartpole_are_steps_of_cartpole():
+    require_physics_of_cartpole(play(vector_host(CartPoleVectorEnv(2)), 80, [3, 4]), 2)
+
+
+@pytest.mark.filterwarnings(CAST)
+def test_rows_of_envpools_cartpole_are_steps_of_cartpole():
+    envpool = pytest.importorskip("envpool")
+    env = envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
+    require_physics_of_cartpole(play(vector_host(env), 80), 3)
+
+
+@pytest.mark.filterwarnings(CAST)
+def test_envpool_tells_truncation_apart():
+    envpool = pytest.importorskip("envpool")
+    host = vector_host(envpool.make_gymnasium("CartPole-v1", num_envs=2, seed=5, max_episode_steps=4))
+    ends = [list(step.ended) for step in play(host, 9)]
+    everyone = [(0, False, True), (1, False, True)]
+    assert ends == [[], [], [], everyone] * 2 + [[]]
+
+
+def pong(mode):
+    ale = pytest.importorskip("ale_py.vector_env")
+    plain = {"noop_max": 0, "use_fire_reset": False, "num_threads": 1}
+    return vector_host(ale.AtariVectorEnv("pong", 2, autoreset_mode=mode, max_num_frames_per_episode=40, **plain))
+
+
+class ByStep:
+    """Actions that follow from how far each env's episode is, so that rows do not depend on how envs are reset."""
+
+    def __init__(self):
+        self.step = np.zeros(2, dtype=np.int64)
+
+    def __call__(self, observation):
+        self.step += 1
+        return [(self.step * 7 + np.arange(2)) % 6]
+
+    def begin(self, envs):
+        self.step[list(envs)] = 0
+
+    def rewind(self):
+        raise AssertionError("nothing fails here")
+
+
+def test_pong_makes_the_same_transitions_in_both_autoreset_modes():
+    told = []
+    for mode in (NEXT_STEP, SAME_STEP):
+        host, rows = pong(mode), [[], []]
+        for step in play(host, 34, [3, 4], ByStep()):
+            flags = {env: flags for env, *flags in step.ended}
+            for env in set(range(2)).difference(step.void):
+                images = (leaf[0][env].tobytes() for leaf in (step.observation, step.next_observation))
+                rows[env].append((*images, int(step.outputs[0][env]), float(step.reward[env]), flags.get(env)))
+        host.close()
+        told.append(rows)
+    for by_next, by_same in zip(*told, strict=True):
+        n = min(len(by_next), len(by_same))
+        assert n >= 30
+        assert sum(row[4] is not None for row in by_next[:n]) >= 2
+        assert by_next[:n] == by_same[:n]
