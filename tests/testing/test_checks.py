@@ -1,0 +1,216 @@
+"""The checks find what they are for: each kind of damage to good batches is an error that says where."""
+
+import pytest
+import torch
+
+from swath import Collector
+from swath.testing import (
+    Counting,
+    CountingEnv,
+    CountingEnvs,
+    CountingVectorEnv,
+    Script,
+    check_by_hand,
+    check_continuity,
+    check_counted,
+    check_flags,
+    check_ids,
+    joined,
+    same_data,
+)
+
+COUNTING = Counting(observation="dict", script=Script((4, 6), ("terminated", "truncated")))
+
+
+@pytest.fixture(scope="module")
+def good():
+    with Collector(CountingEnvs(COUNTING), envs_per_worker=3, frames_per_batch=30, total_frames=60) as collector:
+        return joined(list(collector))
+
+
+@pytest.fixture
+def td(good):
+    return good.clone()
+
+
+def swap(td, key, one, other):
+    kept = td[key][one].clone()
+    td[key][one] = td[key][other]
+    td[key][other] = kept
+
+
+def test_good_batches_pass(td):
+    check_counted(td, COUNTING)
+    check_continuity(td)
+    check_flags(td)
+    check_ids(td)
+    same_data(td, td.clone())
+
+
+def lost(td):
+    return torch.cat([td[:, :5], td[:, 6:]], -1)
+
+
+def repeated(td):
+    return torch.cat([td[:, :5], td[:, 4:]], -1)
+
+
+def mixed_rows(td):
+    for key in td.keys(include_nested=True, leaves_only=True):
+        swap(td, key, (0, slice(7, None)), (1, slice(7, None)))
+    return td
+
+
+def mixed_leaves(td):
+    swap(td, "image", (0, 2), (1, 2))
+    return td
+
+
+def reset_for_last(td):
+    t = int(td["next", "done"][0, :, 0].nonzero()[0])
+    for key in ("image", "place"):
+        td["next", key][0, t] = td[key][0, t + 1]
+    return td
+
+
+def wrong_action(td):
+    td["action"][2, 3] = (td["action"][2, 3] + 1) % 3
+    return td
+
+
+def wrong_reward(td):
+    td["next", "reward"][1, 2] += 1
+    return td
+
+
+def flags_swapped(td):
+    terminated = td["next", "terminated"].clone()
+    td["next", "terminated"] = td["next", "truncated"].clone()
+    td["next", "truncated"] = terminated
+    return td
+
+
+def end_unseen(td):
+    td["next", "done"][0] = False
+    return td
+
+
+def one_env_twice(td):
+    return torch.cat([td, td[:1]], 0)
+
+
+DAMAGE = {
+    lost: "after .* comes .* the batch says",
+    repeated: "after .* comes .* the batch says",
+    mixed_rows: "after .* comes .* the batch says",
+    mixed_leaves: "'place' says another mark than|'image' says another mark than",
+    reset_for_last: "a step from .* leads to .* the batch says",
+    wrong_action: "row 2, step 3: reward",
+    wrong_reward: "row 1, step 2: reward",
+    flags_swapped: r"\(terminated, truncated\) is",
+    end_unseen: "after .* comes",
+    one_env_twice: "two rows are of the same env",
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE), ids=lambda damage: damage.__name__)
+def test_damage_to_counted_batches_is_found(td, damage):
+    with pytest.raises(AssertionError, match=DAMAGE[damage]):
+        check_counted(damage(td), COUNTING)
+
+
+def test_a_gap_is_found_whatever_the_env(td):
+    for damage in (lost, repeated, mixed_rows):
+        with pytest.raises(AssertionError, match=r"but step .* of the same episode begins with"):
+            check_continuity(damage(td.clone()))
+
+
+def test_flags_that_contradict_each_other_are_found(td):
+    wrong = td.clone()
+    wrong["next", "done"][1, 4] ^= True
+    with pytest.raises(AssertionError, match=r"done is not \(terminated or truncated\), first at \(1, 4\)"):
+        check_flags(wrong)
+    td["terminated"][0, 0] = True
+    with pytest.raises(AssertionError, match="the root entry 'terminated' is set"):
+        check_flags(td)
+
+
+def test_wrong_ids_are_found(td):
+    ids = td["collector", "traj_ids"]
+    for change in (
+        lambda: ids[0, 5:].add_(1),
+        lambda: ids[:].add_(ids == 4),
+        lambda: swap(td, ("collector", "traj_ids"), 0, 1),
+    ):
+        kept = ids.clone()
+        change()
+        with pytest.raises(
+            AssertionError, match=r"trajectory ids are not those of the episodes, first at \(\d, \d+\): \d+"
+        ):
+            check_ids(td)
+        ids.copy_(kept)
+
+
+def test_the_step_limit_of_a_collector_can_be_told():
+    counting = Counting(script=Script((9, 3), ("terminated",)))
+    with Collector(CountingEnvs(counting), frames_per_batch=40, max_frames_per_traj=3) as collector:
+        td = joined([collector.next()])
+    check_counted(td, counting, max_frames=3)
+    with pytest.raises(AssertionError, match="ends with"):
+        check_counted(td, counting)
+
+
+def test_masked_rows_are_left_out():
+    from gymnasium.vector import AutoresetMode
+
+    counting = Counting(script=Script((2,), ("terminated",)))
+    make = lambda: CountingVectorEnv(2, counting, autoreset_mode=AutoresetMode.NEXT_STEP)
+    with Collector(make, frames_per_batch=20) as collector:
+        td = joined([collector.next(), collector.next()])
+    assert not td["collector", "mask"].all()
+    check_counted(td, counting)
+    check_continuity(td)
+    check_ids(td)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda td: td.set("more", torch.zeros(td.shape)), "different entries"),
+        (lambda td: td.set("action", td["action"].unsqueeze(-1)), "has the shapes"),
+        (lambda td: td.set("action", td["action"].int()), "has the dtypes"),
+        (lambda td: td["next", "reward"].neg_(), "'reward'. differs, first at"),
+        (lambda td: td["place"][0, 0].fill_(float("nan")), "'place' differs"),
+    ],
+)
+def test_data_that_differ_are_told_apart(good, td, change, message):
+    change(td)
+    with pytest.raises(AssertionError, match=message):
+        same_data(good, td)
+
+
+def test_nan_equals_nan_but_zero_is_not_minus_zero(td):
+    td["place"][0, 0] = float("nan")
+    same_data(td, td.clone())
+    td["next", "reward"].zero_()
+    other = td.clone()
+    other["next", "reward"] = -other["next", "reward"]
+    with pytest.raises(AssertionError, match="differs"):
+        same_data(td, other)
+
+
+def test_frames_are_compared_with_those_stepped_by_hand(good):
+    def again():
+        return CountingEnv(1, COUNTING)
+
+    check_by_hand(again(), None, good[1])
+    for key, message in (
+        ("place", "step 0: 'place' is .* by hand, recorded"),
+        (("next", "image"), r"step 0: \('next', 'image'\) is"),
+        (("next", "reward"), "step 0: reward"),
+        (("next", "truncated"), "step 0: truncated is False by hand, recorded True"),
+    ):
+        td = good[1].clone()
+        td[key] = td[key] ^ True if td[key].dtype == torch.bool else td[key] + 1
+        with pytest.raises(AssertionError, match=message):
+            check_by_hand(again(), None, td)

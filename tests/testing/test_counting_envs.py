@@ -1,0 +1,244 @@
+"""The counting envs themselves: what they say can be read back, and they refuse to be misused."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+import swath.testing
+from swath.rollout.spaces import observation_leaves
+from swath.testing import (
+    OBSERVATIONS,
+    Counting,
+    CountingEnv,
+    CountingEnvs,
+    CountingVectorEnv,
+    Drawn,
+    EnvBroke,
+    Fault,
+    Mark,
+    Plan,
+    Script,
+    reward_of,
+)
+from swath.testing.marks import leaf_spaces, read, write
+
+MARKS = st.builds(Mark, st.integers(0, 255), st.integers(0, 2**16 - 1), st.integers(0, 2**20 - 1))
+
+
+@given(st.sampled_from(list(OBSERVATIONS)), MARKS)
+def test_a_mark_can_be_read_from_every_leaf_of_every_space(name, mark):
+    space = OBSERVATIONS[name]
+    observation = write(space, mark)
+    assert space.contains(observation)
+    for leaf, part in zip(observation_leaves(space), leaf_spaces(space), strict=True):
+        value = observation
+        for step in leaf.path:
+            value = value[step]
+        entry = np.broadcast_to(np.asarray(value).astype(leaf.dtype), (2, 3, *leaf.shape))
+        assert (read(part, entry) == np.array(mark)).all()
+        assert read(part, entry).shape == (2, 3, 3)
+
+
+def test_mixed_images_contradict_themselves():
+    space = OBSERVATIONS["image"]
+    mixed = write(space, Mark(0, 0, 1))
+    mixed[:, 0] = write(space, Mark(1, 0, 1))[:, 0]
+    with pytest.raises(AssertionError, match="images were mixed"):
+        read(space, mixed)
+
+
+def test_a_mark_that_does_not_fit_is_an_error():
+    with pytest.raises(ValueError, match="env, episode and step must be below"):
+        write(OBSERVATIONS["vector"], Mark(256, 0, 0))
+    for space in (
+        spaces.Box(0, 1, (4,)),
+        spaces.Discrete(9),
+        spaces.MultiBinary(3),
+        spaces.Box(0, 255, (2,), np.uint8),
+    ):
+        with pytest.raises(ValueError, match="cannot hold a mark; compose the spaces of OBSERVATIONS"):
+            CountingEnv(0, Counting(observation=space))
+
+
+@pytest.mark.parametrize("name", list(OBSERVATIONS))
+def test_they_are_envs_as_gymnasium_wants_them(name):
+    env = CountingEnv(3, Counting(observation=name))
+    observation, info = env.reset(seed=1)
+    assert (env.observation_space.contains(observation), info) == (True, {})
+    observation, reward, terminated, truncated, info = env.step(1)
+    assert env.observation_space.contains(observation)
+    assert (type(reward), terminated, truncated, info) == (float, False, False, {})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
+def test_gymnasiums_own_checker_finds_no_fault():
+    counting = Counting(observation=OBSERVATIONS["float64"], script=Drawn(5, 9))
+    gym.register("Counting-v0", entry_point=lambda: Forgetful(0, counting))
+    try:
+        check_env(gym.make("Counting-v0").unwrapped, skip_render_check=True)
+    finally:
+        del gym.registry["Counting-v0"]
+
+
+class Forgetful(CountingEnv):
+    """Begins with episode 0 at every seed, as the checker wants it."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.mark = Mark(self.mark.env, -1, 0)
+        return super().reset(seed=seed, options=options)
+
+
+def episode(env, seed=None):
+    env.reset(seed=seed)
+    done, steps = False, 0
+    while not done:
+        _, _, terminated, truncated, _ = env.step(0)
+        done, steps = terminated or truncated, steps + 1
+    return steps, terminated, truncated
+
+
+def test_a_script_says_lengths_and_endings_in_turn_each_env_beginning_with_its_own():
+    script = Script((3, 1, 2), ("terminated", "truncated"))
+    env = CountingEnv(1, Counting(script=script))
+    assert [episode(env) for _ in range(4)] == [(1, False, True), (2, True, False), (3, False, True), (1, True, False)]
+    assert script.plan(1, 0) == Plan(1, "truncated")
+    assert Plan(1, "both").flags == (True, True)
+
+
+def test_drawn_episodes_follow_from_the_seed():
+    counting = Counting(script=Drawn(2, 6))
+    one, other = CountingEnv(0, counting), CountingEnv(0, counting)
+    played = [episode(one, seed=7), *(episode(one) for _ in range(20))]
+    assert played == [episode(other, seed=7), *(episode(other) for _ in range(20))]
+    assert {length for length, *_ in played} <= set(range(2, 7))
+    assert len(set(played)) > 4
+
+
+@pytest.mark.parametrize("make", [lambda: Script(()), lambda: Script((0,)), lambda: Drawn(0, 3), lambda: Drawn(4, 3)])
+def test_lengths_must_be_at_least_one(make):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        make()
+
+
+def test_endings_and_kinds_of_faults_are_checked():
+    with pytest.raises(ValueError, match="must be of 'terminated', 'truncated', 'both'"):
+        Script((1,), ("ended",))
+    with pytest.raises(ValueError, match="kind='explode' must be one of 'raise'"):
+        Fault("explode")
+
+
+def test_misuse_is_refused():
+    env = CountingEnv(0, Counting(script=Script((1,))))
+    with pytest.raises(RuntimeError, match="stepped before a reset"):
+        env.step(0)
+    env.reset()
+    with pytest.raises(TypeError, match=r"got the action 7; Discrete\(3\) wants another"):
+        env.step(7)
+    env.step(0)
+    with pytest.raises(RuntimeError, match="after the end"):
+        env.step(0)
+
+
+def test_rewards_tell_env_step_and_action_and_are_exact_in_single_precision():
+    rewards = {
+        reward_of(Mark(env, episode, step), [np.int64(action)])
+        for env in range(3)
+        for episode in range(3)
+        for step in range(3)
+        for action in range(3)
+    }
+    assert len(rewards) > 60
+    assert all(np.float32(reward) == reward for reward in rewards)
+    env = CountingEnv(2)
+    env.reset()
+    assert env.step(np.int64(1))[1] == reward_of(Mark(2, 0, 1), [np.int64(1)])
+
+
+def test_an_env_may_reuse_its_arrays():
+    env = CountingEnv(0, Counting(observation="nested", in_place=True))
+    first, _ = env.reset()
+    camera = first["camera"]["left"]
+    second, *_ = env.step(0)
+    assert second["camera"]["left"] is camera
+    assert read(OBSERVATIONS["image"], camera).tolist() == [0, 0, 1]
+
+
+def test_faults_happen_when_and_as_often_as_they_should():
+    faults = [Fault("raise", step=2), Fault("raise_at_reset", episode=1, times=2), Fault("raise_at_close")]
+    env = CountingEnv(0, Counting(), faults)
+    env.reset()
+    env.step(0)
+    with pytest.raises(EnvBroke, match="step 2 of episode 0"):
+        env.step(0)
+    assert env.mark == (0, 0, 1)
+    for _ in range(2):
+        with pytest.raises(EnvBroke, match="reset of episode 1"):
+            env.reset()
+    env.reset()
+    assert env.mark == (0, 1, 0)
+    with pytest.raises(EnvBroke, match="closed"):
+        env.close()
+    env.close()
+    assert env.closed == 2
+
+
+def test_values_go_wrong_once():
+    env = CountingEnv(
+        0, Counting("nested"), [Fault("nan", step=1), Fault("shape", step=2), Fault("nan_reward", step=3)]
+    )
+    env.reset()
+    broken = env.step(0)[0]
+    assert np.isnan(broken["state"][0]).all()
+    assert broken["camera"]["left"].dtype == np.uint8
+    assert env.step(0)[0]["state"][0].shape == (4,)
+    assert np.isnan(env.step(0)[1])
+
+
+def test_a_factory_numbers_its_envs_and_fails_as_told():
+    envs = CountingEnvs(faults={1: [Fault("build_nothing")], 2: [Fault("raise_at_build")]}, first=0)
+    assert envs().mark.env == 0
+    assert envs() is None
+    with pytest.raises(EnvBroke, match="env 2 could not be built"):
+        envs()
+    assert envs().mark.env == 3
+    assert [env.mark.env for env in envs.made] == [0, 3]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_the_vector_env_begins_episodes_in_its_mode(mode):
+    env = CountingVectorEnv(2, Counting(script=Script((1, 3), ("terminated",))), autoreset_mode=mode)
+    env.reset(seed=5)
+    observation, rewards, terminated, _, infos = env.step(np.array([1, 2]))
+    assert terminated.tolist() == [True, False]
+    assert rewards.tolist() == [reward_of((0, 0, 1), [np.int64(1)]), reward_of((1, 0, 1), [np.int64(2)])]
+    assert observation[0].tolist() == ([0, 1, 0] if mode is AutoresetMode.SAME_STEP else [0, 0, 1])
+    assert ("final_obs" in infos) == (mode is AutoresetMode.SAME_STEP)
+    if mode is AutoresetMode.SAME_STEP:
+        assert infos["final_obs"][0].tolist() == [0, 0, 1]
+    if mode is AutoresetMode.DISABLED:
+        env.reset(options={"reset_mask": np.array([True, False])})
+    observation, rewards, *_ = env.step(np.array([0, 0]))
+    assert observation[0].tolist() == [0, 1, 0 if mode is AutoresetMode.NEXT_STEP else 1]
+    assert (rewards[0] == 0) == (mode is AutoresetMode.NEXT_STEP)
+    assert [each.seeds[0] for each in env.envs] == [5, 6]
+
+
+def test_the_vector_env_resets_single_envs_only_where_it_says_so():
+    env = CountingVectorEnv(2)
+    with pytest.raises(ValueError, match="takes one seed, and a reset_mask in mode DISABLED only"):
+        env.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(ValueError, match="takes one seed"):
+        env.reset(seed=[1, 2])
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(AttributeError, match=r"no attribute 'CountingEnvironment'; names: .*CountingEnv"):
+        swath.testing.CountingEnvironment  # noqa: B018
+    assert set(swath.testing.__all__) == set(swath.testing._HOME)
+    assert all(getattr(swath.testing, name) is not None for name in swath.testing.__all__)
