@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swath.rollout.exploration import ExplorationType
+from swath.rollout.random_policy import RandomPolicy
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class PolicyRequest:
     def __post_init__(self) -> None:
         if self.policy is not None and self.factory is not None:
             raise TypeError("policy and policy_factory are both given; give one or the other")
-        if self.policy is not None and not callable(self.policy):
+        if not (self.policy is None or isinstance(self.policy, RandomPolicy) or callable(self.policy)):
             raise TypeError(
                 f"policy is a {type(self.policy).__name__}; "
                 "it must be None, a callable, an nn.Module or a TensorDict module"

@@ -152,7 +152,7 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
         ValueError: its action has the wrong shape.
     """
     if policy is None or isinstance(policy, RandomPolicy):
-        return Randomly(policy or RandomPolicy(), spec)
+        return _random(policy or RandomPolicy(), spec, observation)
     env_keys = [leaf.key for leaf in spec.observation]
     how = convention(policy, env_keys, trust=options.trust)
     memory = Memory.of(_read(policy, how), env_keys) if options.recurrent else Memory()
@@ -178,6 +178,16 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
     if not memory.inputs:
         return Feedforward(path, keys, tuple(column_of(leaf) for leaf in leaves))
     return Recurrent(path, keys, (values, leaves), memory, batch)
+
+
+def _random(policy: RandomPolicy, spec: HostSpec, observation: Leaves) -> BoundPolicy:
+    """Random actions, tried once: the spec that they are drawn from may be the user's own."""
+    bound = Randomly(policy, spec)
+    leaves = bound(observation)
+    if len(leaves) != len(spec.action):
+        raise ValueError(f"{policy.action_spec} has {len(leaves)} leaves, {spec.action_space} wants {len(spec.action)}")
+    require_fitting(bound.keys, leaves, spec)
+    return bound
 
 
 def _read(policy: Any, how: Convention) -> Sequence[Key]:

@@ -1,0 +1,181 @@
+"""Order among threads, without a collector."""
+
+import threading
+
+import pytest
+
+from swath.collect.gate import Gate
+from swath.errors import Closed, WorkerLate
+
+
+class Thread:
+    def __init__(self, function):
+        self.error, self._function = None, function
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._function()
+        except BaseException as error:
+            self.error = error
+
+    def join(self):
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "it hangs"
+        return self
+
+
+@pytest.fixture
+def gate():
+    return Gate("Thing")
+
+
+class Held:
+    """A fragment in another thread that lasts until it is released."""
+
+    def __init__(self, gate):
+        self.inside, self.released = threading.Event(), threading.Event()
+        self._gate = gate
+        self.thread = Thread(self._run)
+        assert self.inside.wait(10)
+
+    def _run(self):
+        with self._gate.collecting():
+            self.inside.set()
+            assert self.released.wait(10)
+
+    def release(self):
+        self.released.set()
+        self.thread.join()
+
+
+def test_what_is_left_is_done_at_once_if_nothing_runs(gate):
+    done = []
+    gate.soon(lambda: done.append(1))
+    assert done == [1]
+
+
+def test_what_is_left_during_a_fragment_is_done_right_after_it_in_order(gate):
+    done = []
+    with gate.collecting():
+        gate.soon(lambda: done.append(1))
+        gate.soon(lambda: done.append(2))
+        assert done == []
+    assert done == [1, 2]
+
+
+def test_what_is_left_by_another_thread_is_done_by_the_fragments(gate):
+    held, done = Held(gate), []
+    gate.soon(lambda: done.append(threading.current_thread()))
+    assert done == []
+    held.release()
+    assert done[0] is not threading.current_thread()
+
+
+def test_what_was_left_is_done_before_a_control_call(gate):
+    done = []
+    gate._later.append(lambda: done.append(1))
+    with gate.control():
+        assert done == [1]
+
+
+def test_a_control_call_is_late_if_the_fragment_does_not_end(gate):
+    held = Held(gate)
+    with pytest.raises(WorkerLate, match=r"after 0\.01 s: the fragment in progress did not end") as caught:
+        gate.pass_through(0.01)
+    assert (caught.value.deadline, caught.value.workers) == (0.01, (0,))
+    held.release()
+    gate.pass_through(0.01)
+
+
+def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
+    """The thread that collects releases and takes the lock without a pause; the waiting call must get in between."""
+    held, order, stop = Held(gate), [], threading.Event()
+
+    def collect():
+        held.released.wait(10)
+        while not stop.is_set():
+            with gate.collecting():
+                order.append("fragment")
+
+    def control():
+        with gate.control():
+            order.append("control")
+            stop.set()
+
+    calling = Thread(control)
+    while not gate._turnstile.locked():
+        pass
+    collecting = Thread(collect)
+    held.release()
+    calling.join()
+    collecting.join()
+    assert order[0] == "control"
+
+
+def test_a_control_call_within_its_own_fragment_is_refused(gate):
+    with gate.collecting(), pytest.raises(RuntimeError, match="Thing cannot run inside its own fragment"):
+        gate.pass_through()
+
+
+def test_only_one_draws(gate):
+    with gate.drawing(), pytest.raises(RuntimeError, match="this Thing is being drawn from already"), gate.drawing():
+        pass
+    with gate.drawing():
+        pass
+
+
+def test_an_exception_within_leaves_the_gate_free(gate):
+    for way in (gate.collecting, gate.control, gate.drawing):
+        with pytest.raises(ZeroDivisionError), way():
+            1 / 0  # noqa: B018
+        with way():
+            pass
+
+
+def test_after_closing_everything_says_so(gate):
+    closed = []
+    gate.close(1, lambda: closed.append(1))
+    gate.close(1, lambda: closed.append(2))
+    assert closed == [1]
+    assert gate.halted
+    assert gate.closed
+    with pytest.raises(Closed, match="this Thing was shut down; build another one"), gate.collecting():
+        pass
+    with pytest.raises(Closed), gate.control():
+        pass
+    with pytest.raises(Closed):
+        gate.soon(lambda: closed.append(3))
+    assert closed == [1]
+
+
+def test_closing_from_within_a_fragment(gate):
+    closed = []
+    with gate.collecting():
+        gate.close(1, lambda: closed.append(1))
+        assert closed == [1]
+
+
+def test_a_fragment_that_does_not_end_in_time_closes_by_itself(gate):
+    held, closed = Held(gate), []
+    with pytest.raises(WorkerLate, match="has not returned within"):
+        gate.close(0.01, lambda: closed.append(1))
+    assert gate.halted
+    assert not gate.closed
+    held.release()
+    assert closed == [1]
+    assert gate.closed
+
+
+def test_waiting_calls_hear_of_the_closing(gate):
+    held = Held(gate)
+    waiting = Thread(gate.pass_through)
+    while not gate._turnstile.locked():
+        pass
+    closing = Thread(lambda: gate.close(10, lambda: None))
+    while not gate.halted:
+        pass
+    held.release()
+    assert isinstance(waiting.join().error, Closed)
+    assert closing.join().error is None

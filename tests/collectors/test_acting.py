@@ -1,0 +1,297 @@
+"""Which policy acts, how it is called, how it explores."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from collector_toys import BOX, Always, Mode, collector, first_batch
+from gymnasium import spaces
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
+from tensordict.nn.probabilistic import interaction_type
+from torch import nn
+
+from swath import Collector, ExplorationType, RandomPolicy
+from swath.errors import NoEffectWarning
+from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv
+
+ACTION = torch.zeros(2, dtype=torch.int64)
+TWO_ENTRIES = Counting(observation="dict")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_warnings(monkeypatch):
+    monkeypatch.setattr("swath.errors._warned_of", set())
+
+
+# ---- exploration
+
+NAMES = ["random", "deterministic", "mode", "mean", "median"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("spelling", [str, str.upper, lambda name: ExplorationType[name.upper()]])
+def test_the_exploration_type_is_passed_if_the_signature_has_it(name, spelling):
+    policy = Mode()
+    first_batch(policy=policy, exploration_type=spelling(name))
+    assert policy.told is ExplorationType[name.upper()]
+
+
+def test_it_explores_by_default():
+    policy = Mode()
+    first_batch(policy=policy)
+    assert policy.told is ExplorationType.RANDOM
+
+
+@pytest.mark.parametrize("policy", [None, Always(), lambda observation: ACTION], ids=["none", "module", "function"])
+def test_a_type_that_the_policy_does_not_take_is_warned_of(policy):
+    with pytest.warns(NoEffectWarning, match="exploration_type=MODE has no effect here"):
+        collector(policy=policy, exploration_type="mode").shutdown()
+
+
+def normal():
+    return ProbabilisticTensorDictSequential(
+        TensorDictModule(
+            lambda observation: (torch.full((2, 2), 0.25), torch.ones(2, 2)),
+            in_keys=["observation"],
+            out_keys=["loc", "scale"],
+        ),
+        ProbabilisticTensorDictModule(
+            in_keys=["loc", "scale"],
+            out_keys=["action"],
+            distribution_class=torch.distributions.Normal,
+            return_log_prob=True,
+        ),
+    )
+
+
+def of_box(**options):
+    return first_batch(
+        CountingEnvs(Counting(action_space=spaces.Box(-50, 50, (2,)))), normal(), envs_per_worker=2, **options
+    )
+
+
+def test_a_probabilistic_policy_samples_and_its_log_probability_is_kept():
+    batch = of_box()
+    assert batch["action"].std() > 0
+    wanted = torch.distributions.Normal(batch["loc"], batch["scale"]).log_prob(batch["action"])
+    assert torch.allclose(batch["action_log_prob"], wanted)
+
+
+@pytest.mark.parametrize("name", ["deterministic", "mode", "mean"])
+def test_a_probabilistic_policy_can_be_deterministic(name):
+    assert bool((of_box(exploration_type=name)["action"] == 0.25).all())
+
+
+def test_two_collectors_never_see_each_others_exploration():
+    with (
+        collector(policy=Mode(), exploration_type="mode") as one,
+        collector(policy=normal(), env=CountingEnvs(Counting(action_space=BOX)), envs_per_worker=2) as _,
+    ):
+        one.next()
+        assert interaction_type() is None
+        assert one.policy.told is ExplorationType.MODE
+
+
+# ---- forms
+
+
+def by_name(place, image):
+    assert place.shape == (2, 3)
+    assert image.dtype == torch.uint8
+    return ACTION
+
+
+def by_name_with_an_option(place, gain=2.0, image=None):
+    assert image is not None
+    assert gain == 2.0
+    return ACTION
+
+
+def of_all(entries):
+    assert set(entries) == {"place", "image"}
+    return ACTION
+
+
+def of_td(td):
+    assert isinstance(td, TensorDictBase)
+    assert td.batch_size == (2,)
+    return TensorDict({"action": ACTION}, batch_size=[2])
+
+
+def in_place(tensordict):
+    tensordict["action"] = ACTION
+
+
+def annotated(whatever: TensorDictBase):
+    return whatever.set("action", ACTION)
+
+
+def of_dict(place):
+    return {"action": ACTION, "extra": place}
+
+
+def of_array(place):
+    return ACTION.numpy()
+
+
+class InKeys(nn.Module):
+    in_keys = ("place", "image")
+
+    def forward(self, one, other):
+        assert (one.shape, other.dtype) == ((2, 3), torch.uint8)
+        return ACTION
+
+
+FORMS = [by_name, by_name_with_an_option, of_all, of_td, in_place, annotated, of_dict, of_array]
+FORMS += [InKeys(), None, RandomPolicy()]
+
+
+@pytest.mark.parametrize("policy", FORMS, ids=[getattr(form, "__name__", type(form).__name__) for form in FORMS])
+def test_a_policy_is_called_as_it_wants_to_be(policy):
+    batch = first_batch(CountingEnvs(TWO_ENTRIES), policy, envs_per_worker=2)
+    assert batch["action"].shape == (2, 5)
+    assert batch["action"].dtype == torch.int64
+
+
+def test_a_bare_env_has_no_env_dimension():
+    def policy(observation):
+        assert observation.shape == (3,)
+        return 1
+
+    batch = first_batch(CountingEnv, policy)
+    assert batch["action"].tolist() == [1] * 10
+
+
+def test_one_observation_under_another_name():
+    assert first_batch(policy=lambda x: x[..., 0].long()).shape == (2, 5)
+
+
+def test_a_trusted_policy_gets_the_tensordict_whatever_its_signature():
+    def policy(*anything):
+        (td,) = anything
+        assert isinstance(td, TensorDictBase)
+        return td.set("action", ACTION)
+
+    with pytest.raises(TypeError, match="trust_policy=True"):
+        collector(policy=policy)
+    assert first_batch(policy=policy, trust_policy=True).shape == (2, 5)
+
+
+# ---- factories
+
+
+def test_a_factory_is_called_once_without_arguments():
+    made = []
+
+    def build():
+        made.append(Always(2))
+        return made[-1]
+
+    with collector(policy_factory=build) as c:
+        assert c.next()["action"].unique().tolist() == [2]
+        assert c.policy is made[0]
+    assert len(made) == 1
+
+
+class Head(nn.Module):
+    def __init__(self, env):
+        super().__init__()
+        assert isinstance(env, gym.Env | CountingVectorEnv)
+        self.env = env
+        space = getattr(env, "single_action_space", env.action_space)
+        self.net = nn.Linear(3, int(space.n))
+
+    def forward(self, observation):
+        return self.net(observation).argmax(-1)
+
+
+def named_env(*, env=None, hidden=3):
+    return Head(env)
+
+
+def positional(e, hidden=3):
+    return Head(e)
+
+
+FACTORIES = [Head, named_env, positional, lambda env=None: Head(env), [Head], (positional,)]
+
+
+@pytest.mark.parametrize("factory", FACTORIES, ids=range(len(FACTORIES)))
+def test_a_factory_gets_the_env_if_it_asks_for_it(factory):
+    with collector(policy_factory=factory) as made:
+        assert made.policy.env is made.env[0]
+    with collector(CountingVectorEnv(2), policy_factory=factory) as made:
+        assert made.policy.env is made.env
+
+
+def test_a_factory_with_defaults_only_is_called_without_arguments():
+    assert first_batch(policy_factory=lambda action=1: Always(action))["action"].unique().tolist() == [1]
+
+
+def test_a_factory_may_return_a_function():
+    assert first_batch(policy_factory=lambda: lambda observation: ACTION).shape == (2, 5)
+
+
+# ---- sources
+
+
+def test_keywords_reach_ids_and_callables():
+    with Collector("CartPole-v1", frames_per_batch=2, create_env_kwargs={"render_mode": "rgb_array"}) as made:
+        assert made.env.render_mode == "rgb_array"
+    with collector(CountingEnv, create_env_kwargs={"number": 7}) as made:
+        assert made.next()["observation"][0, 0] == 7
+
+
+def test_a_list_of_one_source_is_that_source():
+    for sources in ([CountingEnv], (CountingEnv(),), ["CartPole-v1"]):
+        with collector(sources) as made:
+            assert made.next().shape == (10,)
+
+
+def test_an_id_may_name_its_module():
+    with Collector("gymnasium.envs.classic_control:CartPole-v1", frames_per_batch=3) as made:
+        assert made.next().shape == (3,)
+
+
+def test_actions_are_neither_clipped_nor_rescaled():
+    class Watched(gym.Env):
+        observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (2,))
+        got = []
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            self.got.append(action.copy())
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    batch = first_batch(Watched, lambda observation: torch.tensor([7.0, -7.0]), frames_per_batch=2)
+    assert batch["action"].tolist() == [[7, -7]] * 2
+    assert np.array_equal(Watched.got, batch["action"].numpy())
+
+
+def test_a_random_policy_samples_the_spec_it_was_given():
+    batch = first_batch(policy=RandomPolicy(spaces.Discrete(2)), frames_per_batch=100)
+    assert set(batch["action"].unique().tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("space", [BOX, spaces.MultiDiscrete([2, 2]), spaces.Tuple([spaces.Discrete(2)] * 2)], ids=str)
+def test_a_random_policy_of_another_space_is_refused(space):
+    with pytest.raises((TypeError, ValueError), match="Discrete"):
+        collector(policy=RandomPolicy(space))
+
+
+def test_a_random_policy_obeys_the_action_mask():
+    class Masked(CountingEnv):
+        def __init__(self):
+            super().__init__(0, Counting(observation="vector"))
+            self.observation_space = spaces.Dict({"x": self.observation_space, "action_mask": spaces.MultiBinary(3)})
+
+        def _observe(self):
+            allowed = np.zeros(3, np.int8)
+            allowed[self.mark.step % 3] = 1
+            return {"x": np.zeros(3, np.float32), "action_mask": allowed}
+
+    batch = first_batch(Masked)
+    assert torch.equal(batch["action"], batch["action_mask"].argmax(-1))
