@@ -80,6 +80,39 @@ def test_a_mask_restricts_a_discrete_action_to_its_nonzero_entries(dtype):
     assert set(actions[1::2]) == {10}
 
 
+def test_masks_of_a_multi_discrete_action_stand_side_by_side():
+    mask = torch.tensor([[1, 0, 0, 1, 0], [0, 1, 1, 0, 1]]).repeat(300, 1)
+    actions = drawn(spaces.MultiDiscrete([2, 3], start=[0, 10]), 600, mask)
+    assert {*map(tuple, actions[::2])} == {(0, 11)}
+    assert {*map(tuple, actions[1::2])} == {(1, 10), (1, 12)}
+
+
+def test_where_a_mask_allows_nothing_all_is_allowed():
+    mask = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 0]]).repeat(200, 1)
+    actions = drawn(spaces.Discrete(5), 400, mask)
+    assert set(actions[::2]) == {0, 1, 2, 3, 4}
+    assert set(actions[1::2]) == {3}
+    parts = drawn(spaces.MultiDiscrete([2, 3]), 400, mask)
+    assert {*map(tuple, parts[1::2])} == {(0, 1), (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("space", "width"),
+    [
+        (spaces.Discrete(4), 5),
+        (spaces.MultiDiscrete([2, 2]), 5),
+        (spaces.Box(-1, 1, (5,)), 5),
+        (spaces.Dict({"a": spaces.Discrete(5)}), 5),
+    ],
+    ids=str,
+)
+def test_a_mask_that_does_not_fit_the_space_is_a_value_error_with_the_way_out(space, width):
+    with pytest.raises(
+        ValueError, match=r"cannot obey 'action_mask' of shape \(5,\) for .*; give the collector a policy"
+    ):
+        RandomPolicy().sampler(space, 2)(torch.ones(2, width))
+
+
 def test_an_unbounded_draw_never_leaves_what_the_dtype_can_hold():
     for dtype in (np.int8, np.int64, np.uint64):
         info = np.iinfo(dtype)
