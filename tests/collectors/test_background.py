@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector
+from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector, counting
 from torch import nn
 
 from swath.errors import Closed, WorkerLate
@@ -184,6 +184,34 @@ def test_pause_raises_what_went_wrong_with_what_was_in_flight(made):
     pausing = InThread(lambda: c.pause(10).__enter__())
     buffer.permit(1)
     assert isinstance(pausing.join().error, OSError)
+
+
+def test_the_thread_cannot_pause_itself(made):
+    c = made(replay_buffer=Memory())
+    c.post_collect_hook = lambda td: c.pause().__enter__()
+    c.start()
+    finished(c)
+    with pytest.raises(RuntimeError, match="cannot wait for itself"):
+        c.state_dict()
+
+
+def test_episodes_that_are_reset_meanwhile_are_not_delivered_later(made):
+    buffer = Signalling()
+    env = CountingEnvs(counting(7))
+    c = made(env, frames_per_batch=5, replay_buffer=buffer, trajs_per_batch=1)
+    c.start()
+    for i in range(30):
+        buffer.wait_for(i + 1)
+        c.reset()
+        with c.pause():
+            pass
+    with c.pause():
+        stats = c.stats()
+        assert stats["frames"] == buffer.frames
+        for td in buffer.written:
+            assert td["observation"][:, 2].tolist() == list(range(7)) * (len(td) // 7)
+    ids = torch.cat([td["collector", "traj_ids"] for td in buffer.written])
+    assert bool((ids.diff() >= 0).all())
 
 
 def test_in_the_background_a_snapshot_acts(made):

@@ -140,6 +140,11 @@ def test_weights_that_do_not_fit_change_nothing():
         assert made.state_dict()["life"] == 0
 
 
+def test_what_is_no_state_dict_is_refused():
+    with collector() as made, pytest.raises(TypeError, match="the state dict is a list"):
+        made.load_state_dict([made.state_dict()])
+
+
 def test_what_is_in_flight_is_dropped_and_counted():
     with collector(CountingEnvs(counting(4)), frames_per_batch=10, trajs_per_batch=1) as made:
         made.next()  # of 10 frames 4 are delivered

@@ -67,9 +67,12 @@ class Background:
         """Let what is in flight be written, then stand still; nothing happens if it is not running.
 
         Raises:
+            RuntimeError: called by the thread itself, from a hook.
             WorkerLate: it took longer than `timeout` seconds; collection goes on.
             Exception: what stopped the thread meanwhile.
         """
+        if self._running and threading.current_thread() is self._thread:
+            raise RuntimeError("the background thread cannot wait for itself; pause it from another thread")
         with self._change:
             self._paused = True
             if not self._change.wait_for(lambda: self._idle or not self._running, timeout):

@@ -65,6 +65,7 @@ class Collection:
         self.version = 0
         self._publishing = threading.Lock()
         self._random_left = self.budget.random_batches(self.batch_frames)
+        self._polls_in_vain = 0
         self._warned = False
 
     @property
@@ -84,7 +85,8 @@ class Collection:
         with self.gate.drawing():
             self.gate.require_open()
             if self.completed:
-                self.drop_in_flight()
+                with self.gate.collecting():
+                    self.drop_in_flight()
                 return Drawn(None, ended=True)
             self.counters.start_clock()
             began = time.monotonic()
@@ -96,6 +98,7 @@ class Collection:
     def publish(self, apply: Callable[[], None] | None) -> int:
         """Count the version up; weights are copied in now, or right after the running fragment."""
         with self._publishing:
+            self.gate.require_open()
             self.version += 1
             version = self.version
 
@@ -131,14 +134,15 @@ class Collection:
     def drop_in_flight(self, envs: list[int] | None = None) -> None:
         """Forget episodes that wait for a batch, of all envs or of these; they are counted."""
         if self.shaper.assembler is not None:
-            self.counters.frames_discarded += self.shaper.assembler.drop_all(rows=envs)
+            self.counters.discard(self.shaper.assembler.drop_all(rows=envs))
 
     def skip_random(self, frames: int) -> None:
         """As many frames have been collected before: that much of the random beginning is over."""
         self._random_left = max(0, self.budget.random_batches(self.batch_frames) - frames // self.batch_frames)
 
     def _deliver(self) -> Drawn:
-        batch = self._raw_batch()
+        assembler = self.shaper.assembler
+        batch = self._fragment(self.shaper.plain) if assembler is None else self._episodes(assembler)
         frames = valid_frames(batch)
         try:
             batch = self.shaper.finish(batch)
@@ -147,57 +151,70 @@ class Collection:
                 with noted("extend() of the replay buffer"):
                     self.buffer.extend(moved_for(self.buffer, batch))
         except BaseException:
-            self.counters.frames_discarded += frames
+            self.counters.discard(frames)
             raise
-        self.counters.frames += frames
-        self.counters.batches += 1
+        self.counters.deliver(frames)
         return Drawn(None if self.buffer is not None else batch)
 
-    def _raw_batch(self) -> Any:
-        if self.shaper.assembler is None:
-            return self.shaper.plain(self._fragment())
-        return self._episodes(self.shaper.assembler)
-
     def _episodes(self, assembler: EpisodeAssembler) -> Any:
-        wanted = self.shaper.trajectories
-        polls, ready = 0, assembler.ready
-        while assembler.ready < wanted.least(writing=self.buffer is not None):
-            self.counters.frames_discarded += assembler.add(self.shaper.plain(self._fragment()))
-            polls = 0 if assembler.ready > ready else polls + 1
-            ready = assembler.ready
-            if polls >= POLLS_BEFORE_WARNING:
-                self._warn_of_endless_episodes()
-        if self.buffer is None:
-            return assembler.take(wanted.least(writing=False), wanted.layout or "padded")
-        return assembler.take(wanted.per_write or assembler.ready, "cat")
+        while (batch := self._whole(assembler)) is None:
+            self._fragment(self._keep)
+        return batch
 
-    def _fragment(self) -> Fragment:
+    def _whole(self, assembler: EpisodeAssembler) -> Any:
+        """A batch of whole episodes, `None` if there are too few; whatever control calls drop meanwhile."""
+        wanted, writing = self.shaper.trajectories, self.buffer is not None
+        with self.gate.collecting():
+            if assembler.ready < wanted.least(writing=writing):
+                return None
+            if writing:
+                return assembler.take(wanted.per_write or assembler.ready, "cat")
+            return assembler.take(wanted.least(writing=False), wanted.layout or "padded")
+
+    def _keep(self, fragment: Fragment) -> None:
+        """Keep the episodes of a fragment until there are enough."""
+        assembler = self.shaper.assembler
+        assert assembler is not None
+        ready = assembler.ready
+        self.counters.discard(assembler.add(self.shaper.plain(fragment)))
+        self._polls_in_vain = 0 if assembler.ready > ready else self._polls_in_vain + 1
+        if self._polls_in_vain == POLLS_BEFORE_WARNING and not self._warned:
+            self._warned = True
+            _warn_of_endless_episodes(self.batch_frames)
+
+    def _fragment(self, use: Callable[[Fragment], Any]) -> Any:
+        """What is made of the next fragment; no control call comes in between."""
         before = self.shaper.hooks.before
         if before is not None:
             with noted("pre_collect_hook"):
                 before()
         with self.gate.collecting():
-            lost = self.worker.tally.frames_discarded
+            fragment = self._collect()
             try:
-                fragment = self.worker.collect(randomly=self._random_left > 0)
-            finally:
-                self.counters.frames_discarded += self.worker.tally.frames_discarded - lost
+                self.gate.require_open()
+                return use(fragment)
+            except BaseException:
+                self.counters.discard(fragment.frames)
+                raise
+
+    def _collect(self) -> Fragment:
+        lost = self.worker.tally.frames_discarded
+        try:
+            fragment = self.worker.collect(randomly=self._random_left > 0)
+        finally:
+            self.counters.discard(self.worker.tally.frames_discarded - lost)
         self._random_left -= self._random_left > 0
         self.meter.add(fragment)
-        if self.gate.halted:
-            self.counters.frames_discarded += fragment.frames
-        self.gate.require_open()
         return fragment
 
-    def _warn_of_endless_episodes(self) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {self.batch_frames} frames; "
-                "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them",
-                UserWarning,
-                stacklevel=5,
-            )
+
+def _warn_of_endless_episodes(poll: int) -> None:
+    warnings.warn(
+        f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {poll} frames; "
+        "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def _nothing() -> None:

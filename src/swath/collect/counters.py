@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ def _sums_between_ends(reward: Array, envs: Array, steps: Array) -> tuple[Array,
 
 @dataclass
 class Counters:
-    """Totals of one collection.
+    """Totals of one collection; any thread may count.
 
     Attributes:
         frames: valid frames delivered to the user or written to a buffer.
@@ -89,8 +90,20 @@ class Counters:
     batches: int = 0
     frames_discarded: int = 0
     seconds_waiting: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _began: float | None = field(default=None, repr=False)
     _frames_before: int = field(default=0, repr=False)
+
+    def deliver(self, frames: int) -> None:
+        """A batch was handed out or written."""
+        with self._lock:
+            self.frames += frames
+            self.batches += 1
+
+    def discard(self, frames: int) -> None:
+        """Good frames will never be delivered."""
+        with self._lock:
+            self.frames_discarded += frames
 
     def start_clock(self) -> None:
         """The first draw begins."""

@@ -43,9 +43,12 @@ def load(collection: Collection, acting: Acting, saved: Mapping[str, Any], *, st
     """Go on from `saved`, in a new life, so that ids exceed all before.
 
     Raises:
+        TypeError: no state dict.
         KeyError: parts are missing, unless `strict` is false.
         ValueError: weights, for a policy that has none; also only if `strict`.
     """
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is a {type(saved).__name__}; give what state_dict() of a Collector returned")
     _require_parts(acting, saved, strict=strict)
     weights = saved.get(WEIGHTS) if acting.module is not None else None
     changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
