@@ -1,0 +1,184 @@
+"""The laws of the house, each by its number, for the collector in this process."""
+
+import threading
+
+import pytest
+import torch
+from collector_toys import LONG, Always, InThread, Memory, Stepping, collector, counting
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swath import Collector
+from swath.errors import Closed, WorkerLate
+from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault, same_data
+
+VERSION = ("collector", "policy_version")
+
+FAULTS = st.dictionaries(
+    st.integers(0, 2),
+    st.lists(
+        st.builds(
+            Fault,
+            kind=st.sampled_from(["raise", "raise_at_reset"]),
+            episode=st.integers(1, 4),
+            step=st.integers(1, 4),
+        ),
+        max_size=3,
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(faults=FAULTS, n=st.integers(1, 3), t=st.integers(1, 8), mode=st.sampled_from(["raise", "reset", "restart"]))
+def test_law_1_and_2_batches_are_full_and_no_frame_comes_twice_whatever_breaks(faults, n, t, mode):
+    envs = CountingEnvs(counting(3, 5, 1, 4), faults)
+    seen, batches, raised = set(), 0, 0
+    with Collector(envs, envs_per_worker=n, frames_per_batch=n * t, on_env_error=mode) as made:
+        for _ in range(10):
+            try:
+                batch = made.next()
+            except EnvBroke:
+                raised += 1
+                continue
+            batches += 1
+            assert batch.shape == (n, t)
+            assert ("collector", "mask") not in batch.keys(include_nested=True)
+            marks = {tuple(mark) for mark in batch["observation"].reshape(-1, 3).tolist()}
+            assert len(marks) == n * t, "a frame came twice in one batch"
+            assert not marks & seen, "a frame came again"
+            seen |= marks
+            assert torch.equal(batch["next", "observation"][..., 2], batch["observation"][..., 2] + 1)
+            same_episode = batch["next", "observation"][..., :2] == batch["observation"][..., :2]
+            assert bool(same_episode.all()), "a row leads from one episode into another"
+        stats = made.stats()
+    assert stats["frames"] == batches * n * t
+    assert stats["batches"] == batches
+    assert stats["env_errors"] >= raised
+    assert stats["frames_discarded"] % n == 0
+    if mode == "raise":
+        assert stats["fragments_lost"] == stats["env_errors"] == raised
+
+
+def test_law_1_a_batch_has_the_promised_valid_frames():
+    with collector(CountingEnvs(LONG), envs_per_worker=2, total_frames=30) as made:
+        for batch in made:
+            assert batch.numel() == made.requested_frames_per_batch
+
+
+def test_law_2_what_is_discarded_is_counted():
+    steps = []
+
+    class Counted(CountingEnv):
+        def step(self, action):
+            answer = super().step(action)
+            steps.append(1)
+            return answer
+
+    with collector(lambda: Counted(0, counting(7)), frames_per_batch=10, trajs_per_batch=2, total_frames=40) as made:
+        for i, _ in enumerate(made):
+            if i == 1:
+                made.reset()
+        stats = made.stats()
+    assert stats["frames"] + stats["frames_discarded"] == len(steps)
+
+
+def test_law_3_every_fragment_has_the_one_version_that_acted():
+    """The policy says in its action which version it is; training goes on in another thread meanwhile."""
+    policy, stop = Always(0), threading.Event()
+
+    with collector(CountingEnvs(LONG), policy, envs_per_worker=2) as made:
+
+        def train():
+            while not stop.is_set():
+                action = (made.policy_version + 1) % 3
+                made.update_policy_weights_({"weight": torch.tensor(float(action))})
+
+        training = InThread(train)
+        versions = []
+        for _ in range(30):
+            batch = made.next()
+            (version,) = batch[VERSION].unique().tolist()
+            assert batch["action"].unique().tolist() == [version % 3]
+            versions.append(version)
+        stop.set()
+        training.join()
+    assert versions == sorted(versions)
+
+
+def test_law_4_what_is_handed_out_is_the_users():
+    with collector(CountingVectorEnv(2, counting(3), copy=False), total_frames=40) as made:
+        pairs = [(batch, batch.clone()) for batch in made]
+    for batch, copy in pairs:
+        same_data(batch, copy)
+        batch["observation"].zero_()
+
+
+def test_law_5_weights_change_only_between_fragments():
+    env, policy = Stepping(at=3), Always(1)
+    with collector(env, policy, frames_per_batch=6) as made:
+        drawing = InThread(made.next)
+        assert env.inside.wait(10)
+        made.update_policy_weights_({"weight": torch.tensor(2.0)})
+        env.released.set()
+        assert drawing.join().value["action"].unique().tolist() == [1]
+        assert policy.weight == 2
+
+
+def test_law_6_an_exception_of_the_user_leaves_as_itself_and_the_service_is_usable():
+    class Own(Exception):
+        pass
+
+    class Broken(CountingEnv):
+        def step(self, action):
+            if self.mark.step == 3 and self.mark.episode == 0:
+                raise Own("mine")
+            return super().step(action)
+
+    with collector(lambda: Broken(0, LONG)) as made:
+        with pytest.raises(Own, match="mine") as caught:
+            made.next()
+        assert type(caught.value) is Own
+        assert caught.value.__cause__ is None
+        (note,) = caught.value.__notes__
+        assert all(part in note for part in ("env 0", "seed", "worker 0", "life 0", "policy version 0"))
+        assert made.next().shape == (10,)
+    with pytest.raises(Closed):
+        made.next()
+
+
+def test_law_7_every_wait_has_a_deadline_that_says_who_is_late():
+    env = Stepping(at=3)
+    made = collector(env, replay_buffer=Memory())
+    made.start()
+    assert env.inside.wait(10)
+    waits = {
+        "pause": lambda: made.pause(0.01).__enter__(),
+        "wait": lambda: made.update_policy_weights_(wait=True, timeout_s=0.01),
+        "shutdown": lambda: made.shutdown(timeout=0.01),
+    }
+    for wait in waits.values():
+        with pytest.raises(WorkerLate, match=r"0\.01 s") as caught:
+            wait()
+        assert caught.value.workers == (0,)
+        assert caught.value.deadline == 0.01
+    env.released.set()
+    made.shutdown()
+
+
+@pytest.mark.parametrize("policy", [None, Always(1)], ids=["random", "module"])
+def test_law_10_the_same_seed_and_layout_give_the_same_data(policy):
+    def data(seed):
+        with collector(CountingEnvs(counting(3, 5)), policy, envs_per_worker=2, seed=seed) as made:
+            return torch.cat([made.next() for _ in range(5)], -1)
+
+    same_data(data(3), data(3))
+
+
+def test_law_12_no_setting_is_ignored_in_silence():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frames_per_bach'"):
+        Collector("CartPole-v1", frames_per_bach=10)
+    refused = {"return_same_td": True, "reset_when_done": False, "sync": True, "backend_options": {"prefetch": 1}}
+    for name, value in refused.items():
+        with pytest.raises(ValueError, match=name):
+            collector(**{name: value})
