@@ -1,11 +1,14 @@
 """The loop: episodes that begin, end, are cut, and envs that fail."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from rollout_toys import Constant, Forgiving, drawn, observed, rules_of, stage_of
 
+from swath.rollout.buffer import Buffer, Column, column_of
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host
@@ -238,6 +241,17 @@ class Reusing:
 
     def rewind(self):
         pass
+
+
+def test_a_policy_may_answer_every_call_in_the_same_arrays():
+    host = listed()
+    policy = Reusing(host.spec)
+    buffer = Buffer([Column((3, 3), np.dtype(np.float32))], [column_of(leaf) for leaf in policy([])], 4)
+    rows = buffer.open()
+    for t, step in enumerate(itertools.islice(steps(host, policy, stage_of(host), rules_of(host)), 4)):
+        buffer.write(rows, t, step)
+    assert rows.outputs[1][0, :, 0].tolist() == [2, 3, 4, 5]
+    assert rows.outputs[0][0].tolist() == [2, 0, 1, 2]
 
 
 def test_outputs_of_the_others_stay_those_that_they_acted_on():

@@ -21,17 +21,15 @@ from swath.testing import (
 
 MODES = list(AutoresetMode)
 NESTED_ACTIONS = spaces.Dict(
-    {"y": spaces.Tuple((spaces.Discrete(3), spaces.Dict({"p": spaces.MultiBinary(2)}))), "x": spaces.Box(-1, 1, (2,))}
+    {
+        "y": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.Dict({"p": spaces.MultiBinary([2, 2])}))),
+        "x": spaces.Box(0, 255, (2,), np.uint8),
+    }
 )
 ACTIONS = [
-    spaces.Discrete(4, start=-2),
     spaces.Box(-1, 2, (2, 3), np.float64),
     spaces.Box(0, 9, (), np.float32),
-    spaces.Box(0, 255, (4,), np.uint8),
-    spaces.MultiDiscrete([2, 5, 3]),
     spaces.MultiDiscrete(np.array([[2, 5], [3, 4]]), start=np.array([[0, 1], [2, -3]])),
-    spaces.MultiBinary([2, 2]),
-    spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(3))),
     NESTED_ACTIONS,
 ]
 
@@ -76,11 +74,11 @@ class TestBareEnv(CountedHostContract):
 class TestVectorEnv(CountedHostContract):
     """A vector env of our own, which stacks its last observations, and takes one seed for all."""
 
-    @pytest.fixture(params=["image", "tuple", "nested"])
+    @pytest.fixture(params=["tuple", "nested"])
     def counting(self, request):
         return Counting(observation=request.param, action_space=NESTED_ACTIONS)
 
-    @pytest.fixture(params=[(mode, copy) for mode in MODES for copy in (True, False)], ids=case)
+    @pytest.fixture(params=[(MODES[1], True), *((mode, False) for mode in MODES)], ids=case)
     def kind(self, request):
         return request.param
 

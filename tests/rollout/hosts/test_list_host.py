@@ -163,6 +163,13 @@ def test_seeds_go_to_their_envs_and_are_remembered():
     assert [host.seed_of(0), host.seed_of(1)] == [5, 9]
 
 
+@pytest.mark.parametrize("envs", [[0, 1], (0, 1), range(2)], ids=str)
+def test_envs_to_reset_may_come_in_any_sequence(envs):
+    host = pair()
+    onto = host.reset_all()
+    assert host.reset(envs, onto)[0].tolist() == [[0, 1, 0], [1, 1, 0]]
+
+
 def test_numpy_integers_are_seeds():
     host = EnvListHost([gym.make("CartPole-v1")])
     first = host.reset_all([np.int64(4)])[0]

@@ -89,6 +89,22 @@ def test_a_vector_env_that_cannot_reset_single_envs_says_what_to_use():
     assert "use a vector env with autoreset mode DISABLED" in str(caught.value.cause)
 
 
+@pytest.mark.parametrize("said", [{}, {"autoreset_mode": "sometimes"}, {"autoreset_mode": None}], ids=str)
+def test_a_vector_env_that_does_not_say_when_it_resets_is_refused(said):
+    env = CountingVectorEnv(2)
+    env.metadata = said
+    with pytest.raises(ValueError, match=r"says autoreset_mode=.* in its metadata; it must be one of .*SAME_STEP"):
+        vector_host(env)
+
+
+def test_the_mode_may_be_given_by_its_value():
+    env = CountingVectorEnv(2, autoreset_mode=DISABLED)
+    env.metadata = {"autoreset_mode": "Disabled"}
+    host = vector_host(env)
+    assert type(host) is ManualHost
+    assert host.spec.resettable
+
+
 def test_one_env_cannot_be_stepped_alone():
     with pytest.raises(RuntimeError, match=r"env 1 of .* cannot be stepped alone"):
         own().step_one(1, ZERO)

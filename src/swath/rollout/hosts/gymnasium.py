@@ -67,7 +67,7 @@ class EnvListHost:
         self._begin(envs, seeds)
         fresh = [leaf.copy() for leaf in onto]
         for leaf, rows in zip(fresh, self._pack([self._last[env] for env in envs]), strict=True):
-            leaf[envs] = rows
+            leaf[list(envs)] = rows
         return fresh
 
     def step(self, action: Leaves) -> Transition:

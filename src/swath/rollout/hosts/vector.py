@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.vector_reset import batch_size, control_of, is_envpool
+from swath.rollout.hosts.vector_reset import batch_size, control_of, mode_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves
 
 Make = Callable[[], VectorEnv[Any, Any, Any]]
@@ -260,12 +260,12 @@ def vector_host(env: VectorEnv[Any, Any, Any], make: Make | None = None) -> Vect
     """The host for this vector env; `make` builds another one like it.
 
     Raises:
-        ValueError: an async EnvPool or ALE env whose batch is not all of its envs.
+        ValueError: an async EnvPool or ALE env whose batch is not all of its envs; an env that does not say when it
+            begins its next episode.
     """
     if batch_size(env) != env.num_envs:
         raise ValueError(f"{env} returns batches of {batch_size(env)} of its {env.num_envs} envs; make them equal")
-    mode = AutoresetMode.DISABLED if is_envpool(env) else AutoresetMode(env.metadata["autoreset_mode"])
-    return _HOSTS[mode](env, make)
+    return _HOSTS[mode_of(env)](env, make)
 
 
 _HOSTS: dict[AutoresetMode, type[VectorHost]] = {

@@ -117,8 +117,25 @@ def control_of(env: VectorEnv[Any, Any, Any]) -> ResetControl:
         return GymnasiumControl(env)
     if _is_atari(env):
         return AtariControl(env)
-    manual = env.metadata["autoreset_mode"] == AutoresetMode.DISABLED
-    return MaskControl(env) if manual else ResetControl(env)
+    return MaskControl(env) if mode_of(env) is AutoresetMode.DISABLED else ResetControl(env)
+
+
+def mode_of(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """When this vector env begins its next episode; EnvPool is reset from outside.
+
+    Raises:
+        ValueError: it does not say.
+    """
+    if is_envpool(env):
+        return AutoresetMode.DISABLED
+    said = env.metadata.get("autoreset_mode")
+    known = [mode for mode in AutoresetMode if said in (mode, mode.value)]
+    if not known:
+        raise ValueError(
+            f"{env} says autoreset_mode={said!r} in its metadata; it must be one of {[*AutoresetMode]}, "
+            "or nobody can tell the last observation of an episode from the first of the next"
+        )
+    return known[0]
 
 
 def is_vector_env(env: object) -> bool:

@@ -1,0 +1,50 @@
+"""Watching for NaN and infinities."""
+
+import numpy as np
+import pytest
+import torch
+from rollout_toys import observed, spec_of
+
+from swath.errors import NonFinite
+from swath.rollout.finite import Finite, require_finite
+from swath.rollout.policies import Binding, bind
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [np.zeros((3, 2)), np.arange(3), np.array([True, False]), torch.ones(2, dtype=torch.bfloat16), np.zeros((0, 2))],
+)
+def test_finite_values_pass(leaf):
+    require_finite("it", leaf)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (3, 2, 2)])
+def test_the_first_env_that_is_not_finite_is_named(value, shape):
+    leaf = np.zeros(shape)
+    leaf[2], leaf.reshape(3, -1)[1, -1] = value, value
+    with pytest.raises(NonFinite, match=r"it is not finite in env 1: .*; look for a diverged network or env state"):
+        require_finite("it", leaf)
+
+
+def test_a_checked_policy_names_what_is_not_finite():
+    spec = spec_of()
+    observation = observed(spec)
+    policy = bind(lambda x: {"action": x[..., 0].long(), "value": 1 / x[..., 1]}, spec, observation, Binding())
+    checked = Finite(policy, ["observation"])
+    assert checked.keys == policy.keys
+    checked(observation)
+    observation[0][1, 1] = 0
+    with pytest.raises(NonFinite, match="policy output 'value' is not finite in env 1"):
+        checked(observation)
+    observation[0][0, 3] = np.nan
+    with pytest.raises(NonFinite, match="observation 'observation' is not finite in env 0"):
+        checked(observation)
+
+
+def test_the_first_answer_is_checked_where_a_policy_is_bound():
+    spec = spec_of()
+    policy = lambda x: {"action": x[..., 0].long(), "value": x[..., 1] * float("inf")}
+    bind(policy, spec, observed(spec), Binding())
+    with pytest.raises(NonFinite, match="policy output 'value' is not finite in env 0"):
+        bind(policy, spec, observed(spec), Binding(finite=True))

@@ -1,0 +1,34 @@
+"""What a vector env must be able to do for what is asked of it."""
+
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from swath.options import EpisodeRules, Faults
+from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.vector import vector_host
+from swath.rollout.vector_limits import require_resettable
+from swath.testing import CountingEnv, CountingVectorEnv
+
+
+def spec(mode):
+    return vector_host(CountingVectorEnv(2, autoreset_mode=mode)).spec
+
+
+def test_a_step_limit_needs_envs_that_can_be_reset_alone():
+    rules, faults = EpisodeRules(max_frames=5), Faults()
+    require_resettable(spec(AutoresetMode.DISABLED), rules, faults, is_instance=True)
+    require_resettable(EnvListHost([CountingEnv()]).spec, rules, faults, is_instance=True)
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        require_resettable(spec(mode), EpisodeRules(), faults, is_instance=True)
+        with pytest.raises(
+            ValueError, match="max_frames_per_traj=5 must reset single envs of a vector env that cannot"
+        ):
+            require_resettable(spec(mode), rules, faults, is_instance=False)
+
+
+def test_a_vector_env_that_is_to_be_built_anew_must_not_be_an_instance():
+    rules, faults = EpisodeRules(), Faults("reset")
+    require_resettable(spec(AutoresetMode.SAME_STEP), rules, faults, is_instance=False)
+    require_resettable(EnvListHost([CountingEnv()]).spec, rules, faults, is_instance=True)
+    with pytest.raises(ValueError, match="on_env_error='reset' builds a vector env anew: pass a callable"):
+        require_resettable(spec(AutoresetMode.SAME_STEP), rules, faults, is_instance=True)
