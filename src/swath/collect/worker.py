@@ -6,10 +6,9 @@ draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from swath.rollout.buffer import Buffer, Rows, column_of
 from swath.rollout.finite import Finite, require_finite
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.loop import Rules, Stage, Step, go_on, steps
+from swath.rollout.loop import Rules, Stage, go_on, steps
 from swath.rollout.policies import BoundPolicy, Randomly
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.random_state import PrivateStreams
@@ -31,6 +30,11 @@ from swath.seeds import derive
 
 MOST_RESTARTS_IN_A_ROW = 3
 _log = logging.getLogger("swath")
+
+
+def never() -> bool:
+    """Nobody ends fragments early."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Place:
 
     worker: int
     n_steps: int
-    stopped: Callable[[], bool] | None = None
+    stopped: Callable[[], bool] = never
 
 
 @dataclass
@@ -155,7 +159,8 @@ class Worker:
         """
         n, host = self.host.spec.num_envs, self.host
         if host.spec.seeding == "none":
-            warn_of_no_effect(f"seed={seed}", f"{host.env} takes seeds only where it is made", stacklevel=5)
+            kind = type(host.env).__name__
+            warn_of_no_effect("seed", f"a {kind} takes seeds only where it is made", stacklevel=5)
         first = self.place.worker * n
         seeds = [seed] * n if static else [derive(seed, "env", first + env, self.life) for env in range(n)]
         self.seed, self._static, self._stale = seed, static, True
@@ -184,8 +189,7 @@ class Worker:
     def stop_when(self, halted: Callable[[], bool]) -> None:
         """End fragments early also when `halted()`."""
         asked = self.place.stopped
-        stopped = halted if asked is None else lambda: halted() or asked()
-        self.place = replace(self.place, stopped=stopped)
+        self.place = replace(self.place, stopped=halted if asked is never else lambda: halted() or asked())
 
     def move_to(self, index: int) -> None:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
@@ -210,8 +214,10 @@ class Worker:
             with torch.no_grad(), self._random_states():
                 if self._stale or self.episodes.reset_at_each_iter:
                     self._reset(None)
-                for made, step in enumerate(self._drawn(self._randomly if randomly else self._acting), start=1):
-                    self._buffer.write(rows, made - 1, step)
+                source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
+                while made < self.place.n_steps and not self.place.stopped():
+                    self._buffer.write(rows, made, next(source))
+                    made += 1
             return self._fragment(rows, made)
         except BaseException as error:
             self._lose(made)
@@ -219,15 +225,9 @@ class Worker:
                 error.add_note(f"raised while {self._who()} collected")
             raise
 
-    def _drawn(self, policy: Any) -> Iterator[Step]:
-        source = steps(self.host, policy, self._stage, self._rules)
-        stopped = self.place.stopped
-        for _ in range(self.place.n_steps):
-            if stopped is not None and stopped():
-                return
-            yield next(source)
-
     def _fragment(self, rows: Rows, made: int) -> Fragment:
+        if made:
+            self._buffer.seal(rows, made)
         if made < self.place.n_steps:
             rows.blank_from(made)
         if self.faults.check_finite:
