@@ -60,7 +60,7 @@ class CollectionContract:
     @pytest.fixture
     def make_env(self) -> MakeEnv:
         """Override: a function that builds the env."""
-        raise NotImplementedError("override the fixture make_env with a function that builds the env")
+        pytest.fail("override the fixture make_env with a function that builds the env")
 
     @pytest.fixture
     def policy(self) -> Any:

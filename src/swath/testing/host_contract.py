@@ -51,7 +51,7 @@ class HostContract:
     @pytest.fixture
     def make_host(self) -> MakeHost:
         """Override: a function that builds the host."""
-        raise NotImplementedError("override the fixture make_host with a function that builds the host")
+        pytest.fail("override the fixture make_host with a function that builds the host")
 
     def test_a_reset_gives_one_row_per_env_of_every_leaf(self, make_host: MakeHost) -> None:
         """Shapes and dtypes are those of the spec."""
