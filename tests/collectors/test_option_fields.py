@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from collector_toys import Always, Memory
 
 from swath import Collector, ExplorationType
 from swath.collectors import collector as face
+from swath.collectors.assembly import CollectionRequest
 from swath.collectors.checks import Unserved
 from swath.collectors.devices import Devices
 from swath.collectors.policy_request import PolicyRequest
@@ -159,7 +160,8 @@ def test_the_defaults_are_those_of_the_options(requested):
         "hooks": Hooks(),
     }
     defaults = {f"{name}.{key}": value for name, group in groups.items() for key, value in flat(group).items()}
-    assert requested() == {**defaults, "worker": 0, "stopped": None, "buffer": None, "seed": None}
+    alone = {field.name: field.default for field in fields(CollectionRequest) if field.default is not MISSING}
+    assert requested() == defaults | alone
 
 
 @pytest.mark.parametrize("field", fields(Unserved), ids=lambda field: field.name)
