@@ -104,6 +104,22 @@ def test_rewinding_forgets_the_last_call(played):
     assert step["is_init"][:, 0].tolist() == [False, False, True]
 
 
+def test_after_rewinding_only_envs_that_begin_act_again_the_others_go_on_with_what_they_had_drawn():
+    def policy(observation, h):
+        return torch.zeros(3, dtype=torch.int64), torch.rand(3, 1)
+
+    policy.in_keys, policy.out_keys = ["observation", "h"], ["action", ("next", "h")]
+    played = Played(policy)
+    first = played.step()["next", "h"]
+    played.policy.rewind()
+    played.policy.begin([1])
+    second = played.step()["next", "h"]
+    assert played.step()["h"].tolist() == [first[0].tolist(), second[1].tolist(), first[2].tolist()]
+    played.policy.begin([0])
+    third = played.step()["next", "h"]
+    assert played.step()["h"].tolist() == third.tolist()
+
+
 def test_outputs_are_not_written_again_by_later_calls(played):
     leaves = [played.policy(observed(played.spec, 1)) for _ in range(3)]
     at = played.policy.keys.index("h")

@@ -42,7 +42,7 @@ class BoundPolicy(Protocol):
         """Episodes begin in these envs."""
 
     def rewind(self) -> None:
-        """Forget the last call."""
+        """Take the last call back, for the envs that begin next."""
 
     def skip(self) -> Leaves:
         """A step is made without this policy; what it remembered before, `[B, …]`, for the last of its columns."""
