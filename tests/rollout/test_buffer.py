@@ -1,5 +1,7 @@
 """Storage of a fragment: rows, sparse marks, cuts, and what is blank."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -28,7 +30,16 @@ def written(*steps):
     rows = storage.open()
     for t, each in enumerate(steps):
         storage.write(rows, t, each)
+    storage.seal(rows, len(steps))
     return rows
+
+
+def going_on(first, *others):
+    """Steps of which each begins with what the one before led to."""
+    steps = [first]
+    for each in others:
+        steps.append(replace(each, observation=steps[-1].next_observation))
+    return steps
 
 
 def test_steps_are_written_where_they_belong():
@@ -41,6 +52,20 @@ def test_steps_are_written_where_they_belong():
     assert rows.valid is None
     assert rows.n_valid == 8
     assert not rows.last.any()
+
+
+def test_what_a_step_led_to_is_what_the_next_begins_with_unless_an_episode_began_between_them():
+    before, after = going_on(step(10), step(0)), going_on(step(20), step(0))
+    rows = written(*before, *after)
+    assert rows.observation[0][0, :, 0].tolist() == [10, 11, 20, 21]
+    assert rows.next_observation[0][0, :, 0].tolist() == [11, 1, 21, 1]
+    assert not np.shares_memory(rows.observation[0], rows.next_observation[0])
+
+
+def test_a_fragment_may_end_early():
+    rows = written(*going_on(step(10), step(0)))
+    rows.blank_from(2)
+    assert rows.next_observation[0][0, :, 0].tolist() == [11, 1, 0, 0]
 
 
 def test_what_is_written_is_a_copy():

@@ -8,7 +8,7 @@ from typing import Any
 
 from swath.collect.collection import Collection
 from swath.collect.shaping import Shaper
-from swath.collect.worker import Place, Worker
+from swath.collect.worker import Place, Worker, never
 from swath.collectors.acting import Acting
 from swath.collectors.devices import Devices
 from swath.collectors.policy_request import PolicyRequest
@@ -54,7 +54,7 @@ class CollectionRequest:
     faults: Faults
     hooks: Hooks
     worker: int = 0
-    stopped: Callable[[], bool] | None = None
+    stopped: Callable[[], bool] = never
     buffer: Any = None
     seed: int | None = None
 

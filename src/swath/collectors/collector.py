@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
+from swath.collect.worker import never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
 from swath.collectors.base import BaseCollector
@@ -184,7 +185,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             faults=Faults(on_env_error, check_finite),
             hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
             worker=self._worker_idx or 0,
-            stopped=None if stopping is None else stopping.collection_stopped,
+            stopped=never if stopping is None else stopping.collection_stopped,
             buffer=with_methods("replay_buffer", replay_buffer, "extend"),
             seed=None if seed is None else whole_number("seed", seed),
         )

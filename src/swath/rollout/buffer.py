@@ -1,7 +1,8 @@
 """Where the steps of a fragment are written: arrays `[B, T, …]`, made once per fragment and handed out with it.
 
-    Step t ──▶ column[:, t]  for observations, policy outputs, next observations, rewards
+    Step t ──▶ column[:, t]  for observations, policy outputs, rewards
            ──▶ sparse marks  for ends, rows that are no transition, cuts
+    seal   ──▶ next observations: those of the next step, but where an episode ended
 
 Time is the second dimension, as in the batch the user gets: rows are written to where they stay, and nothing is
 transposed or copied at the hand-out. What a buffer was finished into is its receiver's; the buffer makes new arrays.
@@ -10,7 +11,7 @@ transposed or copied at the hand-out. What a buffer was finished into is its rec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ class Rows:
         truncated: bool.
         valid: bool: the row is a transition; `None` if all are.
         restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
+        led_to: what the last step that was written led to.
+        stray: steps that led to other observations than those the next step began with, and to which.
     """
 
     observation: Leaves
@@ -68,6 +71,8 @@ class Rows:
     truncated: Array
     valid: Array | None
     restarted: Sequence[int] = ()
+    led_to: Leaves = field(default_factory=list)
+    stray: list[tuple[int, Leaves]] = field(default_factory=list)
 
     @property
     def last(self) -> Array:
@@ -133,8 +138,9 @@ class Buffer:
         """
         for array, leaf in zip(rows.observation, step.observation, strict=True):
             array[:, t] = leaf
-        for array, leaf in zip(rows.next_observation, step.next_observation, strict=True):
-            array[:, t] = leaf
+        if t and step.observation is not rows.led_to:
+            rows.stray.append((t - 1, rows.led_to))
+        rows.led_to = step.next_observation
         for array, leaf, column in zip(rows.outputs, step.outputs, self._outputs, strict=True):
             if leaf.shape != column.shape:
                 raise ValueError(
@@ -151,6 +157,15 @@ class Buffer:
             self._void(rows, t, step.void)
         if step.cut:
             _cut(rows, t, step.cut)
+
+    def seal(self, rows: Rows, n_steps: int) -> None:
+        """All `n_steps` steps are written: fill in what they led to, which mostly is what the next step began with."""
+        for array, began in zip(rows.next_observation, rows.observation, strict=True):
+            array[:, : n_steps - 1] = began[:, 1:n_steps]
+        for t, leaves in [*rows.stray, (n_steps - 1, rows.led_to)]:
+            for array, leaf in zip(rows.next_observation, leaves, strict=True):
+                array[:, t] = leaf
+        rows.stray, rows.led_to = [], []
 
     def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
         if rows.valid is None:

@@ -35,7 +35,7 @@ class Actor(Protocol):
         """Episodes begin in these envs: forget what was remembered of them."""
 
     def rewind(self) -> None:
-        """Forget the last call: its outputs were not used."""
+        """Take the last call back, for the envs that begin next: their outputs were not used."""
 
 
 @dataclass(slots=True)
@@ -131,18 +131,23 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:
     """Episodes where they are due; the envs whose episodes were given up for it."""
     envs, seeds = rules.begin(stage.due)
-    retired = set(stage.due).difference(envs)
+    if envs is not stage.due:
+        _retire(host, rules, sorted(set(stage.due).difference(envs)))
     cut: Sequence[int] = ()
-    if retired:
-        host.retire(sorted(retired))
-        rules.limit.stop(retired)
     if envs:
         stage.observation, begun = _reset(host, rules, (envs, stage.observation, seeds))
         policy.begin(begun)
         rules.limit.restart(begun)
-        cut = sorted(set(begun).difference(envs))
+        if begun is not envs:
+            cut = sorted(set(begun).difference(envs))
     stage.due = ()
     return cut
+
+
+def _retire(host: Host, rules: Rules, envs: Sequence[int]) -> None:
+    if envs:
+        host.retire(envs)
+        rules.limit.stop(envs)
 
 
 def _reset(
