@@ -150,6 +150,18 @@ def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
     assert c.is_running()
 
 
+def test_a_long_error_is_cut_in_the_stats(made):
+    def postproc(td):
+        raise ValueError("x" * 5000)
+
+    c = made(replay_buffer=Memory(), postproc=postproc)
+    c.start()
+    finished(c)
+    assert len(c.stats()["error"]) == 300
+    with pytest.raises(ValueError, match=r"x{5000}"):
+        c.state_dict()
+
+
 def test_an_error_of_the_env_is_noted_as_in_a_draw(made):
     c = made(CountingEnvs(LONG, {0: [Fault("raise", step=7)]}), replay_buffer=Memory())
     c.start()

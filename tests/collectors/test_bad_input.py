@@ -1,5 +1,7 @@
 """The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -244,6 +246,14 @@ def test_frames_per_batch_is_required():
 def test_restart_cannot_build_an_instance_anew():
     with pytest.raises(ValueError, match="on_env_error='restart' builds the env anew"):
         Collector(CountingEnv(), on_env_error="restart", **FRAMES)
+
+
+def test_an_instance_that_cannot_be_copied_names_the_way_out():
+    env = CountingEnv()
+    env.lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"cannot be copied .* pass a callable that builds it"):
+        Collector(env, envs_per_worker=2, **FRAMES)
+    assert env.closed == 0
 
 
 def test_keywords_cannot_go_to_an_instance():

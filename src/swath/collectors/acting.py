@@ -35,6 +35,11 @@ class Acting:
         asked: which policy, and how it is called.
         host: the envs that it acts in.
         device: where it runs; `None` leaves it where it is.
+
+    Attributes:
+        given: the policy as the user gave it, or as the factory built it.
+        policy: what acts within draws.
+        device: where its inputs go; `None` for the CPU.
     """
 
     def __init__(self, asked: PolicyRequest, host: Host, device: torch.device | None) -> None:
@@ -43,7 +48,7 @@ class Acting:
         env = host.env[0] if isinstance(host.env, list) else host.env
         self.given = given_or_built(asked, env)
         self.policy = placed(self.given, device)
-        self._device = device or device_off_the_cpu(self.policy)
+        self.device = device or device_off_the_cpu(self.policy)
         self._snapshot: nn.Module | None = None
         self._own: BoundPolicy | None = None
 
@@ -109,7 +114,7 @@ class Acting:
         asked = self._asked
         called = compiled(module, asked.compile, asked.cudagraph)
         options = Binding(
-            device=self._device,
+            device=self.device,
             exploration=asked.exploration,
             trust=is_trusted(called, asked.trust),
             recurrent=asked.recurrent,

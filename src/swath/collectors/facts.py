@@ -94,8 +94,8 @@ class Facts:
 
     @property
     def policy_device(self) -> torch.device | None:
-        """Where the policy runs; `None` leaves it where it is."""
-        return self._devices.policy
+        """Where the policy runs, as given or found; `None` if neither says more than the CPU."""
+        return self._acting.device
 
     @property
     def storing_device(self) -> torch.device | None:

@@ -9,6 +9,7 @@ from swath.collect.background import Background
 from swath.collect.collection import Collection
 
 VIEWS = ("aggregate", "per_worker", "both")
+LONGEST_ERROR = 300
 
 
 def collector_stats(collection: Collection, background: Background, workers: str) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
     if meter.mean_return is not None:
         facts |= {"episode_return": meter.mean_return, "episode_length": meter.mean_length}
     if background.error is not None:
-        facts["error"] = f"{type(background.error).__name__}: {background.error}"
+        facts["error"] = f"{type(background.error).__name__}: {background.error}"[:LONGEST_ERROR]
     return facts
 
 
