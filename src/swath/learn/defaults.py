@@ -38,7 +38,7 @@ class NetworkConfig:
     """
 
     hidden: Sequence[int] = (64, 64)
-    activation: str = "tanh"
+    activation: str = "silu"
     standardise: bool = True
     image_features: int = 512
     log_std: float = 0.0

@@ -1,0 +1,106 @@
+"""What PPO learns with its defaults: several seeds per env, 20 evaluation episodes each; every seed must reach the bar.
+
+    python benchmarks/learning.py                                        # the four envs that have a bar, 3 seeds each
+    python benchmarks/learning.py CartPole-v1 --seeds 1 2 3 4 5
+    python benchmarks/learning.py Hopper-v5 --frames 300000 --bar 500
+
+Policies are evaluated with their most probable actions, on episodes that training never saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import gymnasium
+import torch
+
+from policies import quiet_threads
+from swath import Collector, evaluate_policy
+from swath.learn import PPO, default_config, make_policy
+
+
+@dataclass(frozen=True)
+class Task:
+    """An env, the frames to learn it in, and the least mean return each seed must reach."""
+
+    env: str
+    frames: int
+    bar: float
+
+
+TASKS = {
+    task.env: task
+    for task in (
+        Task("CartPole-v1", 100_000, 475),
+        Task("Pendulum-v1", 100_000, -300),
+        Task("InvertedPendulum-v5", 100_000, 900),
+        Task("HalfCheetah-v5", 1_000_000, 1000),
+    )
+}
+ENVS, BATCH, EPISODES = 8, 2048, 20
+
+
+def train(task: Task, seed: int):
+    """A policy, trained from scratch."""
+    torch.manual_seed(seed)
+    with gymnasium.make(task.env) as env:
+        spaces = env.observation_space, env.action_space
+    policy = make_policy(*spaces)
+    config = replace(default_config(spaces[1], spaces[0]), total_frames=task.frames, seed=seed)
+    learner = PPO(policy, config)
+    with Collector(
+        task.env, policy, frames_per_batch=BATCH, total_frames=task.frames, envs_per_worker=ENVS, seed=seed
+    ) as collector:
+        for batch in collector:
+            learner.update(batch)
+            collector.update_policy_weights_()
+    return policy
+
+
+def result(task: Task, seed: int) -> float:
+    """Train, evaluate, print one row of the table; the mean return."""
+    began = time.perf_counter()
+    policy = train(task, seed)
+    seconds = time.perf_counter() - began
+    mean, spread = evaluate_policy(policy, task.env, EPISODES, num_envs=EPISODES, seed=10_000 + seed)
+    verdict = "reached" if mean >= task.bar else "MISSED"
+    print(
+        f"{task.env:<22}{task.frames:>10,}{seed:>6}{mean:>10.1f} ± {spread:<8.1f}{task.bar:>8g}  {verdict:<9}"
+        f"{seconds:>6.0f} s",
+        flush=True,
+    )
+    return mean
+
+
+def tasks_of(arguments: argparse.Namespace) -> list[Task]:
+    """What was asked for, with frames and bars of its own where they are given."""
+    tasks = [TASKS.get(env, Task(env, 100_000, float("-inf"))) for env in arguments.envs or TASKS]
+    changes = {"frames": arguments.frames, "bar": arguments.bar}
+    return [replace(task, **{name: value for name, value in changes.items() if value is not None}) for task in tasks]
+
+
+def main() -> int:
+    """Print the table; 1 if a seed stays below its bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("envs", nargs="*", metavar="ENV", help=f"ids of envs (default: {', '.join(TASKS)})")
+    parser.add_argument("--frames", type=int, help="frames per training")
+    parser.add_argument("--bar", type=float, help="the mean return to reach")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    arguments = parser.parse_args()
+    quiet_threads()
+    print(f"{'env':<22}{'frames':>10}{'seed':>6}{'return':>10}   {'(std)':<8}{'bar':>8}")
+    missed = 0
+    for task in tasks_of(arguments):
+        means = [result(task, seed) for seed in arguments.seeds]
+        missed += sum(mean < task.bar for mean in means)
+        print(f"{task.env:<22}{'':>10}{'all':>6}{statistics.mean(means):>10.1f}\n", flush=True)
+    print(f"{missed} below the bar" if missed else "passed")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
