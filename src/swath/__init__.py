@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
     from swath.evaluators.evaluate_policy import evaluate_policy
-    from swath.rollout.episodes import split_trajectories
-    from swath.rollout.exploration import ExplorationType
-    from swath.rollout.gae import GAE
-    from swath.rollout.nstep import MultiStep
-    from swath.rollout.random_policy import RandomPolicy
+    from swath.rollout.episodes.gae import GAE
+    from swath.rollout.episodes.nstep import MultiStep
+    from swath.rollout.episodes.reshape import split_trajectories
+    from swath.rollout.policies.exploration import ExplorationType
+    from swath.rollout.policies.random_policy import RandomPolicy
 
 _HOME = {
     "Comparison": "swath.evaluate.comparison",
     "EvalResult": "swath.evaluate.result",
-    "ExplorationType": "swath.rollout.exploration",
+    "ExplorationType": "swath.rollout.policies.exploration",
     "BaseCollector": "swath.collectors.base",
     "Collector": "swath.collectors.collector",
     "DataCollectorBase": "swath.collectors",
-    "GAE": "swath.rollout.gae",
-    "MultiStep": "swath.rollout.nstep",
-    "RandomPolicy": "swath.rollout.random_policy",
-    "split_trajectories": "swath.rollout.episodes",
+    "GAE": "swath.rollout.episodes.gae",
+    "MultiStep": "swath.rollout.episodes.nstep",
+    "RandomPolicy": "swath.rollout.policies.random_policy",
+    "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluate.comparison",
     "evaluate_policy": "swath.evaluators.evaluate_policy",
 }

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from swath.collect.counters import REMEMBERED, Counters, EpisodeMeter
 from swath.rollout.buffer import Rows
+from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.fragment import Fragment
-from swath.rollout.trajectories import TrajectoryIds
 
 
 def fragment(reward, last, ids, valid=None):

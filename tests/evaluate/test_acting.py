@@ -11,7 +11,7 @@ from swath.evaluate.local import Slots, evaluate_once
 from swath.evaluate.noise import Noise
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
-from swath.rollout.exploration import ExplorationType
+from swath.rollout.policies.exploration import ExplorationType
 
 
 class Row:

@@ -19,7 +19,7 @@ from swath.errors import NoEffectWarning, WorkerLate
 from swath.evaluate.local import LocalEvaluation, Slots, evaluate_once
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.stopping import StopRule
-from swath.rollout.exploration import ExplorationType
+from swath.rollout.policies.exploration import ExplorationType
 
 N = 23
 

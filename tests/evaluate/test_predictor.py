@@ -10,8 +10,8 @@ from swath.evaluate.local import Slots, evaluate_once
 from swath.evaluate.predictor import Predictor, Predicts, observation_joiner
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
-from swath.rollout.exploration import ExplorationType
 from swath.rollout.hosts.base import HostSpec
+from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from rollout_toys import Constant, Forgiving, drawn, observed, rules_of, stage_of
+from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
 from swath.rollout.buffer import Buffer, Column, column_of
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.loop import Stage, steps
-from swath.rollout.policies import Binding, bind
+from swath.rollout.policies.bind import Binding, bind
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
@@ -213,7 +213,8 @@ def recurrent(host):
         return torch.zeros(len(observation), dtype=torch.int64), h + 1
 
     policy.in_keys, policy.out_keys = ["observation", "h"], ["action", ("next", "h")]
-    return bind(policy, host.spec, observed(host.spec), Binding())
+    first = [np.zeros((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
+    return bind(policy, host.spec, first, Binding())
 
 
 def test_recurrent_state_of_the_env_that_failed_is_zero_and_of_the_others_as_if_nothing_had_been():

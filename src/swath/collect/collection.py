@@ -18,7 +18,7 @@ from swath.collect.notes import noted
 from swath.collect.shaping import Shaper, moved_for, valid_frames
 from swath.collect.worker import Worker
 from swath.options import Budget
-from swath.rollout.assembler import EpisodeAssembler
+from swath.rollout.episodes.assembler import EpisodeAssembler
 from swath.rollout.fragment import Fragment
 
 POLLS_BEFORE_WARNING = 100

@@ -15,8 +15,8 @@ from tensordict import TensorDictBase
 from swath.collect.notes import noted
 from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import Hooks, Trajectories
-from swath.rollout.assembler import EpisodeAssembler
-from swath.rollout.episodes import split_trajectories
+from swath.rollout.episodes.assembler import EpisodeAssembler
+from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.fragment import Fragment, Layout
 
 

@@ -16,15 +16,15 @@ import torch
 from swath.errors import warn_of_no_effect
 from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Buffer, Rows, column_of
-from swath.rollout.finite import Finite, require_finite
+from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.loop import Rules, Stage, go_on, steps
-from swath.rollout.policies import BoundPolicy, Randomly
-from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.policies.bind import BoundPolicy, Randomly
+from swath.rollout.policies.finite import Finite, require_finite
+from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.random_state import PrivateStreams
 from swath.rollout.spaces import Array, Leaf, Leaves
-from swath.rollout.trajectories import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
 

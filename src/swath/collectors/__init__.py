@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
-from swath.rollout.episodes import split_trajectories
-from swath.rollout.exploration import ExplorationType
-from swath.rollout.gae import GAE
-from swath.rollout.nstep import MultiStep
-from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.episodes.gae import GAE
+from swath.rollout.episodes.nstep import MultiStep
+from swath.rollout.episodes.reshape import split_trajectories
+from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.random_policy import RandomPolicy
 
 DataCollectorBase = BaseCollector
 

@@ -12,15 +12,15 @@ from swath.collect.worker import Place, Worker, never
 from swath.collectors.acting import Acting
 from swath.collectors.devices import Devices
 from swath.collectors.policy_request import PolicyRequest
+from swath.collectors.vector_limits import require_resettable
 from swath.errors import warn_of_no_effect
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
-from swath.rollout.finite import require_finite
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.sources import Source, build, closed_on_failure
-from swath.rollout.policies import BoundPolicy
+from swath.rollout.policies.bind import BoundPolicy
+from swath.rollout.policies.finite import require_finite
 from swath.rollout.spaces import Leaves
-from swath.rollout.vector_limits import require_resettable
 from swath.seeds import derive, fresh_root
 
 

@@ -34,8 +34,8 @@ from swath.options import (
     TrajFormat,
     optional_count,
 )
-from swath.rollout.exploration import ExplorationType, as_exploration_type
 from swath.rollout.hosts.sources import Source
+from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0

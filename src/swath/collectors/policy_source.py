@@ -12,7 +12,7 @@ from tensordict.nn import CudaGraphModule
 from torch import nn
 
 from swath.collectors.policy_request import PolicyRequest
-from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.policies.random_policy import RandomPolicy
 
 
 def given_or_built(asked: PolicyRequest, env: Any) -> Any:

@@ -12,8 +12,8 @@ from tensordict import TensorDictBase
 
 from swath.collect.collection import Collection
 from swath.collectors.acting import Acting
+from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.fragment import Fragment
-from swath.rollout.trajectories import LIFE_BITS, WORKER_BITS
 from swath.weights.loading import plan
 
 WEIGHTS = "policy_state_dict"

@@ -17,10 +17,10 @@ from swath.evaluate.noise import Noise
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.runner import EpisodeOf
-from swath.rollout.exploration import ExplorationType
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.loop import Actor
-from swath.rollout.policies import Binding, bind
+from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive

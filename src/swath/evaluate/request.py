@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from swath.evaluate.stopping import StopRule
-from swath.rollout.exploration import ExplorationType
+from swath.rollout.policies.exploration import ExplorationType
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from swath.evaluate.result import EvalResult
 from swath.evaluate.stopping import StopRule
 from swath.evaluate.watching import Scene, Watcher
 from swath.options import count
-from swath.rollout.exploration import ExplorationType
 from swath.rollout.hosts.infos import info_of
 from swath.rollout.loop import Step
+from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.spaces import joiner
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]

@@ -30,7 +30,7 @@ from swath.keys import (
 )
 from swath.learn.config import PPOConfig
 from swath.learn.policy import NetworkPolicy
-from swath.rollout.gae import GAE
+from swath.rollout.episodes.gae import GAE
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import torch
 
 from swath.rollout.hosts.base import Host
 from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
-from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit

@@ -3,10 +3,10 @@
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from swath.collectors.vector_limits import require_resettable
 from swath.options import EpisodeRules, Faults
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host
-from swath.rollout.vector_limits import require_resettable
 from swath.testing import CountingEnv, CountingVectorEnv
 
 

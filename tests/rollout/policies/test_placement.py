@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from swath.rollout.placement import action_taker, copying, giver, taker
+from swath.rollout.policies.placement import action_taker, copying, giver, taker
 
 CPU = [None, torch.device("cpu")]
 

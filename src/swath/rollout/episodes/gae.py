@@ -14,9 +14,9 @@ from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
 from swath.keys import ADVANTAGE, MASK, NEXT, REWARD, STATE_VALUE, TERMINATED, VALUE_TARGET
-from swath.rollout.entries import Tensor, per_frame, per_frame_or_none
-from swath.rollout.segments import segment_ends
-from swath.rollout.state_values import state_values
+from swath.rollout.episodes.entries import Tensor, per_frame, per_frame_or_none
+from swath.rollout.episodes.segments import segment_ends
+from swath.rollout.episodes.state_values import state_values
 
 _SMALLEST_SCALE = 1e-6
 

@@ -18,8 +18,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from swath.keys import MASK, TIME, Key
-from swath.rollout.entries import Tensor, in_rows, listed, non_tensor, rebuild
-from swath.rollout.segments import mask_of
+from swath.rollout.episodes.entries import Tensor, in_rows, listed, non_tensor, rebuild
+from swath.rollout.episodes.segments import mask_of
 
 
 class Source:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_batches import batch, batches, stretches
 from tensordict import NonTensorData, NonTensorStack, TensorDict, lazy_stack
 
-from swath.rollout.episodes import cat, pad, split_trajectories
+from swath.rollout.episodes.reshape import cat, pad, split_trajectories
 
 F, T = False, True
 

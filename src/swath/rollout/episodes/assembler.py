@@ -17,10 +17,10 @@ from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, TRAJ_IDS
 from swath.options import TrajFormat
-from swath.rollout import joining
-from swath.rollout.entries import Tensor, per_frame, per_frame_or_none
-from swath.rollout.joining import Piece, Source, frames_of
-from swath.rollout.segments import run_ends
+from swath.rollout.episodes import joining
+from swath.rollout.episodes.entries import Tensor, per_frame, per_frame_or_none
+from swath.rollout.episodes.joining import Piece, Source, frames_of
+from swath.rollout.episodes.segments import run_ends
 
 Row: TypeAlias = tuple[int, int]
 """An env row: its worker, and its place in the worker's flattened `*B`."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_batches import batch, batches
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from swath.rollout.nstep import MultiStep
+from swath.rollout.episodes.nstep import MultiStep
 
 F, T = False, True
 

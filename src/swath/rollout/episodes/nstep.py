@@ -15,8 +15,8 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from swath.keys import DONE, NEXT, REWARD, STEP_COUNT, TERMINATED, TRACKED_VERSION, TRUNCATED, as_tuple
-from swath.rollout.entries import Tensor, entries
-from swath.rollout.segments import segment_ends
+from swath.rollout.episodes.entries import Tensor, entries
+from swath.rollout.episodes.segments import segment_ends
 
 ORIGINAL_REWARD = "original_reward"
 _NO_OBSERVATION = frozenset({REWARD, ORIGINAL_REWARD, DONE, TERMINATED, TRUNCATED, STEP_COUNT, TRACKED_VERSION})

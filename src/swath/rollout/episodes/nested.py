@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from swath.rollout.entries import Tensor
+from swath.rollout.episodes.entries import Tensor
 
 _PROTOTYPE = "The PyTorch API of nested tensors is in prototype stage"
 

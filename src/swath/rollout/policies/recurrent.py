@@ -13,8 +13,8 @@ import torch
 
 from swath.keys import IS_INIT, Key, as_key, as_tuple, under_next
 from swath.rollout.buffer import Column, column_of
-from swath.rollout.path import Path
-from swath.rollout.placement import taker
+from swath.rollout.policies.path import Path
+from swath.rollout.policies.placement import taker
 from swath.rollout.spaces import Leaves
 
 

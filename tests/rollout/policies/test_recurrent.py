@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rollout_toys import VECTOR, observed, spec_of
+from policy_toys import VECTOR, observed, spec_of
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.policies import Binding, Randomly, bind
-from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.policies.bind import Binding, Randomly, bind
+from swath.rollout.policies.random_policy import RandomPolicy
 
 
 class Counter(nn.Module):

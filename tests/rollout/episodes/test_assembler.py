@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from made_batches import batch, batches
 from tensordict import TensorDict
 
-from swath.rollout.assembler import EpisodeAssembler
-from swath.rollout.episodes import cat
+from swath.rollout.episodes.assembler import EpisodeAssembler
+from swath.rollout.episodes.reshape import cat
 
 F, T = False, True
 

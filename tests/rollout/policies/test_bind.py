@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rollout_toys import VECTOR, observed, spec_of
+from policy_toys import VECTOR, observed, spec_of
 from tensordict import TensorDict
 from tensordict.nn import (
     InteractionType,
@@ -16,8 +16,8 @@ from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from swath.rollout.policies import Binding, bind
-from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.random_policy import RandomPolicy
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
 ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE, InteractionType.MEAN]

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from swath.rollout.answers import Unpack
-from swath.rollout.calling import Call
+from swath.rollout.policies.answers import Unpack
+from swath.rollout.policies.calling import Call
 from swath.rollout.spaces import Leaves
 
 

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from swath.keys import Key
-from swath.rollout.answers import require_fitting, unpacker
 from swath.rollout.buffer import Column, column_of
-from swath.rollout.calling import Call, Convention, caller, convention
-from swath.rollout.exploration import ExplorationType
-from swath.rollout.finite import require_finite
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.path import Path
-from swath.rollout.placement import action_taker, copying, giver, taker
-from swath.rollout.random_policy import ACTION_MASK, RandomPolicy
-from swath.rollout.recurrent import Memory, Recurrent
+from swath.rollout.policies.answers import require_fitting, unpacker
+from swath.rollout.policies.calling import Call, Convention, caller, convention
+from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.finite import require_finite
+from swath.rollout.policies.path import Path
+from swath.rollout.policies.placement import action_taker, copying, giver, taker
+from swath.rollout.policies.random_policy import ACTION_MASK, RandomPolicy
+from swath.rollout.policies.recurrent import Memory, Recurrent
 from swath.rollout.spaces import Leaves
 
 

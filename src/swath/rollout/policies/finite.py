@@ -12,7 +12,7 @@ from swath.keys import Key
 from swath.rollout.spaces import Leaves
 
 if TYPE_CHECKING:
-    from swath.rollout.policies import BoundPolicy
+    from swath.rollout.policies.bind import BoundPolicy
 
 
 class Finite:

@@ -15,8 +15,8 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase, set_interaction_type
 
 from swath.keys import Key
-from swath.rollout.absent import without_searches
-from swath.rollout.exploration import ExplorationType
+from swath.rollout.policies.absent import without_searches
+from swath.rollout.policies.exploration import ExplorationType
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
 Call: TypeAlias = Callable[[Inputs], Any]

@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, TRAJ_IDS
-from swath.rollout.entries import Tensor, per_frame, per_frame_or_none
+from swath.rollout.episodes.entries import Tensor, per_frame, per_frame_or_none
 
 
 def run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:

@@ -9,10 +9,10 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.episodes import cat, split_trajectories
-from swath.rollout.gae import GAE, discounted_sum, generalized_advantage
-from swath.rollout.nstep import MultiStep
-from swath.rollout.segments import segment_ends
+from swath.rollout.episodes.gae import GAE, discounted_sum, generalized_advantage
+from swath.rollout.episodes.nstep import MultiStep
+from swath.rollout.episodes.reshape import cat, split_trajectories
+from swath.rollout.episodes.segments import segment_ends
 
 F, T = False, True
 

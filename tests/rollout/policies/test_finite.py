@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from rollout_toys import observed, spec_of
+from policy_toys import observed, spec_of
 
 from swath.errors import NonFinite
-from swath.rollout.finite import Finite, require_finite
-from swath.rollout.policies import Binding, bind
+from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.finite import Finite, require_finite
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import torch
 from tensordict import NonTensorData, TensorDict, TensorDictBase, is_non_tensor
 
 from swath.keys import COLLECTOR, DONE, MASK, NEXT, TRAJ_IDS, Key, as_tuple
-from swath.rollout import joining
-from swath.rollout.entries import in_rows, listed, per_frame, per_frame_or_none, rebuild, spread
-from swath.rollout.nested import nest_by
-from swath.rollout.segments import Runs, ids_from_done, mask_of
+from swath.rollout.episodes import joining
+from swath.rollout.episodes.entries import in_rows, listed, per_frame, per_frame_or_none, rebuild, spread
+from swath.rollout.episodes.nested import nest_by
+from swath.rollout.episodes.segments import Runs, ids_from_done, mask_of
 
 
 def split_trajectories(

@@ -18,7 +18,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
 from swath.keys import IS_INIT, OBSERVATION, STATE_VALUE, Key, under_next
-from swath.rollout.entries import Tensor
+from swath.rollout.episodes.entries import Tensor
 
 Evaluate = Callable[[TensorDict], Any]
 """The network on a flat batch `[N]`."""

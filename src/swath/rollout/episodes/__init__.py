@@ -1,0 +1,1 @@
+"""What is made of fragments: trajectory ids, whole episodes, n-step returns, advantages."""
