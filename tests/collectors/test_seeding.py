@@ -12,11 +12,15 @@ from torch import nn
 
 from swath import Collector
 from swath.errors import NoEffectWarning
-from swath.rollout.random_state import capture
 from swath.seeds import derive
 from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, Drawn, same_data
 
 DRAWN = Counting(script=Drawn())
+
+
+def capture():
+    """The states of the process's generators."""
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()
 
 
 class Noisy(nn.Module):

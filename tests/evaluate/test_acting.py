@@ -1,17 +1,15 @@
 """A policy called once per slot, each with the noise of its episode."""
 
 import numpy as np
-import pytest
 import torch
 from evaluation_toys import CoinEnv
-from torch import nn
 
-from swath.evaluate.acting import RowByRow, device_of
+from swath.evaluate.acting import RowByRow
 from swath.evaluate.local import Slots, evaluate_once
-from swath.evaluate.noise import Noise
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
 from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.random_state import PrivateStreams
 
 
 class Row:
@@ -33,7 +31,7 @@ class Row:
 
 def test_each_slot_s_draws_follow_from_its_episode_alone_and_go_on_within_it():
     playing = {0: 4, 1: 9}
-    actor = RowByRow([Row(), Row()], playing.get, Noise)
+    actor = RowByRow([Row(), Row()], playing.get, PrivateStreams)
     actor.begin([0, 1])
     first = [actor([np.array([1.0, 2.0])])[0] for _ in range(3)]
     playing.update({0: 9, 1: 4})
@@ -45,19 +43,19 @@ def test_each_slot_s_draws_follow_from_its_episode_alone_and_go_on_within_it():
 
 
 def test_an_end_within_an_episode_leaves_its_noise_going_on():
-    actor = RowByRow([Row()], {0: 4}.get, Noise)
+    actor = RowByRow([Row()], {0: 4}.get, PrivateStreams)
     actor.begin([0])
     broken = [actor([np.zeros(1)])[0].item()]
     actor.begin([0])
     broken.append(actor([np.zeros(1)])[0].item())
-    whole = RowByRow([Row()], {0: 4}.get, Noise)
+    whole = RowByRow([Row()], {0: 4}.get, PrivateStreams)
     whole.begin([0])
     assert broken == [whole([np.zeros(1)])[0].item() for _ in range(2)]
 
 
 def test_a_slot_without_episode_is_asked_once_without_a_trace_and_then_keeps_its_row():
     idle = Row()
-    actor = RowByRow([Row(), idle], {0: 4}.get, Noise)
+    actor = RowByRow([Row(), idle], {0: 4}.get, PrivateStreams)
     actor.begin([0, 1])
     before = torch.get_rng_state()
     rows = [actor([np.array([1.0, 2.0])])[0][1] for _ in range(3)]
@@ -68,7 +66,7 @@ def test_a_slot_without_episode_is_asked_once_without_a_trace_and_then_keeps_its
 
 def test_rows_of_arrays_and_of_tensors_are_joined_and_a_call_can_be_taken_back():
     rows = [Row(), Row()]
-    actor = RowByRow(rows, {0: 1, 1: 2}.get, Noise)
+    actor = RowByRow(rows, {0: 1, 1: 2}.get, PrivateStreams)
     actor.begin([0, 1])
     drawn, echoed = actor([np.array([5.0, 6.0])])
     assert drawn.shape == (2,)
@@ -84,13 +82,3 @@ def test_more_slots_than_episodes_sample_the_same_actions():
     request = EvalRequest(stop=StopRule(3), exploration_type=ExplorationType.RANDOM)
     few, many = (evaluate_once(drawing, CoinEnv, request, Slots(n)) for n in (1, 6))
     np.testing.assert_array_equal(few.returns, many.returns)
-
-
-@pytest.mark.parametrize(("policy", "device"), [(nn.Linear(1, 1), "cpu"), (nn.Linear(1, 1, device="meta"), "meta")])
-def test_a_policy_is_where_its_first_parameter_is(policy, device):
-    assert device_of(policy) == torch.device(device)
-
-
-def test_what_has_no_parameters_is_nowhere():
-    assert device_of(nn.ReLU()) is None
-    assert device_of(lambda observation: observation) is None

@@ -10,13 +10,17 @@ from swath.rollout.random_state import PrivateStreams, preserved
 
 
 def draw():
-    return torch.rand(2).tolist(), np.random.rand(2).tolist(), random.random()
+    return torch.rand(2).tolist(), np.random.rand(2).tolist(), np.random.randn(), random.random(), random.gauss()
+
+
+def seed_all():
+    torch.manual_seed(0), np.random.seed(0), random.seed(0)
 
 
 def test_what_is_preserved_is_as_it_was_also_after_an_exception():
-    torch.manual_seed(0), np.random.seed(0), random.seed(0)
+    seed_all()
     expected = draw()
-    torch.manual_seed(0), np.random.seed(0), random.seed(0)
+    seed_all()
     with pytest.raises(KeyError):
         _fail_preserved()
     assert draw() == expected
@@ -29,24 +33,55 @@ def _fail_preserved():
 
 
 def test_private_streams_go_on_where_they_were_and_leave_the_process_alone():
-    torch.manual_seed(0), np.random.seed(0), random.seed(0)
-    expected = draw()
-    torch.manual_seed(0), np.random.seed(0), random.seed(0)
-    streams, others = PrivateStreams(3, 0, 0), PrivateStreams(3, 0, 0)
+    seed_all()
+    expected = draw(), draw()
+    seed_all()
+    before = draw()
+    streams, others = PrivateStreams(3), PrivateStreams(3)
     with streams.swapped():
         first = draw()
     with streams.swapped():
         second = draw()
+    assert (before, draw()) == expected, "the spare number of np.random.randn and random.gauss included"
     with others.swapped():
-        assert (draw(), draw()) == (first, second)
-    assert draw() == expected
+        together = draw(), draw()
+    assert [drawn[:2] for drawn in together] == [first[:2], second[:2]]
     assert first != second
 
 
-def test_streams_of_other_workers_lives_and_roots_differ():
+@pytest.mark.parametrize("way", ["swapped", "in_force"])
+def test_the_process_s_own_generators_are_put_back_also_after_an_exception(way):
+    def interrupted():
+        with getattr(PrivateStreams(1), way)():
+            draw()
+            raise ZeroDivisionError
+
+    seed_all()
+    expected = torch.rand(2).tolist(), np.random.rand(), random.random()
+    seed_all()
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
+    assert (torch.rand(2).tolist(), np.random.rand(), random.random()) == expected
+
+
+def test_streams_of_other_seeds_differ():
     drawn = []
-    for which in [(3, 0, 0), (3, 1, 0), (3, 0, 1), (4, 0, 0)]:
-        with PrivateStreams(*which).swapped():
+    for seed in (3, 4):
+        with PrivateStreams(seed).in_force():
             drawn.append(draw())
-    for generator in zip(*drawn, strict=True):
-        assert len({str(values) for values in generator}) == 4
+    assert all(one != other for one, other in zip(*drawn, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("way", ["swapped", "in_force"])
+def test_a_gpu_draws_from_the_streams_too(way):
+    device = torch.device("cuda")
+    torch.rand(1, device=device)
+    before = torch.cuda.get_rng_state(device)
+    drawn = []
+    for _ in range(2):
+        with getattr(PrivateStreams(5, device), way)():
+            drawn.append(torch.rand(3, device=device).tolist())
+    assert drawn[0] == drawn[1]
+    assert torch.equal(torch.cuda.get_rng_state(device), before)

@@ -81,6 +81,7 @@ class Worker:
         episodes: when episodes begin and end.
         faults: what to do when envs fail.
         version: of the policy's weights.
+        device: where the policy runs; `None` for the CPU.
     """
 
     host: Host
@@ -90,6 +91,7 @@ class Worker:
     episodes: EpisodeRules = field(default_factory=EpisodeRules)
     faults: Faults = field(default_factory=Faults)
     version: int = 0
+    device: torch.device | None = None
 
     def __post_init__(self) -> None:
         spec = self.host.spec
@@ -164,7 +166,7 @@ class Worker:
         first = self.place.worker * n
         seeds = [seed] * n if static else [derive(seed, "env", first + env, self.life) for env in range(n)]
         self.seed, self._static, self._stale = seed, static, True
-        self._streams = PrivateStreams(seed, self.place.worker, self.life)
+        self._streams = PrivateStreams(derive(seed, "policy", self.place.worker, self.life), self.device)
         try:
             with self._streams.swapped():
                 self._reset(seeds)

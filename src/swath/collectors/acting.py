@@ -16,13 +16,14 @@ import torch
 from torch import nn
 
 from swath.collect.worker import Worker
-from swath.collectors.devices import device_off_the_cpu, placed
+from swath.collectors.devices import placed
 from swath.collectors.policy_request import PolicyRequest
 from swath.collectors.policy_source import compiled, given_or_built, is_trusted
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import Host
 from swath.rollout.policies.bind import Binding, BoundPolicy, bind
 from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Leaves
 from swath.weights.loading import plan
@@ -48,7 +49,7 @@ class Acting:
         env = host.env[0] if isinstance(host.env, list) else host.env
         self.given = given_or_built(asked, env)
         self.policy = placed(self.given, device)
-        self.device = device or device_off_the_cpu(self.policy)
+        self.device = device or device_of(self.policy)
         self._snapshot: nn.Module | None = None
         self._own: BoundPolicy | None = None
 
@@ -120,5 +121,5 @@ class Acting:
             recurrent=asked.recurrent,
             finite=finite,
         )
-        with preserved(), torch.no_grad():
+        with preserved(self.device), torch.no_grad():
             return bind(called, self._spec, observation, options)

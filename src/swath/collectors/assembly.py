@@ -82,23 +82,18 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
         acting = Acting(request.policy, host, request.devices.policy)
         bound = acting.bound(observation, finite=request.faults.check_finite)
         n_steps = request.budget.steps(host.spec.num_envs)
-        worker = _worker(request, host, (bound, observation), n_steps)
+        worker = Worker(
+            host=host,
+            policy=bound,
+            observation=observation,
+            place=Place(request.worker, n_steps, request.stopped),
+            episodes=request.episodes,
+            faults=request.faults,
+            device=acting.device,
+        )
+        if request.seed is not None:
+            worker.set_seed(request.seed)
         return Collection(worker, _shaper(request, host, bound), request.budget, request.buffer), acting
-
-
-def _worker(request: CollectionRequest, host: Host, acting: tuple[BoundPolicy, Leaves], n_steps: int) -> Worker:
-    bound, observation = acting
-    worker = Worker(
-        host=host,
-        policy=bound,
-        observation=observation,
-        place=Place(request.worker, n_steps, request.stopped),
-        episodes=request.episodes,
-        faults=request.faults,
-    )
-    if request.seed is not None:
-        worker.set_seed(request.seed)
-    return worker
 
 
 def _shaper(request: CollectionRequest, host: Host, bound: BoundPolicy) -> Shaper:

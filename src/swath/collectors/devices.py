@@ -52,18 +52,10 @@ def placed(policy: Any, device: torch.device | None) -> Any:
     """The policy itself, or a copy on `device` if its weights are elsewhere."""
     if device is None or not isinstance(policy, nn.Module):
         return policy
-    elsewhere = any(not _same(tensor.device, device) for tensor in policy.state_dict().values() if _is_tensor(tensor))
-    return copy.deepcopy(policy).to(device) if elsewhere else policy
-
-
-def device_off_the_cpu(policy: Any) -> torch.device | None:
-    """Where a module's weights are, if that is not the CPU: its inputs must go there."""
-    first = next(policy.parameters(), None) if isinstance(policy, nn.Module) else None
-    return None if first is None or first.device.type == "cpu" else first.device
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+    tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
+    if all(_same(tensor.device, device) for tensor in tensors):
+        return policy
+    return copy.deepcopy(policy).to(device)
 
 
 def _same(one: torch.device, other: torch.device) -> bool:

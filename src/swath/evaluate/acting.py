@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from swath.evaluate.noise import Noise
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.runner import EpisodeOf
@@ -21,7 +20,8 @@ from swath.rollout.hosts.base import HostSpec
 from swath.rollout.loop import Actor
 from swath.rollout.policies.bind import Binding, bind
 from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.random_state import preserved
+from swath.rollout.policies.placement import device_of
+from swath.rollout.random_state import PrivateStreams, preserved
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
 
@@ -49,7 +49,7 @@ class Acting:
 
     def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Actor:
         """The policy, bound to the host; the process's random states are left as they are."""
-        with preserved():
+        with preserved(device_of(self.policy)):
             if self.exploration is not ExplorationType.RANDOM or self.noise_root is None:
                 return self._bind(self.spec, observation)
             return self._row_by_row(observation, episode_of, self.noise_root)
@@ -58,7 +58,7 @@ class Acting:
         spec = replace(self.spec, num_envs=1, batch_shape=(1,) if self.spec.batch_shape else ())
         rows = [self._bind(spec, _row(observation, slot)) for slot in range(self.spec.num_envs)]
         device = device_of(self.policy)
-        return RowByRow(rows, episode_of, lambda episode: Noise(derive(root, "noise", 0, episode), device))
+        return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
     def _bind(self, spec: HostSpec, observation: Leaves) -> Actor:
         if isinstance(self.policy, Predicts):
@@ -75,9 +75,9 @@ class RowByRow:
         noise_of: makes the noise of an episode.
     """
 
-    def __init__(self, rows: Sequence[Actor], episode_of: EpisodeOf, noise_of: Callable[[int], Noise]) -> None:
+    def __init__(self, rows: Sequence[Actor], episode_of: EpisodeOf, noise_of: Callable[[int], PrivateStreams]) -> None:
         self._rows, self._episode_of, self._noise_of = rows, episode_of, noise_of
-        self._noises: dict[int, tuple[int, Noise]] = {}
+        self._noises: dict[int, tuple[int, PrivateStreams]] = {}
         self._last: dict[int, Leaves] = {}
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -108,12 +108,6 @@ class RowByRow:
             return
         with self._noises[slot][1].in_force():
             self._last[slot] = self._rows[slot](_row(observation, slot))
-
-
-def device_of(policy: Any) -> torch.device | None:
-    """Where a module's first parameter is; `None` for what has none."""
-    first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
-    return None if first is None else first.device
 
 
 def _row(leaves: Leaves, slot: int) -> Leaves:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 
-from swath.evaluate.acting import device_of
-from swath.evaluate.noise import Noise
 from swath.evaluate.predictor import Predicts
-from swath.rollout.random_state import preserved
+from swath.rollout.policies.placement import device_of
+from swath.rollout.random_state import PrivateStreams, preserved
 from swath.seeds import derive
 
 
@@ -33,17 +32,10 @@ def private(policy: Any) -> Iterator[Any]:
     yield mine
 
 
-@contextmanager
-def private_streams(root: int | None, policy: Any) -> Iterator[None]:
+def private_streams(root: int | None, policy: Any) -> AbstractContextManager[None]:
     """Draws from the process's generators leave no trace, and begin from the root seed if there is one."""
     device = device_of(policy)
-    if root is not None:
-        with Noise(derive(root, "global"), device).in_force():
-            yield
-        return
-    gpus = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(gpus, enabled=bool(gpus)), preserved():
-        yield
+    return preserved(device) if root is None else PrivateStreams(derive(root, "global"), device).swapped()
 
 
 def _copied(policy: Any) -> Any:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from swath.rollout.policies.placement import action_taker, copying, giver, taker
+from swath.rollout.policies.placement import action_taker, copying, device_of, giver, taker
 
 CPU = [None, torch.device("cpu")]
 
@@ -61,3 +62,13 @@ def test_observations_go_to_the_policy_and_outputs_come_back():
     half = tensor.bfloat16()
     assert not taker((3,), half)(half).is_cuda
     assert action_taker((3,), half)(half).dtype == np.float32
+
+
+def test_inputs_go_to_the_first_parameter_unless_that_is_on_the_cpu():
+    assert device_of(nn.Linear(1, 1, device="meta")) == torch.device("meta")
+    assert device_of(nn.Linear(1, 1)) is None
+
+
+def test_what_has_no_parameters_is_nowhere():
+    assert device_of(nn.ReLU()) is device_of(nn.Identity()) is None
+    assert device_of(lambda observation: observation) is device_of(print) is None

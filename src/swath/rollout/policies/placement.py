@@ -22,6 +22,12 @@ def giver(batch_shape: tuple[int, ...], device: torch.device | None) -> Callable
     return lambda leaves: [tensor.to(device) for tensor in on_cpu(leaves)]
 
 
+def device_of(policy: Any) -> torch.device | None:
+    """Where a module's weights are, if that is not the CPU: its inputs must go there."""
+    first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
+    return None if first is None or first.device.type == "cpu" else first.device
+
+
 def copying(give: Callable[[Leaves], list[torch.Tensor]]) -> Callable[[Leaves], list[torch.Tensor]]:
     """The same for a policy that writes into what it is given: tensors of its own."""
     return lambda leaves: [tensor.clone() for tensor in give(leaves)]
