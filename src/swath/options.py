@@ -5,10 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
-
-Device: TypeAlias = Any
-"""An int, a str or a `torch.device`; the faces turn it into the latter."""
+from typing import Any, Literal, get_args
 
 OnEnvError = Literal["raise", "reset", "restart"]
 TrajFormat = Literal["padded", "cat"]

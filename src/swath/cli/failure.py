@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, USAGE, INTERRUPTED = 0, 2, 130
 """Exit codes."""
 
 EXTRAS = {

@@ -12,8 +12,6 @@ from contextlib import suppress
 from swath.collect.collection import Collection
 from swath.errors import Closed, WorkerLate
 
-STOP_S = 5.0
-
 
 class Background:
     """Draws in a daemon thread until the run ends. Start, pause and stop may be called from any thread.

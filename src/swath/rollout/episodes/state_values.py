@@ -9,8 +9,7 @@ Shown to the network: a b c p q, where frames begin, and x r, which only the end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -19,9 +18,6 @@ from torch import nn
 
 from swath.keys import IS_INIT, OBSERVATION, STATE_VALUE, Key, under_next
 from swath.rollout.episodes.entries import Tensor
-
-Evaluate = Callable[[TensorDict], Any]
-"""The network on a flat batch `[N]`."""
 
 
 def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
