@@ -426,7 +426,7 @@ def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
     def policy(observation):
         return (observation[..., 2] > 0).int()
 
-    with pytest.warns(NoEffectWarning, match="seed=0 has no effect"):
+    with pytest.warns(NoEffectWarning, match="the seed of an evaluation has no effect"):
         result = evaluate_once(policy, env, asked(8))
     assert result.seeding == "none"
     assert result["eval/num_episodes"] == 8

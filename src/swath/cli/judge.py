@@ -8,6 +8,7 @@ from swath.cli.failure import told_if_unserved
 from swath.evaluate.local import LocalEvaluation, Slots
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
+from swath.rollout.hosts.base import first_of
 
 if TYPE_CHECKING:
     from gymnasium import Env, Space
@@ -30,8 +31,7 @@ class Judge:
         self._seed, self._stop = config.seed, StopRule(config.eval_episodes)
         with told_if_unserved(config.env):
             self._evaluation = LocalEvaluation(config.env, Slots(min(config.envs, config.eval_episodes)))
-        envs = self._evaluation.env
-        self._first: Env[Any, Any] = envs[0] if isinstance(envs, list) else envs
+        self._first: Env[Any, Any] = first_of(self._evaluation.env)
 
     @property
     def observation_space(self) -> Space[Any]:

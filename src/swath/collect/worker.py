@@ -19,7 +19,7 @@ from swath.rollout.buffer import Buffer, Rows, column_of
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.loop import Rules, Stage, go_on, steps
+from swath.rollout.loop import Rules, Stage, go_on, never_forgive, steps
 from swath.rollout.policies.bind import BoundPolicy, Randomly
 from swath.rollout.policies.finite import Finite, require_finite
 from swath.rollout.policies.random_policy import RandomPolicy
@@ -298,7 +298,7 @@ class Worker:
     def _make_rules(self) -> Rules:
         limit = StepLimit([self.episodes.max_frames] * self.host.spec.num_envs)
         limit.restart(range(self.host.spec.num_envs))
-        return Rules(limit, go_on, self._forgive if self.faults.on_env_error == "reset" else _never_forgive)
+        return Rules(limit, go_on, self._forgive if self.faults.on_env_error == "reset" else never_forgive)
 
     def _forgive(self, env: int, error: Exception) -> None:  # noqa: ARG002  the loop tells what it forgives
         self.tally.env_errors += 1
@@ -310,10 +310,6 @@ class Worker:
 
     def _who(self) -> str:
         return f"worker {self.place.worker} (life {self.life}, policy version {self.version})"
-
-
-def _never_forgive(env: int, error: Exception) -> None:
-    raise EnvRaised(env, error)
 
 
 def _require_finite_rows(observation: Sequence[Leaf], rows: Rows) -> None:

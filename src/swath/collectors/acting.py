@@ -20,7 +20,7 @@ from swath.collectors.devices import placed
 from swath.collectors.policy_request import PolicyRequest
 from swath.collectors.policy_source import compiled, given_or_built, is_trusted
 from swath.errors import warn_of_no_effect
-from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.bind import Binding, BoundPolicy, bind
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.placement import device_of
@@ -46,8 +46,7 @@ class Acting:
     def __init__(self, asked: PolicyRequest, host: Host, device: torch.device | None) -> None:
         self._asked = asked
         self._spec = host.spec
-        env = host.env[0] if isinstance(host.env, list) else host.env
-        self.given = given_or_built(asked, env)
+        self.given = given_or_built(asked, first_of(host.env))
         self.policy = placed(self.given, device)
         self.device = device or device_of(self.policy)
         self._snapshot: nn.Module | None = None

@@ -17,7 +17,8 @@ from swath.errors import warn_of_no_effect
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.hosts.sources import Source, build, closed_on_failure
+from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.sources import Source, build
 from swath.rollout.policies.bind import BoundPolicy
 from swath.rollout.policies.finite import require_finite
 from swath.rollout.spaces import Leaves

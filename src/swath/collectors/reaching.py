@@ -9,6 +9,7 @@ from swath.collect.collection import Collection
 from swath.collectors.acting import Acting
 from swath.collectors.paths import follow
 from swath.collectors.weight_arguments import require_model
+from swath.rollout.hosts.base import first_of
 
 
 class Reaching:
@@ -57,8 +58,7 @@ class Reaching:
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the env; of the first of several copies."""
-        env = self._collection.worker.host.env
-        return self._follow(env[0] if isinstance(env, list) else env, name)
+        return self._follow(first_of(self._collection.worker.host.env), name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""

@@ -5,14 +5,13 @@ id | callable | instance | list of k of these ──▶ S slots of one host; slo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import gymnasium as gym
 
 from swath.options import count
 from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
@@ -55,7 +54,8 @@ def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[Host, bool]:
     if any(borrowed) != all(borrowed):
         raise ValueError("env is a list of instances and of things to build; make it one kind")
     size = _slots_of(len(entries), num_envs, fixed=borrowed[0])
-    with _closed_on_error() as owned:
+    owned: list[Host] = []
+    with closed_on_failure(owned):
         envs = [_single(sources[slot % len(entries)], owned) for slot in range(size)]
         for env in envs:
             action_leaves(env.action_space)
@@ -72,20 +72,13 @@ def _slots_of(n_entries: int, num_envs: int | None, *, fixed: bool) -> int:
     return size
 
 
-def _single(source: Source, owned: ExitStack) -> gym.Env[Any, Any]:
+def _single(source: Source, owned: list[Host]) -> gym.Env[Any, Any]:
     host = build(source)
     if not source.is_instance:
-        owned.callback(host.close)
+        owned.append(host)
     if not isinstance(host.env, gym.Env):
         raise TypeError(f"{source.env!r} in a list of envs gives {host.env}; a list takes single envs")
     return host.env
-
-
-@contextmanager
-def _closed_on_error() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-        stack.pop_all()
 
 
 def _require_size(env: Any, size: int, num_envs: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from swath.evaluate.statistics import Floats, Ints
     from swath.evaluate.stopping import Stopped
+    from swath.rollout.hosts.base import Seeding
 
 Bools: TypeAlias = NDArray[np.bool_]
-Seeding: TypeAlias = Literal["episode", "layout", "none"]
 
 NO_SEED = -1
 """The seed of an episode that had none of its own."""

@@ -8,25 +8,24 @@ quota ──▶ begin(slots, seeds) ──▶ steps() ──▶ Step ──▶ l
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 import torch
 
-from swath.errors import NoEffectWarning, WorkerLate
+from swath.errors import WorkerLate, warn_of_no_effect
 from swath.evaluate.ledger import Booked, Ledger
 from swath.evaluate.limit import EpisodeLimit
 from swath.evaluate.quota import Quota
-from swath.evaluate.record import NO_SEED, Episodes, Seeding
+from swath.evaluate.record import NO_SEED, Episodes
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.scoring import Score, Scoring, own_sums
 from swath.evaluate.statistics import generator, mean_interval
 from swath.evaluate.stopping import Stopped
 from swath.evaluate.watching import Scene, Watcher
-from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.loop import Actor, Rules, Stage, Step, steps
+from swath.rollout.hosts.base import EnvRaised, Host, Seeding
+from swath.rollout.loop import Actor, Rules, Stage, Step, never_forgive, steps
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
 
@@ -86,7 +85,7 @@ class Runner:
         self._seeding = _seeding(host, request.seed)
         self._ledger = Ledger(n)
         self._limit = EpisodeLimit(request.limits.max_steps, self._ledger.lengths)
-        self._rules = Rules(self._limit, self._begin, _raise)
+        self._rules = Rules(self._limit, self._begin, never_forgive)
         self._policy: Actor | None = None
         self._quota = Quota(range(0), n)
         self._playing: list[int | None] = [None] * n
@@ -241,16 +240,7 @@ class Runner:
 
 
 def _seeding(host: Host, root: int | None) -> Seeding:
-    if root is None or host.spec.seeding == "none":
-        if root is not None:
-            warnings.warn(
-                f"seed={root} has no effect: {host.env} cannot be seeded; seed it where it is made, and pass seed=None",
-                NoEffectWarning,
-                stacklevel=2,
-            )
-        return "none"
-    return "episode" if host.spec.seeding == "episode" else "layout"
-
-
-def _raise(env: int, error: Exception) -> None:
-    raise EnvRaised(env, error)
+    if root is not None and host.spec.seeding == "none":
+        why = f"{host.env} cannot be seeded; seed it where it is made, and pass seed=None"
+        warn_of_no_effect("the seed of an evaluation", why)
+    return "none" if root is None else host.spec.seeding

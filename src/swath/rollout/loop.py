@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Host, Infos, Transition, with_truncated
@@ -29,7 +29,7 @@ class Actor(Protocol):
     """A policy that is bound to a host: leaves of observations in, leaves of outputs out."""
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Action leaves first, then the policy's other outputs; arrays `[B, …]` that nobody writes again."""
+        """Action leaves first, then the policy's other outputs, `[B, …]` each; the next call may overwrite them."""
 
     def begin(self, envs: Sequence[int]) -> None:
         """Episodes begin in these envs: forget what was remembered of them."""
@@ -73,12 +73,17 @@ class Stage:
     """
 
     observation: Leaves
-    due: Sequence[int] = field(default=())
+    due: Sequence[int] = ()
 
 
 def go_on(envs: Sequence[int]) -> tuple[Sequence[int], None]:
     """Every env begins another episode, from its own random state."""
     return envs, None
+
+
+def never_forgive(env: int, error: Exception) -> None:
+    """An env that raised ends the loop."""
+    raise EnvRaised(env, error)
 
 
 @dataclass(frozen=True)

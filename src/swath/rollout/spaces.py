@@ -112,8 +112,8 @@ def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
 
 
 def unbatched(batch: Any, leaves: Sequence[Leaf]) -> Leaves:
-    """The leaves `[B, …]` of a vector env's batched observation, in their dtypes, copied only where needed."""
-    return [np.asarray(reduce(getitem, leaf.path, batch)).astype(leaf.dtype, copy=False) for leaf in leaves]
+    """The leaves `[B, …]` of a vector env's batched observation, copied: it may write the next into the same memory."""
+    return [np.array(reduce(getitem, leaf.path, batch), dtype=leaf.dtype) for leaf in leaves]
 
 
 def count_leaves(space: spaces.Space[Any]) -> int:

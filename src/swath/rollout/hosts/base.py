@@ -10,18 +10,26 @@ end of an episode, and the observation of the next episode comes from `reset`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from gymnasium import spaces
 
 from swath.rollout.spaces import Array, Leaf, Leaves
+
+Seeding = Literal["episode", "layout", "none"]
+"""How far seeds reach: each episode, the layout as a whole, or nothing."""
 
 Ended = tuple[int, bool, bool]
 """An episode that ended: env, terminated, truncated."""
 
 Infos = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 """What envs said beside: one mapping per env, or a vector env's mapping of batches. `infos.info_of` reads one env's."""
+
+
+def first_of(env: Any) -> Any:
+    """The first of a list of envs; any other env, as `Host.env` gives it, itself."""
+    return env[0] if isinstance(env, list) else env
 
 
 class EnvRaised(Exception):  # noqa: N818
@@ -79,7 +87,7 @@ class HostSpec:
         resettable: whether single envs can be reset while the others go on.
         alone: whether single envs can be stepped while the others stand still.
         skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
-        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all, `"none"`.
+        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
     """
 
     num_envs: int
@@ -90,7 +98,7 @@ class HostSpec:
     resettable: bool = True
     alone: bool = True
     skips: bool = False
-    seeding: str = field(default="episode")
+    seeding: Seeding = "episode"
 
 
 class Host(Protocol):

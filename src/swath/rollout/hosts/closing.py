@@ -1,9 +1,11 @@
-"""Closing envs that are given up because they failed: what they raise then must not keep others from being built."""
+"""Closing envs that are given up because something failed: what they raise then is not the error to tell of."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _log = logging.getLogger("swath")
 
@@ -14,3 +16,17 @@ def close_broken(close: Callable[[], None]) -> None:
         close()
     except Exception:  # noqa: BLE001  whatever it is, it is logged
         _log.warning("an env that is built anew raised when it was closed", exc_info=True)
+
+
+@contextmanager
+def closed_on_failure(envs: list[Any]) -> Iterator[None]:
+    """Close these envs, and those that are added to the list meanwhile, if anything fails; that error is raised."""
+    try:
+        yield
+    except BaseException as error:
+        for env in envs:
+            try:
+                env.close()
+            except Exception as second:  # noqa: BLE001  the first error is the one to raise
+                error.add_note(f"closing {env} raised {type(second).__name__}: {second}")
+        raise

@@ -6,7 +6,6 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ import gymnasium as gym
 
 from swath.options import count
 from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
@@ -75,20 +75,6 @@ def build(source: Source) -> Host:
         bare=source.copies is None,
         make=None if source.is_instance else lambda: _all(source, _make(source)),
     )
-
-
-@contextmanager
-def closed_on_failure(envs: list[Any]) -> Iterator[None]:
-    """Close these envs, and those that are added to the list meanwhile, if anything fails; that error is raised."""
-    try:
-        yield
-    except BaseException as error:
-        for env in envs:
-            try:
-                env.close()
-            except Exception as second:  # noqa: BLE001  the first error is the one to raise
-                error.add_note(f"closing {env} raised {type(second).__name__}: {second}")
-        raise
 
 
 def _vector_host(source: Source, env: Any) -> Host:

@@ -110,7 +110,7 @@ class VecEnvHost:
             self._env.close()
 
     def _leaves(self, batch: Any) -> Leaves:
-        return [leaf.copy() for leaf in unbatched(batch, self.spec.observation)]
+        return unbatched(batch, self.spec.observation)
 
     def _with_last(self, infos: Sequence[dict[str, Any]]) -> Leaves:
         there = [leaf.copy() for leaf in self._after]

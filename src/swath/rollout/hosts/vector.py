@@ -10,7 +10,7 @@ The three ways in which vector envs begin the next episode by themselves are thr
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import getitem
@@ -22,12 +22,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.vector_reset import batch_size, control_of, mode_of
-from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves
+from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves, unbatched
 
 Make = Callable[[], VectorEnv[Any, Any, Any]]
 
 
-class VectorHost:
+class VectorHost(ABC):
     """What all vector envs share. Build one with `vector_host`."""
 
     skips = False
@@ -50,6 +50,7 @@ class VectorHost:
         )
         self._join = joiner(env.single_action_space)
         self._seeds: list[int | None] = [None] * env.num_envs
+        self._after: Leaves = []
         self._closed = False
 
     @property
@@ -61,7 +62,7 @@ class VectorHost:
         """Begin an episode in every env; an env that takes one seed for all gets the first."""
         self._remember(range(self.spec.num_envs), seeds)
         try:
-            return self._leaves(self._control.reset_all(seeds))
+            return unbatched(self._control.reset_all(seeds), self.spec.observation)
         except Exception as error:
             raise EnvRaised(0, error) from error
 
@@ -74,7 +75,7 @@ class VectorHost:
             return onto
         fresh = [leaf.copy() for leaf in onto]
         if kept:
-            _write_rows(fresh, self._after_reset(), kept)
+            _write_rows(fresh, self._after, kept)
         if asked:
             chosen = None if seeds is None else [given[env] for env in asked]
             self._remember(asked, chosen)
@@ -82,7 +83,7 @@ class VectorHost:
                 rows = self._control.reset_some(asked, chosen)
             except Exception as error:
                 raise EnvRaised(asked[0], error) from error
-            _write_rows(fresh, self._leaves(rows), asked)
+            _write_rows(fresh, unbatched(rows, self.spec.observation), asked)
         return fresh
 
     def step(self, action: Leaves) -> Transition:
@@ -96,7 +97,7 @@ class VectorHost:
         over = np.logical_or(terminated, truncated).nonzero()[0]
         if len(over):
             ended = list(zip(over.tolist(), terminated[over].tolist(), truncated[over].tolist(), strict=True))
-        return self._transition(Transition(self._leaves(observation), reward, ended, info=info), info)
+        return self._transition(Transition(unbatched(observation, self.spec.observation), reward, ended, info=info))
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
@@ -111,7 +112,7 @@ class VectorHost:
         self._control = control_of(self._env)
         return self.reset_all()
 
-    def retire(self, envs: Sequence[int]) -> None:
+    def retire(self, envs: Sequence[int]) -> None:  # noqa: B027  most have nothing to do
         """Nothing to do: rows of these envs are ignored by whoever retired them."""
 
     def render(self, env: int) -> Array | None:
@@ -132,20 +133,12 @@ class VectorHost:
             self._env.close()
 
     @abstractmethod
-    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:
-        """The transition as hosts define it."""
+    def _transition(self, moved: Transition) -> Transition:
+        """The transition as hosts define it, `moved` being what the vector env told."""
 
-    @abstractmethod
     def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Which of these envs have begun by themselves, and which must be asked."""
-
-    @abstractmethod
-    def _after_reset(self) -> Leaves:
-        """Observations with which envs have begun by themselves."""
-
-    def _leaves(self, batch: Any) -> Leaves:
-        """Copies, since an env may write its next observation into the same memory."""
-        return [np.array(reduce(getitem, leaf.path, batch), dtype=leaf.dtype) for leaf in self.spec.observation]
+        """Which of these envs have begun by themselves, with the rows of `_after`, and which must be asked."""
+        return [], list(envs)
 
     def _remember(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         if seeds is not None and self.spec.seeding == "episode":
@@ -173,18 +166,12 @@ class ManualHost(VectorHost):
         self._retired.update(envs)
         self._control.reset_some(sorted(envs), None)
 
-    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:  # noqa: ARG002
+    def _transition(self, moved: Transition) -> Transition:
         over = [env for env, _, _ in moved.ended if env in self._retired]
         if over:
             self._control.reset_some(over, None)
             moved.ended = [end for end in moved.ended if end[0] not in self._retired]
         return moved
-
-    def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
-        return [], list(envs)
-
-    def _after_reset(self) -> Leaves:
-        return []
 
 
 class SameStepHost(VectorHost):
@@ -193,28 +180,24 @@ class SameStepHost(VectorHost):
     def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
         super().__init__(env, make)
         self._begun: set[int] = set()
-        self._after: Leaves = []
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every env; those that had begun by themselves are forgotten."""
         self._begun = set()
         return super().reset_all(seeds)
 
-    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:
+    def _transition(self, moved: Transition) -> Transition:
         self._begun = {env for env, _, _ in moved.ended}
         if moved.ended:
             self._after = moved.observation
             moved.observation = [leaf.copy() for leaf in moved.observation]
             for leaf, rows in zip(self.spec.observation, moved.observation, strict=True):
                 for env in self._begun:
-                    rows[env] = _final(info, leaf, env)
+                    rows[env] = _final(moved.info, leaf, env)
         return moved
 
     def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
         return [env for env in envs if env in self._begun], [env for env in envs if env not in self._begun]
-
-    def _after_reset(self) -> Leaves:
-        return self._after
 
 
 class NextStepHost(VectorHost):
@@ -241,7 +224,7 @@ class NextStepHost(VectorHost):
         self._waiting = [env for env in self._waiting if env not in begun]
         return fresh
 
-    def _transition(self, moved: Transition, info: dict[str, Any]) -> Transition:  # noqa: ARG002
+    def _transition(self, moved: Transition) -> Transition:
         if self._waiting:
             moved.void = self._waiting
             begun = set(self._waiting)
@@ -251,9 +234,6 @@ class NextStepHost(VectorHost):
 
     def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
         return [], [env for env in envs if env not in self._waiting]
-
-    def _after_reset(self) -> Leaves:
-        return []
 
 
 def vector_host(env: VectorEnv[Any, Any, Any], make: Make | None = None) -> VectorHost:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from swath.rollout.hosts.base import Seeding
 from swath.rollout.spaces import Array
 
 
@@ -20,7 +21,7 @@ class ResetControl:
     """
 
     masked = False
-    seeding = "layout"
+    seeding: Seeding = "layout"
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env = env
@@ -59,7 +60,7 @@ class MaskControl(ResetControl):
 class GymnasiumControl(MaskControl):
     """Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`: a list of seeds, one per env."""
 
-    seeding = "episode"
+    seeding: Seeding = "episode"
 
     def reset_all(self, seeds: Sequence[int] | None) -> Any:
         """Reset with one seed per env."""
@@ -79,7 +80,7 @@ _OWN_STATE = -1
 class AtariControl(MaskControl):
     """ALE's vector env: an array of seeds, one per env that is reset."""
 
-    seeding = "episode"
+    seeding: Seeding = "episode"
 
     def reset_all(self, seeds: Sequence[int] | None) -> Any:
         """Reset with one seed per env."""
@@ -96,7 +97,7 @@ class EnvPoolControl(ResetControl):
     """EnvPool: resets by env number, seeded only where it is made."""
 
     masked = True
-    seeding = "none"
+    seeding: Seeding = "none"
 
     def reset_all(self, seeds: Sequence[int] | None) -> Any:  # noqa: ARG002
         """Reset; seeds cannot be given."""
