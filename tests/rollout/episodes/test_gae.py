@@ -100,6 +100,16 @@ def test_each_state_is_shown_once_in_one_call():
     assert value.shown == [8 + 3]
 
 
+@given(batches(masked=True))
+def test_whatever_stands_in_masked_frames_reaches_no_other_frame(td):
+    broken = td.clone()
+    for key in ("observation", ("next", "observation"), ("next", "reward")):
+        entry = broken[key]
+        entry[~td["collector", "mask"]] = float("nan")
+    module = GAE(gamma=0.9, lmbda=0.8, value_network=Value())
+    torch.testing.assert_close(module(broken)["advantage"], module(td.clone())["advantage"], rtol=0, atol=0)
+
+
 def test_masked_frames_are_not_shown():
     td, value = batch([[F, T, F, F]], valid=[[T, T, F, F]]), Value()
     GAE(gamma=0.9, lmbda=0.8, value_network=value)(td)

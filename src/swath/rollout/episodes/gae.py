@@ -123,6 +123,8 @@ class GAE(nn.Module):
     def _estimate(self, td: TensorDictBase, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         reward, terminated = per_frame(td, (NEXT, REWARD)), per_frame(td, (NEXT, TERMINATED))
         value, after = (entry.to(reward.dtype) for entry in state_values(self.value_network, td, ends, mask))
+        if mask is not None:
+            reward = reward.masked_fill(~mask, 0)  # whatever stands there, a NaN too, must not reach other frames
         return value, generalized_advantage(reward, value, after, terminated, ends, gamma=self.gamma, lmbda=self.lmbda)
 
 
