@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 Key: TypeAlias = str | tuple[str, ...]
 
@@ -39,6 +40,18 @@ def as_tuple(key: Key) -> tuple[str, ...]:
 def as_key(path: tuple[str, ...]) -> Key:
     """The shortest spelling of a path: `("a",)` gives `"a"`."""
     return path[0] if len(path) == 1 else path
+
+
+def nested(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:
+    """Entries as dicts in dicts: `("a", "b")` is the entry `"b"` of the dict at `"a"`."""
+    root: dict[str, Any] = {}
+    for key, value in items:
+        *parents, name = as_tuple(key)
+        target = root
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[name] = value
+    return root
 
 
 def under_next(key: Key) -> tuple[str, ...]:

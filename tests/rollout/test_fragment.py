@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from swath.options import Entries
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
 
@@ -105,9 +106,9 @@ def test_memory_is_shared_with_the_fragment_and_root_flags_share_none_with_each_
     ("changed", "more", "less"),
     [
         ({"step_count": True}, {"step_count", ("next", "step_count")}, set()),
-        ({"track_version": True}, {"policy_version", ("next", "policy_version")}, set()),
-        ({"track_ids": False}, set(), {("collector", "traj_ids")}),
-        ({"compact": True}, set(), {("next", "observation"), ("next", "in", "x")}),
+        ({"extras": Entries(track_version=True)}, {"policy_version", ("next", "policy_version")}, set()),
+        ({"extras": Entries(track_ids=False)}, set(), {("collector", "traj_ids")}),
+        ({"extras": Entries(compact_obs=True)}, set(), {("next", "observation"), ("next", "in", "x")}),
         ({"masked": True}, {("collector", "mask")}, set()),
     ],
     ids=str,

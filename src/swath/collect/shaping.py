@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from swath.collect.notes import noted
 from swath.keys import MASK, TRAJ_IDS, is_private
@@ -29,6 +29,7 @@ class Shaper:
         trajectories: how batches are made of episodes.
         hooks: the user's functions.
         device: where batches live; `None` leaves them without a device.
+        cut_last: whether the last transition of each env is marked as truncated.
         keep_ids: whether trajectory ids are delivered; whole episodes are told apart by them in any case.
     """
 
@@ -36,6 +37,7 @@ class Shaper:
     trajectories: Trajectories = field(default_factory=Trajectories)
     hooks: Hooks = field(default_factory=Hooks)
     device: torch.device | None = None
+    cut_last: bool = False
     keep_ids: bool = True
 
     def __post_init__(self) -> None:
@@ -43,14 +45,14 @@ class Shaper:
         self._may_have_private = self.hooks.postproc is not None or any(map(is_private, self.layout.observation))
         self.assembler = EpisodeAssembler() if self.trajectories.per_batch is not None else None
 
-    def plain(self, fragment: Fragment) -> Any:
+    def plain(self, fragment: Fragment) -> TensorDict:
         """The batch `[*B, T]` of one fragment, on the storing device."""
-        if self.layout.set_truncated:
+        if self.cut_last:
             fragment.rows.cut_last()
         batch = fragment.to_tensordict(self.layout)
         return batch if self.device is None else batch.to(self.device)
 
-    def finish(self, batch: Any) -> Any:
+    def finish(self, batch: TensorDictBase) -> Any:
         """Post-processing, in the order of the contract."""
         batch = self.without_ids(batch)
         if self.trajectories.split:
@@ -64,9 +66,9 @@ class Shaper:
                 self.hooks.after(batch)
         return batch
 
-    def without_ids(self, batch: Any) -> Any:
+    def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
         """The batch without ids that are only there to tell episodes apart."""
-        return batch if self.keep_ids or not self.layout.track_ids else batch.exclude(TRAJ_IDS)
+        return batch if self.keep_ids or not self.layout.extras.track_ids else batch.exclude(TRAJ_IDS)
 
     def _postproc(self, postproc: Callable[[Any], Any], batch: Any) -> Any:
         """What the user's function makes of a batch; a module is moved to the batch's device once."""
@@ -90,7 +92,7 @@ def drop_private(batch: Any) -> None:
             del batch[key]
 
 
-def valid_frames(batch: Any) -> int:
+def valid_frames(batch: TensorDictBase) -> int:
     """How many rows of a batch are frames: masked ones are not."""
     mask = batch.get(MASK, None)
     return int(batch.numel() if mask is None else mask.sum())

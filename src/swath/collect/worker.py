@@ -19,9 +19,10 @@ from swath.rollout.buffer import Buffer, Rows, column_of
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.loop import Rules, Stage, go_on, never_forgive, steps
-from swath.rollout.policies.bind import BoundPolicy, Randomly
+from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, steps
+from swath.rollout.policies.bound import BoundPolicy
 from swath.rollout.policies.finite import Finite, require_finite
+from swath.rollout.policies.random_actions import RandomActions
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.random_state import PrivateStreams
 from swath.rollout.spaces import Array, Leaf, Leaves
@@ -99,7 +100,7 @@ class Worker:
         self.life = 0
         self.seed: int | None = None
         self._static = False
-        self._randomly = self._checked(Randomly(RandomPolicy(), spec, like=self.policy))
+        self._randomly = self._checked(RandomActions(RandomPolicy(), spec, like=self.policy))
         self._acting = self._checked(self.policy)
         self._stage = Stage(self.observation)
         self._stale = False
@@ -124,7 +125,7 @@ class Worker:
         policy.take_over(self.policy)
         self.policy = policy
         self._acting = self._checked(policy)
-        self._randomly = self._checked(Randomly(RandomPolicy(), self.host.spec, like=policy))
+        self._randomly = self._checked(RandomActions(RandomPolicy(), self.host.spec, like=policy))
 
     def collect(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
@@ -283,7 +284,7 @@ class Worker:
         except Exception as error:
             raise EnvRaised(0, error) from error
 
-    def _checked(self, policy: BoundPolicy) -> BoundPolicy:
+    def _checked(self, policy: BoundPolicy) -> Actor:
         observed = tuple(leaf.key for leaf in self.host.spec.observation)
         return Finite(policy, observed) if self.faults.check_finite else policy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from swath.collect.collection import Collection
@@ -19,7 +19,7 @@ from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.policies.bind import BoundPolicy
+from swath.rollout.policies.bound import BoundPolicy
 from swath.rollout.policies.finite import require_finite
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
@@ -103,14 +103,18 @@ def _shaper(request: CollectionRequest, host: Host, bound: BoundPolicy) -> Shape
         batch_shape=host.spec.batch_shape,
         observation=tuple(leaf.key for leaf in host.spec.observation),
         outputs=bound.keys,
+        extras=replace(entries, track_ids=entries.track_ids or trajectories.per_batch is not None),
         step_count=request.episodes.max_frames is not None,
-        track_ids=entries.track_ids or trajectories.per_batch is not None,
-        track_version=entries.track_version,
-        compact=entries.compact_obs,
-        set_truncated=request.episodes.set_truncated,
         masked=host.spec.skips,
     )
-    return Shaper(layout, trajectories, request.hooks, request.devices.storing, keep_ids=entries.track_ids)
+    return Shaper(
+        layout=layout,
+        trajectories=trajectories,
+        hooks=request.hooks,
+        device=request.devices.storing,
+        cut_last=request.episodes.set_truncated,
+        keep_ids=entries.track_ids,
+    )
 
 
 def _first_reset(host: Host, request: CollectionRequest) -> Leaves:

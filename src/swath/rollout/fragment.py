@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from swath.keys import (
     TRUNCATED,
     VERSION,
     Key,
-    as_tuple,
+    nested,
     under_next,
 )
+from swath.options import Entries
 from swath.rollout.buffer import Rows
 from swath.rollout.spaces import Array
 
@@ -38,22 +39,16 @@ class Layout:
         batch_shape: `*B`.
         observation: keys of the observation leaves.
         outputs: keys of the policy's outputs, action leaves first.
+        extras: what it holds beyond the plain entries.
         step_count: whether to add `"step_count"`.
-        track_ids: whether to add trajectory ids.
-        track_version: whether to add the second pair of version entries.
-        set_truncated: whether the last transition of each env is marked as truncated.
-        compact: whether to leave observations out under `"next"`.
         masked: whether to add the mask also where all rows are transitions.
     """
 
     batch_shape: tuple[int, ...]
     observation: tuple[Key, ...]
     outputs: tuple[Key, ...]
+    extras: Entries = field(default_factory=Entries)
     step_count: bool = False
-    track_ids: bool = True
-    track_version: bool = False
-    compact: bool = False
-    set_truncated: bool = False
     masked: bool = False
 
 
@@ -85,26 +80,21 @@ class Fragment:
     def to_tensordict(self, layout: Layout) -> TensorDict:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
         shape = (*layout.batch_shape, self.rows.reward.shape[1])
-        entries: dict[str, Any] = {}
-        for key, array in self._data(layout):
-            _put(entries, key, _tensor(array).reshape(*shape, *array.shape[2:]))
-        for key, array in self._flags(layout):
-            _put(entries, key, _tensor(array).reshape(*shape, 1))
-        version = torch.tensor(self.version, dtype=torch.int64)
-        _put(entries, VERSION, version.expand(shape))
-        if layout.track_version:
-            _put(entries, TRACKED_VERSION, version.repeat(shape))
-            _put(entries, (NEXT, TRACKED_VERSION), version.repeat(shape))
-        return _tensordict(entries, shape)
+        entries = [
+            *((key, _tensor(array).reshape(*shape, *array.shape[2:])) for key, array in self._data(layout)),
+            *((key, _tensor(array).reshape(*shape, 1)) for key, array in self._flags(layout)),
+            *self._versions(layout, shape),
+        ]
+        return _tensordict(nested(entries), shape)
 
     def _data(self, layout: Layout) -> Iterator[tuple[Key, Any]]:
         """Entries `[B, T, …]`."""
         rows = self.rows
         yield from zip(layout.observation, rows.observation, strict=True)
         yield from zip(layout.outputs, rows.outputs, strict=True)
-        if not layout.compact:
+        if not layout.extras.compact_obs:
             yield from zip(map(under_next, layout.observation), rows.next_observation, strict=True)
-        if layout.track_ids:
+        if layout.extras.track_ids:
             yield TRAJ_IDS, self.ids
         if rows.valid is not None or layout.masked:
             yield MASK, np.ones(rows.reward.shape, dtype=np.bool_) if rows.valid is None else rows.valid
@@ -120,12 +110,13 @@ class Fragment:
             yield STEP_COUNT, self.counts
             yield (NEXT, STEP_COUNT), self.counts + 1
 
-
-def _put(target: dict[str, Any], key: Key, value: Any) -> None:
-    *parents, name = as_tuple(key)
-    for parent in parents:
-        target = target.setdefault(parent, {})
-    target[name] = value
+    def _versions(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
+        """Entries `[*B, T]`."""
+        version = torch.tensor(self.version, dtype=torch.int64)
+        yield VERSION, version.expand(shape)
+        if layout.extras.track_version:
+            yield TRACKED_VERSION, version.repeat(shape)
+            yield (NEXT, TRACKED_VERSION), version.repeat(shape)
 
 
 def _tensor(array: Any) -> torch.Tensor:

@@ -8,7 +8,8 @@ from policy_toys import VECTOR, observed, spec_of
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.policies.bind import Binding, Randomly, bind
+from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.random_actions import RandomActions
 from swath.rollout.policies.random_policy import RandomPolicy
 
 
@@ -217,7 +218,7 @@ def test_another_policy_takes_over_the_memory():
 
 def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
     played = Played(Counter())
-    randomly = Randomly(RandomPolicy(), played.spec, like=played.policy)
+    randomly = RandomActions(RandomPolicy(), played.spec, like=played.policy)
     assert randomly.keys == played.policy.keys
     assert randomly.columns == played.policy.columns
 

@@ -6,6 +6,8 @@ answer ──▶ unpack ──▶ values in the order of the keys, action leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ def _unpack_names(answer: Any, actions: list[Key], inputs: Sequence[Key]) -> tup
     if isinstance(answer, TensorDictBase):
         return keys, lambda td: [td.get(key) for key in keys]
     paths = [as_tuple(key) for key in keys]
-    return keys, lambda mapping: [_follow(mapping, path) for path in paths]
+    return keys, lambda mapping: [reduce(getitem, path, mapping) for path in paths]
 
 
 def _unpack_places(found: list[Key], actions: list[Key]) -> tuple[tuple[Key, ...], Unpack]:
@@ -90,12 +92,6 @@ def _leaf_keys(answer: Any) -> Iterator[Key]:
 
 def _numbered(actions: list[Key], count: int) -> list[Key]:
     return [*actions, *(f"output{i}" for i in range(1, count - len(actions) + 1))][:count]
-
-
-def _follow(mapping: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        mapping = mapping[part]
-    return mapping
 
 
 def _require_rows(key: Key, value: Any, spec: HostSpec) -> None:

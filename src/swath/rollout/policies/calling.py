@@ -8,19 +8,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase, set_interaction_type
 
-from swath.keys import Key
+from swath.keys import Key, as_key, as_tuple, nested
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.policies.exploration import ExplorationType
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
 Call: TypeAlias = Callable[[Inputs], Any]
 """Takes one tensor per input key; `None` for an entry that is not known yet."""
+
+InputBatch: TypeAlias = tuple[tuple[int, ...], torch.device | None]
+"""The batch shape of a policy's inputs, and their device."""
 
 _TENSORDICT_NAMES = ("tensordict", "td")
 _EXPLORATION = "exploration_type"
@@ -37,7 +40,7 @@ class Convention:
         explores: whether it takes the exploration type itself.
     """
 
-    kind: str
+    kind: Literal["tensordict", "keys", "names", "single"]
     keys: tuple[Key, ...] = ()
     explores: bool = False
 
@@ -58,7 +61,7 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
         return Convention("tensordict", explores=True)
     in_keys = getattr(policy, "in_keys", None)
     if in_keys is not None:
-        return Convention("keys", tuple(key if isinstance(key, str) else tuple(key) for key in in_keys), explores)
+        return Convention("keys", tuple(as_key(as_tuple(key)) for key in in_keys), explores)
     required = [name for name, parameter in inputs.items() if parameter.default is parameter.empty]
     if required and set(required) <= set(observation):
         named = tuple(name for name in inputs if name in observation)
@@ -72,30 +75,21 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
     )
 
 
-def caller(
-    policy: Any, how: Convention, keys: Sequence[Key], batch: tuple[tuple[int, ...], torch.device | None]
-) -> Callable[[ExplorationType], Call]:
-    """What calls the policy, given the keys of the inputs it will get, for one exploration type at a time."""
+def caller(policy: Any, how: Convention, keys: Sequence[Key], batch: InputBatch, exploration: ExplorationType) -> Call:
+    """What calls the policy, given the keys of the inputs it will get."""
     if how.kind == "tensordict":
-        return lambda exploration: _tensordict_call(policy, keys, batch, exploration)
-    function = policy
-
-    def with_exploration(exploration: ExplorationType) -> Call:
-        extra = {_EXPLORATION: exploration} if how.explores else {}
-        if how.kind == "single":
-            return _single_call(function, keys, extra)
-        at = [list(keys).index(key) for key in how.keys]
-        if how.kind == "keys":
-            return _ordered_call(function, at, extra)
-        named = [(str(key), place) for key, place in zip(how.keys, at, strict=True)]
-        return lambda inputs: function(**{name: inputs[place] for name, place in named}, **extra)
-
-    return with_exploration
+        return _tensordict_call(policy, keys, batch, exploration)
+    extra = {_EXPLORATION: exploration} if how.explores else {}
+    if how.kind == "single":
+        return _single_call(policy, keys, extra)
+    at = [list(keys).index(key) for key in how.keys]
+    if how.kind == "keys":
+        return _ordered_call(policy, at, extra)
+    named = [(str(key), place) for key, place in zip(how.keys, at, strict=True)]
+    return lambda inputs: policy(**{name: inputs[place] for name, place in named}, **extra)
 
 
-def _tensordict_call(
-    policy: Any, keys: Sequence[Key], batch: tuple[tuple[int, ...], torch.device | None], exploration: ExplorationType
-) -> Call:
+def _tensordict_call(policy: Any, keys: Sequence[Key], batch: InputBatch, exploration: ExplorationType) -> Call:
     size, device = torch.Size(batch[0]), batch[1]
     flat = all(isinstance(key, str) for key in keys)
     mode = set_interaction_type(exploration)
@@ -115,7 +109,7 @@ def _tensordict_call(
 
 def _single_call(function: Any, keys: Sequence[Key], extra: Mapping[str, Any]) -> Call:
     if len(keys) > 1:
-        return lambda inputs: function(_nested(keys, inputs), **extra)
+        return lambda inputs: function(nested(zip(keys, inputs, strict=True)), **extra)
     if extra:
         return lambda inputs: function(inputs[0], **extra)
     return lambda inputs: function(inputs[0])
@@ -125,17 +119,6 @@ def _ordered_call(function: Any, at: Sequence[int], extra: Mapping[str, Any]) ->
     if list(at) == [0]:
         return _single_call(function, ("",), extra)
     return lambda inputs: function(*[inputs[place] for place in at], **extra)
-
-
-def _nested(keys: Sequence[Key], inputs: Inputs) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in zip(keys, inputs, strict=True):
-        target = nested
-        *parents, name = (key,) if isinstance(key, str) else key
-        for parent in parents:
-            target = target.setdefault(parent, {})
-        target[name] = value
-    return nested
 
 
 def _parameters(policy: Any) -> dict[str, inspect.Parameter]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from swath.errors import NonFinite
 from swath.keys import Key
+from swath.rollout.policies.bound import BoundPolicy
 from swath.rollout.spaces import Leaves
-
-if TYPE_CHECKING:
-    from swath.rollout.policies.bind import BoundPolicy
 
 
 class Finite:
-    """Checks that what a policy sees and what it answers is finite.
+    """Acts as a policy does, and checks that what it sees and what it answers is finite.
 
     Args:
         policy: the policy.
@@ -25,9 +23,7 @@ class Finite:
 
     def __init__(self, policy: BoundPolicy, observed: Sequence[Key]) -> None:
         self._policy, self._observed = policy, observed
-        self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
         self.begin, self.rewind = policy.begin, policy.rewind
-        self.skip, self.take_over = policy.skip, policy.take_over
 
     def __call__(self, observation: Leaves) -> Leaves:
         """The policy's outputs.
@@ -38,7 +34,7 @@ class Finite:
         for key, leaf in zip(self._observed, observation, strict=True):
             require_finite(f"observation {key!r}", leaf)
         outputs = self._policy(observation)
-        for key, leaf in zip(self.keys, outputs, strict=True):
+        for key, leaf in zip(self._policy.keys, outputs, strict=True):
             require_finite(f"policy output {key!r}", leaf)
         return outputs
 

@@ -13,7 +13,8 @@ import torch
 
 from swath.keys import IS_INIT, Key, as_key, as_tuple, under_next
 from swath.rollout.buffer import Column, column_of
-from swath.rollout.policies.path import Path
+from swath.rollout.policies.bound import Pipeline
+from swath.rollout.policies.calling import InputBatch
 from swath.rollout.policies.placement import taker
 from swath.rollout.spaces import Leaves
 
@@ -66,7 +67,7 @@ class Recurrent:
     """A policy with a memory, bound to a host.
 
     Args:
-        path: its strategies; the call takes the observation's tensors, the state's, then `is_init` if it is read.
+        pipeline: its strategies; the call takes the observation's tensors, the state's, then `is_init` if it is read.
         keys: the policy's outputs.
         example: values and leaves of these outputs.
         memory: what it remembers.
@@ -75,16 +76,16 @@ class Recurrent:
 
     def __init__(
         self,
-        path: Path,
+        pipeline: Pipeline,
         keys: tuple[Key, ...],
         example: tuple[list[Any], Leaves],
         memory: Memory,
-        batch: tuple[tuple[int, ...], torch.device | None],
+        batch: InputBatch,
     ) -> None:
         memory.require_written(keys)
         values, leaves = example
-        self._path, self._batched = path, bool(batch[0])
-        self.explores = path.explores
+        self._pipeline, self._batched = pipeline, bool(batch[0])
+        self.explores = pipeline.explores
         self._state_at = tuple(keys.index(under_next(key)) for key in memory.keys)
         self._state = [torch.zeros_like(torch.as_tensor(values[at])) for at in self._state_at]
         self._is_init = [_all_init(*batch)] if memory.reads_init else []
@@ -98,10 +99,10 @@ class Recurrent:
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Outputs for this observation and the remembered state, and that state."""
-        path, memory = self._path, [*self._state, *self._is_init]
+        line, memory = self._pipeline, [*self._state, *self._is_init]
         # Copies on both sides: a policy may write into what it is given, and again into what it gave.
-        values = path.unpack(path.call([*path.give(observation), *(tensor.clone() for tensor in memory)]))
-        leaves = [take(value) for take, value in zip(path.takes, values, strict=True)]
+        values = line.unpack(line.call([*line.give(observation), *(tensor.clone() for tensor in memory)]))
+        leaves = [take(value) for take, value in zip(line.takes, values, strict=True)]
         self._before = (self._state, self._is_init)
         self._state = self._merged([torch.as_tensor(values[at]).clone() for at in self._state_at])
         self._is_init = [torch.zeros_like(init) for init in self._is_init]
