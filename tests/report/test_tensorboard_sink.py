@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from swath.report.extras import need
+from swath.extras import need
 from swath.report.tensorboard_sink import TensorBoardSink
 
 

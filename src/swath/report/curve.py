@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from swath.extras import need
 from swath.report.atomic import replacing
 from swath.report.csv_sink import FRAMES, read_rows
-from swath.report.extras import need
 from swath.report.text import number
 
 if TYPE_CHECKING:

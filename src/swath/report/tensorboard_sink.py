@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from swath.report.extras import need
+from swath.extras import need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from swath.extras import need
 from swath.report.atomic import replacing
-from swath.report.extras import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

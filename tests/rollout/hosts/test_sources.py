@@ -1,5 +1,7 @@
 """From what users hand in to a host."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -52,6 +54,12 @@ def test_atari_registers_itself():
     host = build(Source("ALE/Pong-v5", {"frameskip": 4}))
     assert host.reset_all([1])[0].shape == (1, 210, 160, 3)
     host.close()
+
+
+def test_atari_without_its_extra_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(ImportError, match=r'ale_py is needed for ALE/Pong-v5: pip install "swath\[atari\]"'):
+        build(Source("ALE/Pong-v5"))
 
 
 def test_a_callable_gets_the_keywords_and_nothing_else():

@@ -12,6 +12,7 @@ from typing import Any
 import cloudpickle
 import gymnasium as gym
 
+from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host
 from swath.rollout.hosts.closing import closed_on_failure
@@ -127,9 +128,7 @@ def _make(source: Source) -> Any:
 
 def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if name.startswith("ALE/"):
-        import ale_py  # noqa: PLC0415  an extra that registers its envs when it is imported
-
-        gym.register_envs(ale_py)
+        gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
     return gym.make(name, **kwargs)
 
 
