@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from swath.evaluate.local import LocalEvaluation
+
 SHORT, LONG = 3, 41
 
 
@@ -89,3 +91,8 @@ def expected(seed):
         observation, reward, done, _, _ = env.step(action)
         total += reward
     return total, env.t
+
+
+def evaluate_once(policy, env, request, slots=None):
+    with LocalEvaluation(env, slots) as evaluation:
+        return evaluation.run(policy, request)

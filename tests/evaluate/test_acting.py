@@ -2,10 +2,10 @@
 
 import numpy as np
 import torch
-from evaluation_toys import CoinEnv
+from evaluation_toys import CoinEnv, evaluate_once
 
 from swath.evaluate.acting import RowByRow
-from swath.evaluate.local import Slots, evaluate_once
+from swath.evaluate.local import Slots
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
 from swath.rollout.policies.exploration import ExplorationType

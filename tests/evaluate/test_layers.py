@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_toys import CoinEnv, integer_policy
+from evaluation_toys import CoinEnv, evaluate_once, integer_policy
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
@@ -11,7 +11,7 @@ from gymnasium.wrappers import vector as of_vectors
 
 from swath.evaluate.freezing import frozen
 from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all, layers, reward_changers
-from swath.evaluate.local import Slots, evaluate_once
+from swath.evaluate.local import Slots
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
 

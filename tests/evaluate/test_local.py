@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluation_toys import LONG, SHORT, CoinEnv, EndlessEnv, FaultyEnv, expected, integer_policy
+from evaluation_toys import LONG, SHORT, CoinEnv, EndlessEnv, FaultyEnv, evaluate_once, expected, integer_policy
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 from tensordict import TensorDict
@@ -16,7 +16,7 @@ from torch import nn
 
 from swath import seeds
 from swath.errors import NoEffectWarning, WorkerLate
-from swath.evaluate.local import LocalEvaluation, Slots, evaluate_once
+from swath.evaluate.local import LocalEvaluation, Slots
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.stopping import StopRule
 from swath.rollout.policies.exploration import ExplorationType

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from evaluation_toys import CoinEnv, expected
+from evaluation_toys import CoinEnv, evaluate_once, expected
 from gymnasium import spaces
 
-from swath.evaluate.local import Slots, evaluate_once
+from swath.evaluate.local import Slots
 from swath.evaluate.predictor import Predictor, Predicts, observation_joiner
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule

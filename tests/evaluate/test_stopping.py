@@ -70,7 +70,7 @@ def test_rounds_never_pass_the_bound_and_always_end(num, bound):
         ({"until_ci_halfwidth": math.inf}, "until_ci_halfwidth=inf"),
         ({"until_ci_halfwidth": "narrow"}, "until_ci_halfwidth='narrow'"),
         ({"until_ci_halfwidth": 1.0, "num_trajectories": 1}, "2 or more, got 1"),
-        ({"until_ci_halfwidth": 1.0, "max_trajectories": 9}, "max_trajectories=9 must be an integer >= 10"),
+        ({"until_ci_halfwidth": 1.0, "max_trajectories": 9}, "max_trajectories=9 must be at least 10"),
         ({"max_trajectories": 20}, "give until_ci_halfwidth too"),
     ],
 )

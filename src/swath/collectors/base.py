@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from swath.collect.collection import Drawn
+
 
 class Batches(Iterator[Any]):
     """An iterator on a collector's one stream. An exception does not end it: draw again."""
@@ -17,18 +19,18 @@ class Batches(Iterator[Any]):
 
     def __next__(self) -> Any:
         """The next batch, or `None` where batches are written to a replay buffer."""
-        batch, ended = self._collector._draw()  # noqa: SLF001  the same idea in two classes
-        if ended:
+        drawn = self._collector._draw()  # noqa: SLF001  the same idea in two classes
+        if drawn.ended:
             raise StopIteration
-        return batch
+        return drawn.batch
 
 
 class BaseCollector(ABC):
     """Base of all collectors; none derives from another."""
 
     @abstractmethod
-    def _draw(self) -> tuple[Any, bool]:
-        """The next batch, and whether the run is over."""
+    def _draw(self) -> Drawn:
+        """The next batch, or the end of the run."""
 
     @abstractmethod
     def shutdown(self, timeout: float | None = None) -> None:
@@ -59,7 +61,7 @@ class BaseCollector(ABC):
 
     def next(self) -> Any:
         """The next batch; `None` at the end, and where batches are written to a replay buffer."""
-        return self._draw()[0]
+        return self._draw().batch
 
     def __len__(self) -> int:
         """How many batches the run has.

@@ -11,7 +11,7 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from swath.collect.background import Background
-from swath.collect.collection import Collection
+from swath.collect.collection import Collection, Drawn
 from swath.collect.worker import never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
@@ -198,12 +198,11 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
 
-    def _draw(self) -> tuple[Any, bool]:
+    def _draw(self) -> Drawn:
         if self._background.running:
             raise RuntimeError("this Collector is collecting in the background; pause it or read the replay buffer")
         self._background.raise_kept()
-        drawn = self._collection.draw()
-        return drawn.batch, drawn.ended
+        return self._collection.draw()
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""

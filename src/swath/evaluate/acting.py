@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from swath.evaluate.predictor import Predictor, Predicts
-from swath.evaluate.request import EvalRequest
 from swath.evaluate.runner import EpisodeOf
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.loop import Actor
@@ -41,11 +40,6 @@ class Acting:
     spec: HostSpec
     exploration: ExplorationType
     noise_root: int | None
-
-    @classmethod
-    def asked(cls, policy: Any, spec: HostSpec, request: EvalRequest) -> Acting:
-        """As a request has it."""
-        return cls(policy, spec, request.exploration_type, request.seed)
 
     def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Actor:
         """The policy, bound to the host; the process's random states are left as they are."""

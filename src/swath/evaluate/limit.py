@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from swath.rollout.until import StepLimit
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from swath.evaluate.statistics import Ints
 
 
-class EpisodeLimit(StepLimit):
+class EpisodeLimit:
     """A step limit that reads from the ledger how long episodes are, and remembers whom it cut last.
 
     Args:
@@ -26,7 +24,6 @@ class EpisodeLimit(StepLimit):
     """
 
     def __init__(self, max_steps: int | None, lengths: Ints) -> None:
-        super().__init__([None] * len(lengths))
         self._max, self._lengths = max_steps, lengths
         self._stopped: set[int] = set()
         self.cut: Sequence[int] = ()

@@ -77,7 +77,7 @@ class LocalEvaluation:
         """
         host = self._host
         with frozen(host.env), private(policy) as mine, private_streams(request.seed, mine):
-            acting = Acting.asked(mine, host.spec, request)
+            acting = Acting(mine, host.spec, request.exploration_type, request.seed)
             played = Runner(host, acting.bind, request, self._manner(request, watchers)).play()
         return _result(played, request, self._prefix)
 
@@ -99,12 +99,6 @@ class LocalEvaluation:
         scoring = _scoring(self.env) if trusting else own_sums
         together = _only_together(self._host, request) or (trusting and keeps_books_of_all(self.env))
         return Manner(scoring, together, watchers)
-
-
-def evaluate_once(policy: Any, env: Any, request: EvalRequest | None = None, slots: Slots | None = None) -> EvalResult:
-    """One evaluation in the calling thread; what it builds it closes."""
-    with LocalEvaluation(env, slots) as evaluation:
-        return evaluation.run(policy, request or EvalRequest())
 
 
 def _scoring(env: Any) -> Scoring:

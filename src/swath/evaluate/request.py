@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from swath.evaluate.stopping import StopRule
+from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
 
 
@@ -25,9 +26,9 @@ class EvalLimits:
     timeout_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        steps, seconds = self.max_steps, self.timeout_s
-        if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
-            raise ValueError(f"max_steps={steps!r} must be an integer >= 1, or None for no limit")
+        if self.max_steps is not None:
+            count("max_steps", self.max_steps)
+        seconds = self.timeout_s
         if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
             raise ValueError(f"timeout_s={seconds!r} must be a finite number of seconds > 0")
 

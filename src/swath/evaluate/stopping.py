@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from swath.options import count
+
 Stopped: TypeAlias = Literal["fixed", "ci", "max"]
 
 _ROUNDS_AT_MOST = 10
@@ -30,7 +32,7 @@ class StopRule:
     max_trajectories: int | None = None
 
     def __post_init__(self) -> None:
-        _check_count("num_trajectories", self.num_trajectories, at_least=1)
+        count("num_trajectories", self.num_trajectories)
         if self.until_ci_halfwidth is None:
             self._check_fixed()
         else:
@@ -52,7 +54,7 @@ class StopRule:
                 "one episode has no interval"
             )
         if self.max_trajectories is not None:
-            _check_count("max_trajectories", self.max_trajectories, at_least=self.num_trajectories)
+            count("max_trajectories", self.max_trajectories, least=self.num_trajectories)
 
     @property
     def most(self) -> int:
@@ -77,8 +79,3 @@ def halfwidth(interval: tuple[float, float]) -> float:
     """Half the width of (low, high)."""
     low, high = interval
     return (high - low) / 2.0
-
-
-def _check_count(name: str, value: object, *, at_least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise ValueError(f"{name}={value!r} must be an integer >= {at_least}")

@@ -5,7 +5,7 @@
     seal   ──▶ next observations: those of the next step, but where an episode ended
 
 Time is the second dimension, as in the batch the user gets: rows are written to where they stay, and nothing is
-transposed or copied at the hand-out. What a buffer was finished into is its receiver's; the buffer makes new arrays.
+transposed or copied at the hand-out. What a buffer has opened is its receiver's; the next fragment gets new arrays.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Host, Infos, Transition, with_truncated
 from swath.rollout.spaces import Array, Leaves
-from swath.rollout.until import StepLimit
+from swath.rollout.until import Limit
 
 Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
 """Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds."""
@@ -96,7 +96,7 @@ class Rules:
         forgive: asked about an env that raised; raises, or returns to have the env reset and stepped again.
     """
 
-    limit: StepLimit
+    limit: Limit
     begin: Begin
     forgive: Callable[[int, Exception], None]
 

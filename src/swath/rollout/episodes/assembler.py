@@ -26,8 +26,8 @@ Row: TypeAlias = tuple[int, int]
 """An env row: its worker, and its place in the worker's flattened `*B`."""
 
 
-class Run(NamedTuple):
-    """A stretch of one trajectory within one row of a fragment."""
+class Segment(NamedTuple):
+    """A stretch of one trajectory within one row of a fragment, valid all over."""
 
     row: int
     start: int
@@ -135,19 +135,19 @@ class EpisodeAssembler:
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, Row, list[Piece]]]) -> int:
         source, dropped = Source(fragment), 0
-        for run in runs(fragment):
-            key = (worker, run.row)
+        for segment in segments(fragment):
+            key = (worker, segment.row)
             held = self._open.get(key)
-            if held is None or held.trajectory != run.trajectory:
+            if held is None or held.trajectory != segment.trajectory:
                 dropped += 0 if held is None else frames_of(held.pieces)
-                held = self._open[key] = _Open(run.trajectory)
-            held.pieces.append(Piece(source, run.row, run.start, run.stop))
-            if run.complete:
-                complete.append((run.stop, key, self._open.pop(key).pieces))
+                held = self._open[key] = _Open(segment.trajectory)
+            held.pieces.append(Piece(source, segment.row, segment.start, segment.stop))
+            if segment.complete:
+                complete.append((segment.stop, key, self._open.pop(key).pieces))
         return dropped
 
 
-def runs(fragment: TensorDictBase) -> Iterator[Run]:
+def segments(fragment: TensorDictBase) -> Iterator[Segment]:
     """The stretches of one trajectory in a fragment `[*B, T]`, row by row, without masked frames."""
     done = per_frame(fragment, (NEXT, DONE))
     ids, mask = per_frame_or_none(fragment, TRAJ_IDS), per_frame_or_none(fragment, MASK)
@@ -160,7 +160,7 @@ def runs(fragment: TensorDictBase) -> Iterator[Run]:
     columns = (lasts.tolist(), at_lasts(ids, 0), at_lasts(done, 0), at_lasts(mask, 1))
     for last, trajectory, complete, valid in zip(*columns, strict=True):
         if valid:
-            yield Run(last // length, start % length, last % length + 1, trajectory, bool(complete))
+            yield Segment(last // length, start % length, last % length + 1, trajectory, bool(complete))
         start = last + 1
 
 
