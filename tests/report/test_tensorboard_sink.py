@@ -2,7 +2,6 @@ import sys
 
 import pytest
 
-from swath.extras import need
 from swath.report.tensorboard_sink import TensorBoardSink
 
 
@@ -37,10 +36,3 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path, mo
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(ImportError, match=r'pip install "swath\[tensorboard\]"'):
         TensorBoardSink(tmp_path)
-
-
-def test_a_broken_package_is_not_taken_for_a_missing_one(tmp_path, monkeypatch):
-    (tmp_path / "broken_extra.py").write_text("import surely_not_installed\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="surely_not_installed"):
-        need("broken_extra", extra="x", why="to test")
