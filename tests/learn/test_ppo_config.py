@@ -15,6 +15,11 @@ BAD = [
     *[(name, -0.1, "0 or more and finite") for name in ("value_coef", "entropy_coef")],
     *[(name, 1.01, "between 0 and 1") for name in ("gamma", "gae_lambda", "final_lr_fraction")],
     ("gamma", math.nan, "between 0 and 1"),
+    ("gamma", None, "between 0 and 1"),
+    ("clip", None, "above 0 and finite"),
+    ("learning_rate", True, "above 0 and finite"),
+    ("entropy_coef", "0.1", "0 or more and finite"),
+    ("normalise_advantage", 3, "true or false"),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from numbers import Real
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,17 @@ class PPOConfig:
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise _refused(name, count, "a whole number, 1 or more")
         for name, limit in self._limits().items():
-            if not 0 < limit < inf:
+            if not (_is_number(limit) and 0 < limit < inf):
                 raise _refused(name, limit, "above 0 and finite")
         for name, weight in {"value_coef": self.value_coef, "entropy_coef": self.entropy_coef}.items():
-            if not 0 <= weight < inf:
+            if not (_is_number(weight) and 0 <= weight < inf):
                 raise _refused(name, weight, "0 or more and finite")
         shares = {"gamma": self.gamma, "gae_lambda": self.gae_lambda, "final_lr_fraction": self.final_lr_fraction}
         for name, share in shares.items():
-            if not 0 <= share <= 1:
+            if not (_is_number(share) and 0 <= share <= 1):
                 raise _refused(name, share, "between 0 and 1")
+        if not isinstance(self.normalise_advantage, bool):
+            raise _refused("normalise_advantage", self.normalise_advantage, "true or false")
 
     def remaining(self, frames: int) -> float:
         """Share of `learning_rate` that is left after so many frames."""
@@ -74,6 +77,10 @@ class PPOConfig:
     def _limits(self) -> dict[str, float]:
         limits = {"learning_rate": self.learning_rate, "clip": self.clip, "max_grad_norm": self.max_grad_norm}
         return limits if self.clip_value is None else {**limits, "clip_value": self.clip_value}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _refused(name: str, value: object, wanted: str) -> ValueError:
