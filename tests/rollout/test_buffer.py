@@ -158,3 +158,10 @@ def test_columns_of_tensors_are_tensors():
     rows.blank_from(0)
     assert not rows.outputs[0].any()
     assert column_of(np.zeros((2, 3))) == Column((2, 3), np.dtype(np.float64))
+
+
+@pytest.mark.parametrize("n_steps", [10**13, 10**30])
+def test_a_fragment_that_does_not_fit_into_memory_says_what_to_lower(n_steps):
+    buffer = Buffer([Column((2, 3), np.dtype(np.float32))], [], n_steps)
+    with pytest.raises(MemoryError, match=r"steps of 2 envs do not fit into memory .*; lower frames_per_batch"):
+        buffer.open()

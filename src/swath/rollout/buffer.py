@@ -118,7 +118,20 @@ class Buffer:
         self.n_steps = n_steps
 
     def open(self) -> Rows:
-        """Fresh arrays for one fragment."""
+        """Fresh arrays for one fragment.
+
+        Raises:
+            MemoryError: there is no room for them.
+        """
+        try:
+            return self._rows()
+        except (MemoryError, ValueError) as error:  # numpy's ValueError: more than an address can say
+            raise MemoryError(
+                f"{self.n_steps:,} steps of {self._n_envs:,} envs do not fit into memory ({error}); "
+                "lower frames_per_batch"
+            ) from None
+
+    def _rows(self) -> Rows:
         shape, n_steps = (self._n_envs, self.n_steps), self.n_steps
         return Rows(
             observation=[column.allocate(n_steps) for column in self._observation],
