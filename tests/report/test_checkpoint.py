@@ -4,9 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from swath.report import checkpoint
 from swath.report.checkpoint import FORMAT, load_checkpoint, save_checkpoint
 
 
@@ -121,3 +122,28 @@ def test_a_checkpoint_from_the_future_asks_for_an_upgrade(tmp_path):
     save_file({"a": torch.ones(1)}, tmp_path / "c.safetensors", {"format": FORMAT, "version": "99", "state": "{}"})
     with pytest.raises(ValueError, match="format 99, this Swath reads 1; upgrade Swath"):
         load_checkpoint(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"version": "1"}, "is damaged: its state cannot be read"),
+        ({"version": "1", "state": "{"}, "is damaged: its state cannot be read"),
+        ({"version": "1", "state": '{"a": {"$tensor": "b"}}'}, "is damaged: its state cannot be read"),
+        ({"version": "one", "state": "{}"}, "has checkpoint format one, this Swath reads 1"),
+        ({"state": "{}"}, "has checkpoint format , this Swath reads 1"),
+    ],
+)
+def test_a_checkpoint_with_damaged_metadata_is_named(metadata, message, tmp_path):
+    save_file({"a": torch.ones(1)}, tmp_path / "c.safetensors", {"format": FORMAT, **metadata})
+    with pytest.raises(ValueError, match=rf"c.safetensors {message}"):
+        load_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_a_file_that_cannot_be_written_is_an_os_error_and_leaves_the_old_one(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path / "c.safetensors", {"a": torch.ones(1)})
+    monkeypatch.setattr(checkpoint, "save_file", lambda *_: (_ for _ in ()).throw(SafetensorError("disk full")))
+    with pytest.raises(OSError, match=r"c\.safetensors could not be written: disk full"):
+        save_checkpoint(tmp_path / "c.safetensors", {"a": torch.zeros(1)})
+    assert load_checkpoint(tmp_path / "c.safetensors")["a"].item() == 1
+    assert len(list(tmp_path.iterdir())) == 1

@@ -33,12 +33,16 @@ def save_checkpoint(path: str | Path, state: State) -> None:
 
     Raises:
         TypeError: the state holds something that is neither a tensor nor a plain value; the message says where.
+        OSError: the file could not be written; the one that was there is as before.
     """
     tensors: dict[str, torch.Tensor] = {}
     tree = _encode(state, "", tensors)
     metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "state": json.dumps(tree)}
     with replacing(path) as draft:
-        save_file(tensors, str(draft), metadata)
+        try:
+            save_file(tensors, str(draft), metadata)
+        except SafetensorError as error:
+            raise OSError(f"{path} could not be written: {error}") from error
 
 
 def load_checkpoint(path: str | Path) -> State:
@@ -58,15 +62,18 @@ def load_checkpoint(path: str | Path) -> State:
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  no mapping
     except SafetensorError as error:
         raise ValueError(f"{file} is not a whole safetensors file ({error}); take another checkpoint") from None
-    state: State = _decode(json.loads(metadata["state"]), tensors)
+    try:
+        state: State = _decode(json.loads(metadata["state"]), tensors)
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{file} is damaged: its state cannot be read ({error!r}); take another checkpoint") from None
     return state
 
 
 def _check_format(file: Path, metadata: dict[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{file} was not written by Swath: its metadata lack format={FORMAT!r}")
-    if int(metadata["version"]) > FORMAT_VERSION:
-        found = metadata["version"]
+    found = metadata.get("version", "")
+    if not found.isdecimal() or int(found) > FORMAT_VERSION:
         raise ValueError(f"{file} has checkpoint format {found}, this Swath reads {FORMAT_VERSION}; upgrade Swath")
 
 
