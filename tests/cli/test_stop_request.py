@@ -43,3 +43,15 @@ def test_an_answer_that_cannot_be_shown_just_now_is_left_out():
     with StopRequest(busy) as stop:
         signal.raise_signal(signal.SIGINT)
     assert stop.requested == signal.SIGINT
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_the_process_was_told_to_ignore_stays_ignored(ignored):
+    before = signal.signal(ignored, signal.SIG_IGN)
+    try:
+        with StopRequest(print) as stop:
+            signal.raise_signal(ignored)
+            assert not stop.requested
+        assert signal.getsignal(ignored) is signal.SIG_IGN
+    finally:
+        signal.signal(ignored, before)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 ANSWER = "stopping after this batch; Ctrl-C again ends at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+UNTOUCHED = (signal.SIG_IGN, None)
+"""Handlers that stay: a shell has background jobs ignore Ctrl-C, `None` belongs to someone outside Python."""
 
 
 class StopRequest:
@@ -26,10 +28,11 @@ class StopRequest:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.requested = 0
         self._say = say
-        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        self._before = {number: before for number, before in handlers.items() if before not in UNTOUCHED}
 
     def __enter__(self) -> Self:
-        for number in SIGNALS:
+        for number in self._before:
             signal.signal(number, self._ask)
         return self
 
