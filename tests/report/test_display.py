@@ -130,3 +130,8 @@ def test_pace_tells_rate_and_time_left_from_the_clock():
     assert pace.rate(300, 20.0) == 20.0
     assert pace.left(300, 500, 20.0) == 10.0
     assert pace.left(600, 500, 20.0) == 0.0
+
+
+def test_a_terminal_that_knows_only_ascii_gets_plain_lines():
+    latin = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    assert isinstance(create_display(Console(file=latin, force_terminal=True), TITLE), PlainDisplay)

@@ -44,8 +44,8 @@ HINT = "Ctrl-C stops after this batch and keeps everything"
 
 
 def create_display(console: Console, title: RunTitle) -> Display:
-    """A picture where there is a terminal to draw it in, else plain lines."""
-    if console.is_terminal and not console.is_dumb_terminal:
+    """A picture where there is a terminal that can show it, else plain lines."""
+    if console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only:
         return LiveDisplay(console, title)
     return PlainDisplay(console, title)
 
