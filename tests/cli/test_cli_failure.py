@@ -1,7 +1,18 @@
+from pathlib import Path
+
 import gymnasium as gym
 import pytest
 
-from swath.cli.failure import UsageError, told_if_missing, told_in_one_line, with_extra
+from swath.cli.failure import (
+    BrokenOffError,
+    UsageError,
+    told_if_broken_off,
+    told_if_misfitting,
+    told_if_missing,
+    told_in_one_line,
+    with_extra,
+)
+from swath.cli.folder import RunFolder
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, ImportError])
@@ -40,3 +51,34 @@ def test_what_needs_a_missing_extra_is_left_out_after_one_line():
     with told_if_missing(said.append, "curve"):
         raise ImportError("matplotlib is needed")
     assert said == ["no curve: matplotlib is needed"]
+
+
+@pytest.mark.parametrize("error", [OSError, MemoryError, FloatingPointError])
+def test_what_ends_a_run_from_outside_is_one_line_with_the_way_to_go_on(error, tmp_path):
+    folder = RunFolder(tmp_path)
+    with pytest.raises(BrokenOffError, match=r"^no room; nothing was saved yet$"), told_if_broken_off(folder):
+        raise error("no\n room")
+    folder.checkpoint.touch()
+    with pytest.raises(BrokenOffError, match=f"; swath train --resume {tmp_path} goes on"), told_if_broken_off(folder):
+        raise error("no room")
+
+
+def test_an_error_without_words_is_called_by_its_name(tmp_path):
+    with pytest.raises(BrokenOffError, match=r"^MemoryError; "), told_if_broken_off(RunFolder(tmp_path)):
+        raise MemoryError
+
+
+def test_what_an_env_raised_keeps_its_type(tmp_path):
+    error = ConnectionError("simulator gone")
+    error.add_note("raised by env 3")
+    with pytest.raises(ConnectionError), told_if_broken_off(RunFolder(tmp_path)):
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyError, TypeError, ValueError, RuntimeError])
+def test_a_checkpoint_that_does_not_fit_is_named(error):
+    with (
+        pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0: .*why"),
+        told_if_misfitting(Path("a.safetensors"), "Env-v0"),
+    ):
+        raise error("why")

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from swath.cli import folder as folders
 from swath.cli.failure import UsageError
-from swath.cli.folder import find_checkpoint, new_folder
+from swath.cli.folder import RunFolder, find_checkpoint, new_folder
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +50,22 @@ def test_a_checkpoint_is_found_by_its_file_and_by_its_folder():
     for path in (Path("nowhere"), Path()):
         with pytest.raises(UsageError, match="no checkpoint at"):
             find_checkpoint(path)
+
+
+def test_two_processes_never_train_in_one_folder():
+    folder = new_folder(Path("run"), "X", 0)
+    said = "another `swath train` is at work in run; wait for it"
+    with folder.held(), pytest.raises(UsageError, match=said), RunFolder(Path("run")).held():
+        pass
+    with folder.held():
+        assert not any(folder.path.iterdir())
+
+
+def test_where_a_disk_or_a_system_has_no_locks_runs_go_on_without(monkeypatch):
+    folder = new_folder(Path("run"), "X", 0)
+    monkeypatch.setattr(folders.fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks available")))
+    with folder.held():
+        pass
+    monkeypatch.setattr(folders, "fcntl", None)
+    with folder.held():
+        pass

@@ -11,6 +11,8 @@ import matplotlib as mpl
 import pytest
 from conftest import SMALL, TINY
 
+from swath.cli import training
+from swath.cli.folder import RunFolder
 from swath.report.checkpoint import load_checkpoint
 from swath.report.csv_sink import read_rows
 
@@ -166,6 +168,106 @@ def test_an_error_of_the_env_keeps_its_type_and_what_was_measured(swath, scripte
     assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
 
 
+@pytest.mark.parametrize("died_after", [1, 2, 3, 4, 5])
+def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, swath, scripted, monkeypatch):
+    step = scripted.step
+
+    def rising(self, action):
+        observation, _, *rest = step(self, action)
+        return observation, float(scripted.steps), *rest
+
+    scripted.step = rising  # so that every evaluation is the best so far
+    save, saves = training.save_run, []
+
+    def dying(*arguments):
+        save(*arguments)
+        saves.append(arguments)
+        if len(saves) == died_after:
+            raise SystemExit
+
+    monkeypatch.setattr(training, "save_run", dying)
+    with pytest.raises(SystemExit):
+        swath("train", "Scripted-v0", *SMALL, "--frames=384", "--eval-every=128", "--no-video")
+    folder = RunFolder(Path("runs/Scripted-v0-seed0"))
+    saved = load_checkpoint(folder.best)["progress"]
+    if folder.checkpoint.exists():
+        progress = load_checkpoint(folder.checkpoint)["progress"]
+        assert progress["frames"] in frames_of(folder.path)
+        assert saved["best"] >= progress["best"]
+        assert swath("train", "--resume", folder.path, "--no-video")[0] == 0
+        assert frames_of(folder.path) == [0, 128, 256, 384]
+
+
+def test_a_full_disk_ends_the_run_in_one_line_that_says_how_to_go_on(swath, scripted, monkeypatch):
+    save = training.save_run
+
+    def full(path, config, parts, progress):
+        if progress.frames == 256:
+            raise OSError("No space left on device")
+        save(path, config, parts, progress)
+
+    monkeypatch.setattr(training, "save_run", full)
+    arguments = ["train", "Scripted-v0", *SMALL, "--frames=384", "--eval-every=128", "--no-video"]
+    code, _, err = swath(*arguments)
+    folder = Path("runs/Scripted-v0-seed0")
+    assert code == 1
+    assert err == [
+        f"swath: No space left on device; swath train --resume {folder} goes on from what was saved",
+    ]
+    monkeypatch.setattr(training, "save_run", save)
+    assert swath("train", "--resume", folder)[0] == 0
+    assert frames_of(folder) == [0, 128, 256, 384]
+
+
+def test_numbers_that_diverge_end_the_run_in_one_line(swath):
+    code, _, err = swath("train", "CartPole-v1", *TINY, "--no-video", "--ppo.learning-rate", "1e9")
+    assert (code, len(err)) == (1, 1)
+    assert "lower learning_rate" in err[0]
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_one_line(swath, scripted):
+    code, _, err = swath("train", "Scripted-v0", "--frames=1e15", "--batch=1e15", "--eval-episodes=1", "--no-video")
+    assert (code, len(err)) == (1, 1)
+    assert "frames_per_batch" in err[0]
+
+
+def test_damaged_metrics_are_one_line_and_the_terminal_is_given_back(swath, scripted):
+    swath("train", "Scripted-v0", *TINY, "--no-video")
+    folder = Path("runs/Scripted-v0-seed0")
+    (folder / "metrics.csv").write_text("nonsense\n")
+    code, _, err = swath("train", "--resume", folder, "--frames", "512")
+    assert (code, len(err)) == (2, 1)
+    assert "metrics.csv is no metrics file of a run" in err[0]
+
+
+def test_a_run_that_is_still_going_cannot_be_resumed(swath, scripted):
+    swath("train", "Scripted-v0", *TINY, "--no-video")
+    folder = RunFolder(Path("runs/Scripted-v0-seed0"))
+    with folder.held():
+        code, _, err = swath("train", "--resume", folder.path, "--frames", "512")
+    assert (code, len(err)) == (2, 1)
+    assert "another `swath train` is at work in" in err[0]
+
+
+def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
+    swath("train", "Scripted-v0", *TINY, "--no-video")
+    folder = Path("runs/Scripted-v0-seed0")
+    scripted.observation_space = gym.spaces.Box(-1, 1, (5,))
+    for arguments in (["train", "--frames", "512", "--resume"], ["eval"]):
+        code, _, err = swath(*arguments, folder)
+        assert (code, len(err)) == (2, 1)
+        assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit Scripted-v0 as it is here: ")
+
+
+def test_a_terminal_that_knows_only_ascii_does_not_end_a_run(tmp_path):
+    command = [sys.executable, "-c", "from swath.cli import main; main()", "train", "CartPole-v1", *TINY]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
+    command += ["--no-video", "--out", "gr\u00fcn"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "results in gr\\xfcn:" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("package", "line", "missing"),
     [
@@ -213,6 +315,9 @@ def test_an_odd_number_of_envs_fills_its_batches_evenly(swath, scripted):
         (["CartPole-v1", "--frames", "1.5"], "--frames 1.5 is no whole number"),
         (["CartPole-v1", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?; swath --help"),
         (["CartPole-v1", "--device", "moon"], "--device moon cannot be used here"),
+        (["CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),
+        (["CartPole-v1", "--threads", "1e9"], "--threads 1000000000 must be at most 1024"),
+        (["CartPole-v1", "--ppo.clip", "none"], "PPOConfig: clip=None must be above 0 and finite"),
         (["CartPole-v1", "--ppo.gama", "1"], "--ppo.gama: PPO has the settings learning_rate"),
         (["CartPole-v1", "--ppo.seed", "1"], "--ppo.seed: use --seed"),
         (["CartPole-v1", "--ppo.gamma", "high"], "--ppo.gamma high must be a number"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from swath._version import __version__
-from swath.cli.failure import INTERRUPTED, USAGE, UsageError
+from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,10 @@ def evaluate(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line and return its exit code; errors of the user are one line on stderr and code 2."""
+    """Carry out a command line and return its exit code; errors of the user are one line on stderr and code 2.
+
+    What ends a run from outside, such as a full disk, is one line and code 1.
+    """
     try:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
         answer: Any = command(*bound.args, **bound.kwargs)
@@ -134,6 +137,9 @@ def run(arguments: Sequence[str]) -> int:
         return _complain(" ".join(str(error).split()), "swath --help shows what there is")
     except UsageError as error:
         return _complain(str(error))
+    except BrokenOffError as error:
+        _complain(str(error))
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return answer or 0

@@ -10,6 +10,9 @@ from swath.cli.failure import UsageError
 LEAST = {"frames": 1, "envs": 1, "batch": 1, "seed": 0, "eval_every": 0, "eval_episodes": 1, "threads": 1}
 """The least value of each number."""
 
+MOST_THREADS = 1024
+"""Beyond it torch's threads take more memory than there is, and the process with it."""
+
 OF_THE_RUN = ("env", "envs", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
 
@@ -32,7 +35,7 @@ class RunConfig:
         ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: a number below its least value; the message names the option.
+        UsageError: a number out of range; the message names the option.
     """
 
     env: str
@@ -52,6 +55,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"{flag(name)} {value} must be at least {least}")
+        if self.threads > MOST_THREADS:
+            raise UsageError(f"--threads {self.threads} must be at most {MOST_THREADS}")
 
     @property
     def eval_gap(self) -> int:
@@ -83,7 +88,7 @@ class RunConfig:
         """
         unknown = sorted(set(values) - {item.name for item in fields(cls)})
         if unknown or "env" not in values:
-            raise ValueError(f"its configuration does not fit this Swath: unknown {unknown}, keys {sorted(values)}")
+            raise ValueError(f"its configuration has the keys {sorted(values)}, unknown {unknown}; it needs 'env'")
         return cls(**values)
 
 

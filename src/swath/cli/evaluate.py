@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from swath.cli.failure import OK, told_in_one_line
+from swath.cli.failure import OK, told_if_misfitting, told_in_one_line
 from swath.cli.folder import find_checkpoint
 from swath.cli.judge import Judge
 from swath.cli.parts import build_policy
@@ -38,7 +38,8 @@ def run_evaluation(checkpoint: Path, given: dict[str, Any]) -> int:
         judge = Judge(config)
     with closing(judge):
         policy = build_policy(config, judge)
-        policy.load_state_dict(saved.state["policy"])
+        with told_if_misfitting(file, f"{config.env} as it is here"):
+            policy.load_state_dict(saved.state["policy"])
         result = judge.evaluate(policy, saved.progress.frames, saved.state["collector"]["policy_version"])
     console.print(f"{config.env}, {file}, after {saved.progress.frames:,} frames", soft_wrap=True)
     _print(console, result, saved.progress.evaluation)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-OK, USAGE, INTERRUPTED = 0, 2, 130
+    from swath.cli.folder import RunFolder
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
 EXTRAS = {
@@ -27,6 +30,10 @@ class UsageError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
+
+
+class BrokenOffError(Exception):
+    """A run that cannot go on; its text is one line that says why, and how to go on from what was saved."""
 
 
 @contextmanager
@@ -49,6 +56,28 @@ def told_if_unserved(env: str) -> Iterator[None]:
         yield
     except TypeError as unserved:
         raise UsageError(f"{env}: {unserved}") from unserved
+
+
+@contextmanager
+def told_if_misfitting(file: Path, what: str) -> Iterator[None]:
+    """Turn what goes wrong while a checkpoint is put to use into a `UsageError`."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{file} does not fit {what}: {error}") from error
+
+
+@contextmanager
+def told_if_broken_off(folder: RunFolder) -> Iterator[None]:
+    """Turn a full disk, full memory and diverged numbers into one line; what user code raised, it keeps."""
+    try:
+        yield
+    except (OSError, MemoryError, FloatingPointError) as error:
+        if hasattr(error, "__notes__"):  # what comes from an env or a policy says so in a note
+            raise
+        saved = folder.checkpoint.is_file()
+        hint = f"swath train --resume {folder.path} goes on from what was saved" if saved else "nothing was saved yet"
+        raise BrokenOffError(" ".join(f"{str(error) or type(error).__name__}; {hint}".split())) from error
 
 
 @contextmanager

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from swath.cli.failure import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # Windows
 
 RUNS = Path("runs")
 
@@ -52,6 +64,26 @@ class RunFolder:
         """The run in figures."""
         return self.path / "summary.json"
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block no other process trains in this folder, where the system has locks for it.
+
+        The system lets go of the lock when the process ends, however it ends; no file tells of it.
+
+        Raises:
+            UsageError: another process holds it.
+        """
+        if fcntl is None:
+            yield
+            return
+        door = os.open(self.path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network disks cannot lock
+                _lock(door, self.path)
+            yield
+        finally:
+            os.close(door)
+
 
 def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     """Make the folder of a new run: `out`, or the first of `runs/<env>-seed<seed>`, `…-2`, `…-3` that is free.
@@ -82,6 +114,13 @@ def find_checkpoint(path: Path) -> Path:
     if file.is_file():
         return file
     raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
+
+
+def _lock(door: int, path: Path) -> None:
+    try:
+        fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"another `swath train` is at work in {path}; wait for it, or choose another --out") from None
 
 
 def _claim(out: Path) -> Path:

@@ -30,11 +30,20 @@ class Outlets:
 
     @classmethod
     def open(cls, config: RunConfig, folder: RunFolder, console: Console, resume_at: int | None) -> Self:
-        """Open metrics file, TensorBoard events (if the extra is there, else this is said) and display."""
-        display = create_display(console, run_title(config))
-        sinks: list[Sink] = [CsvSink(folder.metrics, resume_at)]
-        with told_if_missing(display.say, "TensorBoard events"):
-            sinks.append(TensorBoardSink(folder.events, resume_at))
+        """Open metrics file, TensorBoard events (if the extra is there, else this is said) and display.
+
+        Raises:
+            OSError: a file cannot be written.
+            ValueError: the metrics to go on with are damaged.
+        """
+        with ExitStack() as opened:
+            display = create_display(console, run_title(config))
+            opened.callback(display.close)
+            sinks: list[Sink] = [CsvSink(folder.metrics, resume_at)]
+            opened.callback(sinks[0].close)
+            with told_if_missing(display.say, "TensorBoard events"):
+                sinks.append(TensorBoardSink(folder.events, resume_at))
+            opened.pop_all()
         return cls(SinkGroup(sinks), display)
 
     def __enter__(self) -> Self:

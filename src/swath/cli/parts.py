@@ -86,6 +86,8 @@ def _learner_root(config: RunConfig) -> int:
 
 def _device(name: str) -> torch.device:
     try:
-        return torch.empty(0, device=name).device
+        probe = torch.zeros(1, device=name)
+        probe.cpu()  # the device "meta" never gives data back
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
+    return probe.device

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from swath.cli.config import RunConfig
-from swath.cli.failure import UsageError
+from swath.cli.failure import UsageError, told_if_misfitting
 from swath.cli.folder import RunFolder, find_checkpoint, new_folder
 from swath.cli.parts import Parts, build_parts
 from swath.cli.state import Progress, open_run, restore
@@ -62,7 +62,8 @@ def plan_resumed(given: dict[str, Any], out: Path | None, resume: Path) -> Plan:
         raise UsageError(f"--resume {resume}: {done:,} of {config.frames:,} frames are done; give more with --frames")
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))
-        restore(parts, saved)
+        with told_if_misfitting(file, f"{config.env} as it is here"):
+            restore(parts, saved)
         folder = RunFolder(file.parent) if out is None else _copied(RunFolder(file.parent), out, config)
         stack.pop_all()
     return Plan(config, folder, parts, saved.progress, resumed=True)

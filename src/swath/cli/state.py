@@ -12,6 +12,7 @@ import torch
 
 from swath._version import __version__
 from swath.cli.config import RunConfig
+from swath.cli.failure import told_if_misfitting
 from swath.evaluators import EvalResult
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
@@ -86,12 +87,14 @@ def open_run(path: Path) -> Saved:
 
     Raises:
         ValueError: the file is no checkpoint, or not one of a whole run; the message names what is missing.
+        UsageError: its parts are not as this version writes them.
     """
     state = load_checkpoint(path)
     missing = [name for name in PARTS if name not in state]
     if missing:
         raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
-    return Saved(RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
+    with told_if_misfitting(path, "this version of Swath"):
+        return Saved(RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
 
 
 def restore(parts: Parts, saved: Saved) -> None:

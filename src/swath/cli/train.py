@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from swath.cli.artefacts import leave_curve, leave_film, leave_summary
-from swath.cli.failure import OK, told_in_one_line
+from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.outlets import Outlets
 from swath.cli.plan import Plan, plan_new, plan_resumed
 from swath.cli.stop import StopRequest
@@ -23,23 +23,24 @@ def run_training(given: dict[str, Any], out: Path | None, resume: Path | None) -
     """Train with the options that were given and return the exit code.
 
     Raises:
-        UsageError: an option, the env or the checkpoint cannot be used; nothing has been started.
+        UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
+        BrokenOffError: a full disk, full memory or diverged numbers ended the run.
     """
     console = Console(highlight=False, emoji=False, markup=False)
     with told_in_one_line():
         plan = plan_new(given, out) if resume is None else plan_resumed(given, out, resume)
-    with plan.parts:
-        code = _train(plan, console)
-    _conclude(plan, console)
+    with told_if_broken_off(plan.folder), plan.folder.held():
+        with plan.parts:
+            code = _train(plan, console)
+        _conclude(plan, console)
     return code
 
 
 def _train(plan: Plan, console: Console) -> int:
     resume_at = plan.progress.frames if plan.resumed else None
-    with (
-        Outlets.open(plan.config, plan.folder, console, resume_at) as outlets,
-        StopRequest(outlets.display.say) as stop,
-    ):
+    with told_in_one_line():
+        opened = Outlets.open(plan.config, plan.folder, console, resume_at)
+    with opened as outlets, StopRequest(outlets.display.say) as stop:
         if plan.resumed:
             outlets.display.say(f"goes on at {resume_at:,} frames; simulators are not saved, so episodes begin anew")
         Training(plan.config, plan.folder, plan.parts, plan.progress).run(outlets, stop)

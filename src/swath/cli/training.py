@@ -52,20 +52,25 @@ class Training:
     def __init__(self, config: RunConfig, folder: RunFolder, parts: Parts, progress: Progress) -> None:
         self._config, self._folder, self._parts, self.progress = config, folder, parts, progress
         self._saved_at = progress.frames
+        self._best_at: int | None = None
         self._began_at = time.monotonic() - progress.seconds
         self._pace = Pace(progress.frames, time.monotonic())
         self._next_evaluation = self._after(progress.frames)
 
     def run(self, outlets: Outlets, stop: StopRequest) -> None:
         """Train until the last frame, or until the batch after which a stop was asked for."""
-        if self.progress.frames == 0 and self._config.eval_gap:
+        if self._is_first_evaluation_due:
             outlets.sink.log(0, self._evaluate(outlets))
+            self._save()
         for batch in self._parts.collector:
             metrics = self._learn(batch)
             outlets.display.update(self._status(metrics))
-            if self._is_evaluation_due(stop):
+            is_due = self._is_evaluation_due(stop)
+            if is_due:
                 metrics |= self._evaluate(outlets)
             outlets.sink.log(self.progress.frames, metrics)
+            if is_due:
+                self._save()  # after the row: a resumed run drops rows beyond its checkpoint, and can add none
             if stop.requested:
                 break
         if self._saved_at < self.progress.frames:
@@ -96,13 +101,16 @@ class Training:
         version = self._parts.collector.policy_version
         result = self._parts.judge.evaluate(self._parts.policy, step=self.progress.frames, version=version)
         self._next_evaluation = self._after(self.progress.frames)
-        is_best = result["eval/reward"] > self.progress.best
         self.progress.evaluation = result
-        self.progress.best = max(self.progress.best, result["eval/reward"])
-        self._save(best=is_best)
+        if result["eval/reward"] > self.progress.best:
+            self.progress.best, self._best_at = result["eval/reward"], self.progress.frames
         metrics = {name: v for name, v in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
         outlets.display.evaluated(point_at(self.progress.frames, metrics))
         return metrics
+
+    @property
+    def _is_first_evaluation_due(self) -> bool:
+        return self.progress.frames == 0 and self.progress.evaluation is None and self._config.eval_gap > 0
 
     def _is_evaluation_due(self, stop: StopRequest) -> bool:
         """The last one is due even if a stop was asked for meanwhile: the run is over with it."""
@@ -114,10 +122,12 @@ class Training:
         gap = self._config.eval_gap
         return (frames // gap + 1) * gap if gap else inf
 
-    def _save(self, *, best: bool = False) -> None:
+    def _save(self) -> None:
+        """The best one first, so that no checkpoint knows of one that was not written."""
         self._saved_at = self.progress.frames
-        for path in [self._folder.checkpoint, *([self._folder.best] if best else [])]:
-            save_run(path, self._config, self._parts, self.progress)
+        if self._best_at == self.progress.frames:
+            save_run(self._folder.best, self._config, self._parts, self.progress)
+        save_run(self._folder.checkpoint, self._config, self._parts, self.progress)
 
 
 def point_at(frames: int, metrics: Mapping[str, float]) -> EvalPoint:
