@@ -106,6 +106,65 @@ def test_an_env_that_answers_as_in_old_gym_fails():
     (failure,) = host.step(ZERO).failed
     assert failure[0] == 0
     assert isinstance(failure[1], ValueError)
+    assert failure[1].__notes__ == [
+        "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
+    ]
+
+
+def test_a_reset_as_in_old_gym_says_what_is_expected():
+    class Old(CountingEnv):
+        def reset(self):
+            return super().reset()[0]
+
+    with pytest.raises(EnvRaised) as caught:
+        EnvListHost([Old(0, LONG)]).reset_all()
+    assert caught.value.cause.__notes__ == [
+        "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
+    ]
+
+
+def test_an_error_inside_an_env_gets_no_lesson():
+    class Wrong(CountingEnv):
+        def step(self, action):
+            raise ValueError("no such move")
+
+    host = EnvListHost([Wrong(0, LONG)])
+    host.reset_all()
+    ((_, error),) = host.step([np.zeros(1, dtype=np.int64)]).failed
+    assert not hasattr(error, "__notes__")
+
+
+class Paying(CountingEnv):
+    """An env whose reward is what its class says."""
+
+    reward = 0.0
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, self.reward, *rest
+
+
+@pytest.mark.parametrize("reward", [np.array([2.5]), np.array(2.5), np.float32(2.5), [2.5], np.array([[2.5]])])
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_a_reward_may_come_as_an_array_of_one_element(reward, n_envs):
+    envs = [CountingEnv(0, LONG), CountingEnv(1, LONG)][: n_envs - 1]
+    paying = type("PayingSo", (Paying,), {"reward": reward})(1, LONG)
+    host = EnvListHost([*envs, paying])
+    host.reset_all()
+    moved = host.step([np.zeros(n_envs, dtype=np.int64)])
+    assert moved.reward.shape == (n_envs,)
+    assert moved.reward[-1] == 2.5
+
+
+@pytest.mark.parametrize("reward", [np.zeros(2), "much", {"r": 1}, 1j, []])
+def test_a_reward_that_is_no_number_names_its_env(reward):
+    paying = type("PayingSo", (Paying,), {"reward": reward})(1, LONG)
+    host = EnvListHost([CountingEnv(0, LONG), paying])
+    host.reset_all()
+    with pytest.raises(EnvRaised) as caught:
+        host.step(ZERO)
+    assert caught.value.env == 1
+    assert "it must be one number" in str(caught.value.cause)
 
 
 def test_a_reset_that_raises_says_which_env():

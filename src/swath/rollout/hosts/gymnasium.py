@@ -19,6 +19,10 @@ Make = Callable[[], list[gym.Env[Any, Any]]]
 _TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 
+STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
+RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
+"""Notes for envs whose methods take or return something else."""
+
 
 class EnvListHost:
     """B gymnasium envs with equal spaces.
@@ -87,12 +91,18 @@ class EnvListHost:
                         ended.append((env, bool(terminated), bool(truncated)))
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, error))
+                failed.append((env, _explained(error, STEP)))
         expired = self._limit.tick()
         self._last = observations
         if expired:
             ended = with_truncated(ended, expired)
-        return Transition(self._pack(observations), np.array(rewards, dtype=np.float64), ended, (), failed, infos)
+        try:
+            reward = np.array(rewards, dtype=np.float64)
+        except (TypeError, ValueError):
+            reward = _one_each(rewards)
+        if reward.ndim != 1:
+            reward = _one_each(rewards)
+        return Transition(self._pack(observations), reward, ended, (), failed, infos)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
@@ -102,7 +112,7 @@ class EnvListHost:
             answer = self._step_core[env](self._split(action)[env])
             self._last[env], reward[env], terminated, truncated, infos[env] = answer
         except Exception as error:  # noqa: BLE001  as in `step`
-            return Transition(self._pack(self._last), reward, failed=[(env, error)])
+            return Transition(self._pack(self._last), reward, failed=[(env, _explained(error, STEP))])
         truncated = self._limit.tick_one(env) or bool(truncated)
         ended = [(env, bool(terminated), truncated)] if terminated or truncated else []
         return Transition(self._pack(self._last), reward, ended, info=infos)
@@ -151,7 +161,7 @@ class EnvListHost:
             try:
                 self._last[env], _ = self._envs[env].reset(seed=seed)
             except Exception as error:
-                raise EnvRaised(env, error) from error
+                raise EnvRaised(env, _explained(error, RESET)) from error
             if seed is not None:
                 self._seeds[env] = seed
         self._limit.restart(envs)
@@ -167,6 +177,26 @@ def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
             limit = most if limit is None else min(limit, most)
         env = env.env
     return env, limit
+
+
+def _one_each(rewards: Sequence[Any]) -> Array:
+    """Rewards of envs that return arrays of one element, or worse."""
+    return np.array([_number(env, reward) for env, reward in enumerate(rewards)])
+
+
+def _number(env: int, reward: Any) -> float:
+    try:
+        return np.asarray(reward, dtype=np.float64).item()
+    except (TypeError, ValueError) as error:
+        raise EnvRaised(env, ValueError(f"the env returned the reward {reward!r}; it must be one number")) from error
+
+
+def _explained(error: Exception, promise: str) -> Exception:
+    """The error, with what was promised if it did not come out of the env but of what the env returned."""
+    trace = error.__traceback__
+    if trace is not None and trace.tb_next is None and isinstance(error, TypeError | ValueError):
+        error.add_note(promise)
+    return error
 
 
 def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
