@@ -50,6 +50,13 @@ UNSERVED = {
 }
 
 
+@pytest.mark.parametrize("space", [spaces.Dict(), spaces.Tuple(()), spaces.Dict({"a": spaces.Tuple(())})], ids=str)
+@pytest.mark.parametrize("leaves", [observation_leaves, action_leaves], ids=["observation", "action"])
+def test_a_space_without_entries_is_refused(leaves, space):
+    with pytest.raises(ValueError, match=r"space .* at (the root|a) has no entries"):
+        leaves(space)
+
+
 @pytest.mark.parametrize("name", list(UNSERVED))
 @pytest.mark.parametrize("leaves", [observation_leaves, action_leaves], ids=["observation", "action"])
 def test_other_spaces_are_a_type_error_that_says_where_and_what_is_served(leaves, name):

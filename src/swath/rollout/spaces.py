@@ -50,7 +50,7 @@ def observation_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
 
     Raises:
         TypeError: a space of another kind.
-        ValueError: a Dict key that a batch needs for itself, or two entries of one name.
+        ValueError: a Dict key that a batch needs for itself, two entries of one name, a Dict or Tuple without entries.
     """
     leaves = tuple(_narrow(leaf) for leaf in _walk(space, (), (), OBSERVATION))
     keys = [leaf.key for leaf in leaves]
@@ -70,6 +70,7 @@ def action_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
 
     Raises:
         TypeError: a space of another kind.
+        ValueError: a Dict or Tuple without entries.
     """
     return tuple(_walk(space, (ACTION,), (), ACTION, numbered=True))
 
@@ -124,6 +125,8 @@ def count_leaves(space: spaces.Space[Any]) -> int:
 def _walk(
     space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Hashable, ...], name: str, *, numbered: bool = False
 ) -> Iterator[Leaf]:
+    if isinstance(space, spaces.Dict | spaces.Tuple) and not space.spaces:
+        raise ValueError(f"{name} space {space} at {_place(path)} has no entries; give it one, or leave it out")
     if isinstance(space, spaces.Dict):
         for part, inner in space.spaces.items():
             yield from _walk(inner, (*key, str(part)), (*path, part), name, numbered=numbered)
@@ -135,9 +138,13 @@ def _walk(
         yield Leaf(as_key(key or (name,)), path, tuple(space.shape), np.dtype(space.dtype), space)
     else:
         raise TypeError(
-            f"{name} space {space} at {'.'.join(map(str, path)) or 'the root'} cannot be served; "
+            f"{name} space {space} at {_place(path)} cannot be served; "
             f"served are {SERVED}; wrap the env to turn it into one of these"
         )
+
+
+def _place(path: tuple[Hashable, ...]) -> str:
+    return ".".join(map(str, path)) or "the root"
 
 
 def _indexed(key: tuple[str, ...], name: str, index: int, *, numbered: bool) -> tuple[str, ...]:
