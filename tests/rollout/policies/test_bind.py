@@ -493,3 +493,30 @@ def test_float64_observations_arrive_as_float32():
 
     bound(policy, spec_of(spaces.Box(-1, 1, (4,), np.float64)))
     assert dtypes == [torch.float32]
+
+
+ANOTHER_FORM = {
+    "nothing": None,
+    "an array": np.zeros(3, dtype=np.int64),
+    "a dict": {"action": torch.zeros(3, dtype=torch.int64)},
+    "a tuple": (torch.zeros(3, dtype=torch.int64),),
+    "text": "left",
+}
+
+
+@pytest.mark.parametrize("name", list(ANOTHER_FORM))
+def test_an_answer_of_another_form_than_the_first_is_named(name):
+    answers = Seen(torch.zeros(3, dtype=torch.int64))
+    policy = bound(answers)
+    answers.answer = ANOTHER_FORM[name]
+    kind = type(answers.answer).__name__
+    with pytest.raises(TypeError, match=rf"answered with a {kind}, unlike at construction; it must give \['action'\]"):
+        policy(observed(spec_of(), 1))
+
+
+def test_a_dict_that_lacks_an_entry_it_once_had_is_named():
+    answers = Seen({"action": torch.zeros(3, dtype=torch.int64), "value": torch.zeros(3)})
+    policy = bound(answers)
+    answers.answer = {"action": torch.zeros(3, dtype=torch.int64)}
+    with pytest.raises(TypeError, match=r"unlike at construction; it must give \['action', 'value'\]"):
+        policy(observed(spec_of(), 1))

@@ -236,3 +236,17 @@ def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
     after = played.step()
     assert after["is_init"][:, 0].tolist() == [False, True, False]
     assert after["h"].tolist() == [[0]] * 3
+
+
+def test_an_answer_of_another_form_than_the_first_is_named():
+    class Tired(Counter):
+        def forward(self, observation, h, is_init):
+            answer = super().forward(observation, h, is_init)
+            return answer if len(self.told) == 1 else None
+
+    spec = spec_of()
+    policy = bind(Tired(), spec, observed(spec), Binding())
+    with pytest.raises(
+        TypeError, match=r"answered with a NoneType, unlike .* \['action', \('next', 'h'\)\] in the same"
+    ):
+        policy(observed(spec, 1))

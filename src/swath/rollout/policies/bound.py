@@ -60,6 +60,18 @@ class Pipeline:
     explores: bool
 
 
+UNLIKE = (TypeError, ValueError, KeyError, IndexError, AttributeError)
+"""What comes of an answer that is not like the one at construction."""
+
+
+def changed(answer: Any, keys: Sequence[Key]) -> TypeError:
+    """The error of a policy whose answers have another form than the first one had."""
+    return TypeError(
+        f"the policy answered with a {type(answer).__name__}, unlike at construction; "
+        f"it must give {list(keys)} in the same form at every step"
+    )
+
+
 class Feedforward:
     """A policy without memory."""
 
@@ -72,8 +84,11 @@ class Feedforward:
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Outputs for this observation."""
-        values = self._unpack(self._call(self._give(observation)))
-        return [take(value) for take, value in zip(self._takes, values, strict=True)]
+        answer = self._call(self._give(observation))
+        try:
+            return [take(value) for take, value in zip(self._takes, self._unpack(answer), strict=True)]
+        except UNLIKE as error:
+            raise changed(answer, self.keys) from error
 
     def begin(self, envs: Sequence[int]) -> None:
         """Nothing is remembered."""

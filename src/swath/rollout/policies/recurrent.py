@@ -13,7 +13,7 @@ import torch
 
 from swath.keys import IS_INIT, Key, as_key, as_tuple, under_next
 from swath.rollout.buffer import Column, column_of
-from swath.rollout.policies.bound import Pipeline
+from swath.rollout.policies.bound import UNLIKE, Pipeline, changed
 from swath.rollout.policies.calling import InputBatch
 from swath.rollout.policies.placement import taker
 from swath.rollout.spaces import Leaves
@@ -101,8 +101,12 @@ class Recurrent:
         """Outputs for this observation and the remembered state, and that state."""
         line, memory = self._pipeline, [*self._state, *self._is_init]
         # Copies on both sides: a policy may write into what it is given, and again into what it gave.
-        values = line.unpack(line.call([*line.give(observation), *(tensor.clone() for tensor in memory)]))
-        leaves = [take(value) for take, value in zip(line.takes, values, strict=True)]
+        answer = line.call([*line.give(observation), *(tensor.clone() for tensor in memory)])
+        try:
+            values = line.unpack(answer)
+            leaves = [take(value) for take, value in zip(line.takes, values, strict=True)]
+        except UNLIKE as error:
+            raise changed(answer, self.keys[: len(line.takes)]) from error
         self._before = (self._state, self._is_init)
         self._state = self._merged([torch.as_tensor(values[at]).clone() for at in self._state_at])
         self._is_init = [torch.zeros_like(init) for init in self._is_init]
