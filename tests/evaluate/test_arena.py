@@ -65,6 +65,13 @@ def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
         make_host(env, num_envs)
 
 
+def test_one_env_cannot_be_two_slots():
+    env = CoinEnv()
+    for twice in ([env, env], [lambda: env] * 2):
+        with pytest.raises(ValueError, match="gives the same env twice; every slot needs one of its own"):
+            make_host(twice, None)
+
+
 def test_what_was_built_is_closed_if_a_later_one_fails():
     built = []
 

@@ -107,3 +107,22 @@ def test_observations_get_their_structure_back():
 def test_what_predicts_is_told_by_its_method():
     assert isinstance(Remembering(), Predicts)
     assert not isinstance(torch.nn.Linear(1, 1), Predicts)
+
+
+class Answering:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [np.zeros(2, dtype=int), None, (np.zeros(2, dtype=int),), [0, None]], ids=str)
+def test_what_predict_returns_beside_actions_and_state_is_refused(answer):
+    with pytest.raises(TypeError, match=r"Answering.predict returned .*; it must return \(actions, state\)"):
+        played(2, Answering(answer))
+
+
+def test_floats_are_no_discrete_actions():
+    with pytest.raises(TypeError, match="'action' has dtype float64; Discrete"):
+        played(2, Answering((np.full(2, 0.5), None)))

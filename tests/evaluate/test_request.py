@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from swath.evaluate.request import EvalLimits, EvalRequest
 
@@ -29,6 +31,12 @@ def test_limits_out_of_range_are_refused(options, says):
 def test_seed_and_step_are_integers(options):
     with pytest.raises(TypeError, match="must be an integer"):
         EvalRequest(**options)
+
+
+def test_integers_of_numpy_and_torch_become_pythons():
+    request = EvalRequest(seed=np.int64(2**62), step=torch.tensor(3))
+    assert (request.seed, request.step) == (2**62, 3)
+    assert {type(request.seed), type(request.step)} == {int}
 
 
 def test_nothing_asked_is_ten_episodes_without_exploration_from_root_zero():

@@ -60,8 +60,14 @@ def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[Host, bool]:
         for env in envs:
             action_leaves(env.action_space)
             observation_leaves(env.observation_space)
+        _require_different(envs)
         require_equal_spaces(envs)
         return EnvListHost(envs), not borrowed[0]
+
+
+def _require_different(envs: list[gym.Env[Any, Any]]) -> None:
+    if len({id(env) for env in envs}) < len(envs):
+        raise ValueError("env is a list that gives the same env twice; every slot needs one of its own")
 
 
 def _slots_of(n_entries: int, num_envs: int | None, *, fixed: bool) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from swath.rollout.hosts.base import HostSpec
+from swath.rollout.policies.answers import require_fitting
 from swath.rollout.spaces import Array, Leaf, Leaves
 
 
@@ -45,9 +46,14 @@ class Predictor:
     def __call__(self, observation: Leaves) -> Leaves:
         """Actions for this observation."""
         self._before = self.state, self.starts
-        action, self.state = self._model.predict(
+        answer = self._model.predict(
             self._join(observation), state=self.state, episode_start=self.starts, deterministic=self._deterministic
         )
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise TypeError(
+                f"{type(self._model).__name__}.predict returned {answer!r}; it must return (actions, state)"
+            )
+        action, self.state = answer
         self.starts = np.zeros_like(self.starts)
         return [self._checked(action)]
 
@@ -68,6 +74,7 @@ class Predictor:
                 f"{type(self._model).__name__}.predict returned actions of shape {rows.shape}; "
                 f"{self._spec.action_space} of {self._spec.num_envs} envs wants {wanted}"
             )
+        require_fitting((leaf.key,), [rows], self._spec)
         return rows
 
 

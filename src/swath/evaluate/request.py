@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import SupportsIndex
 
 from swath.evaluate.stopping import StopRule
 from swath.options import count
@@ -57,7 +58,14 @@ class EvalRequest:
     policy_version: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed is not None and not isinstance(self.seed, int):
-            raise TypeError(f"seed={self.seed!r} must be an integer, or None to seed nothing")
-        if not isinstance(self.step, int):
-            raise TypeError(f"step={self.step!r} must be an integer: the training step the evaluation belongs to")
+        if self.seed is not None:
+            object.__setattr__(self, "seed", _integer("seed", self.seed, ", or None to seed nothing"))
+        step = _integer("step", self.step, ": the training step the evaluation belongs to")
+        object.__setattr__(self, "step", step)
+
+
+def _integer(name: str, value: object, meaning: str) -> int:
+    """The value as an int of Python's, also from numpy's and torch's."""
+    if not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name}={value!r} must be an integer{meaning}")
+    return value.__index__()
