@@ -5,22 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, nan
+from numbers import Real
+from threading import TIMEOUT_MAX
 from typing import Any, Literal, get_args
 
 OnEnvError = Literal["raise", "reset", "restart"]
 TrajFormat = Literal["padded", "cat"]
 
 
-def count(name: str, value: object, *, least: int = 1) -> int:
-    """The value as an int of at least `least`.
+def count(name: str, value: object, *, least: int | None = 1) -> int:
+    """The value as an int of at least `least`; `None` for any int.
 
     Raises:
         ValueError: it is not an integer, or too small.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it must be an integer of at least {least}")
+        wanted = "an integer" if least is None else f"an integer of at least {least}"
+        raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it must be {wanted}")
     number = int(value.__index__())
-    if number < least:
+    if least is not None and number < least:
         raise ValueError(f"{name}={number} must be at least {least}")
     return number
 
@@ -33,8 +37,20 @@ def optional_count(name: str, value: object) -> int | None:
     """
     if value is None:
         return None
-    number = count(name, value, least=-(2**62))
+    number = count(name, value, least=None)
     return number if number > 0 else None
+
+
+def seconds(name: str, value: object) -> float:
+    """A time to wait, as a number that every wait of the system takes.
+
+    Raises:
+        ValueError: it is no number, negative, or not finite: nothing waits for ever.
+    """
+    number = float(value) if not isinstance(value, bool) and isinstance(value, Real) else nan
+    if not 0 <= number < inf:
+        raise ValueError(f"{name}={value!r} must be a finite number of seconds, 0 or more")
+    return min(number, TIMEOUT_MAX)
 
 
 def one_of(name: str, value: str, allowed: Any) -> None:
@@ -64,7 +80,7 @@ class Budget:
     @classmethod
     def asked(cls, frames_per_batch: object, total_frames: object, init_random_frames: object) -> Budget:
         """From the faces' arguments, where `None` and negative numbers mean no end."""
-        total = None if total_frames is None else count("total_frames", total_frames, least=-(2**62))
+        total = None if total_frames is None else count("total_frames", total_frames, least=None)
         return cls(
             count("frames_per_batch", frames_per_batch),
             None if total is None or total < 0 else total,

@@ -122,6 +122,48 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     buffer.wait_for(2)
 
 
+@pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), None])
+def test_a_pause_for_no_time_is_refused_and_collection_goes_on(made, timeout):
+    buffer = Signalling()
+    c = made(replay_buffer=buffer)
+    c.start()
+    with pytest.raises(ValueError, match=r"timeout=.* must be a finite number of seconds"), c.pause(timeout):
+        pass
+    buffer.wait_for(len(buffer.written) + 2)
+
+
+def test_a_pause_within_a_pause_leaves_the_outer_one_in_force(made):
+    buffer = Signalling()
+    c = made(replay_buffer=buffer)
+    c.start()
+    buffer.wait_for(1)
+    with c.pause():
+        n = len(buffer.written)
+        with c.pause():
+            pass
+        with c.pause():  # if the thread had gone on, this would wait for its next write
+            assert len(buffer.written) == n
+    buffer.wait_for(n + 2)
+
+
+def test_ctrl_c_in_a_pause_that_waits_lets_collection_go_on(made, monkeypatch):
+    buffer = Signalling(permits=0)
+    c = made(replay_buffer=buffer)
+    c.start()
+    waited = c._background._change.wait_for
+
+    def pressed(condition, timeout=None):
+        if timeout == 7:
+            raise KeyboardInterrupt
+        return waited(condition, timeout)
+
+    monkeypatch.setattr(c._background._change, "wait_for", pressed)
+    with pytest.raises(KeyboardInterrupt), c.pause(7):
+        pass
+    buffer.permit(10**6)
+    buffer.wait_for(2)
+
+
 WAYS = {
     "update": lambda c: c.update_policy_weights_(),
     "pause": lambda c: c.pause().__enter__(),

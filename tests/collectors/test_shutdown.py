@@ -1,11 +1,14 @@
 """The end: closing, twice, from another thread, in the middle of a draw; and interruptions that are no end."""
 
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import threading
 import weakref
 
+import cloudpickle
 import pytest
 from collector_toys import LONG, InThread, Memory, Stepping, collector
 
@@ -261,3 +264,22 @@ def test_a_collector_that_failed_to_be_built_can_be_collected():
     with pytest.raises(TypeError):
         Collector(None, frames_per_batch=10)
     gc.collect()
+
+
+@pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), "1", True])
+def test_a_timeout_that_is_no_time_is_refused_before_anything_happens(timeout):
+    with collector() as made:
+        with pytest.raises(ValueError, match=r"timeout=.* must be a finite number of seconds, 0 or more"):
+            made.shutdown(timeout)
+        assert made.next().numel() == 10
+        made.shutdown(1e300)
+        with pytest.raises(Closed):
+            made.next()
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps, cloudpickle.dumps])
+def test_a_collector_cannot_be_copied_and_says_what_to_do_instead(way):
+    with collector() as made:
+        with pytest.raises(TypeError, match=r"a Collector cannot be copied or pickled; .*state_dict\(\)"):
+            way(made)
+        assert made.next().numel() == 10

@@ -29,7 +29,8 @@ class Background:
         self._enter, self._leave = enter, leave
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._running = self._paused = self._stopped = False
+        self._running = self._stopped = False
+        self._pauses = 0
         self._idle = True
         self._error: BaseException | None = None
 
@@ -56,13 +57,15 @@ class Background:
             if self._running:
                 return
             self._enter()
-            self._paused = self._stopped = self._idle = False
-            self._running = True
+            self._stopped = self._idle = False
+            self._running, self._pauses = True, 0
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
             self._thread.start()
 
     def pause(self, timeout: float) -> None:
-        """Let what is in flight be written, then stand still; nothing happens if it is not running.
+        """Let what is in flight be written, then stand still until every pause has ended.
+
+        Nothing happens if it is not running.
 
         Raises:
             RuntimeError: called by the thread itself, from a hook.
@@ -72,20 +75,18 @@ class Background:
         if self._running and threading.current_thread() is self._thread:
             raise RuntimeError("the background thread cannot wait for itself; pause it from another thread")
         with self._change:
-            self._paused = True
-            if not self._change.wait_for(lambda: self._idle or not self._running, timeout):
-                self._paused = False
-                raise WorkerLate(
-                    f"the batch in progress was not written within {timeout} s; collection goes on, pause again later",
-                    workers=(0,),
-                    deadline=timeout,
-                )
+            self._pauses += 1
+            try:
+                self._stand_still(timeout)
+            except BaseException:
+                self.resume()
+                raise
         self.raise_kept()
 
     def resume(self) -> None:
-        """Go on."""
+        """Go on, unless another pause lasts."""
         with self._change:
-            self._paused = False
+            self._pauses = max(self._pauses - 1, 0)
             self._change.notify_all()
 
     def stop(self, timeout: float) -> None:
@@ -96,6 +97,14 @@ class Background:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
+
+    def _stand_still(self, timeout: float) -> None:
+        if not self._change.wait_for(lambda: self._idle or not self._running, timeout):
+            raise WorkerLate(
+                f"the batch in progress was not written within {timeout} s; collection goes on, pause again later",
+                workers=(0,),
+                deadline=timeout,
+            )
 
     def _run(self) -> None:
         error = self._draw_on()
@@ -120,7 +129,7 @@ class Background:
         with self._change:
             self._idle = True
             self._change.notify_all()
-            self._change.wait_for(lambda: not self._paused or self._over())
+            self._change.wait_for(lambda: not self._pauses or self._over())
             self._idle = False
             return not self._over()
 

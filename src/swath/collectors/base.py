@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from swath.collect.collection import Drawn
 
@@ -76,6 +76,17 @@ class BaseCollector(ABC):
     def __bool__(self) -> bool:
         """A collector is true, however many batches it has."""
         return True
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: the envs and threads of a collector exist once, where it was built.
+
+        Raises:
+            TypeError: always; the message names the way out.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled; build another one where it is needed, "
+            "and carry its state over with state_dict() and load_state_dict()"
+        )
 
     def __enter__(self) -> Self:
         """The collector itself."""

@@ -33,6 +33,7 @@ from swath.options import (
     Trajectories,
     TrajFormat,
     optional_count,
+    seconds,
 )
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
@@ -243,10 +244,11 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             raise_on_error: whether an error of `env.close()` is raised.
 
         Raises:
+            ValueError: `timeout` is no finite number of seconds; nothing has happened.
             WorkerLate: a step did not return in time; the envs are closed as soon as it does.
             Exception: what `env.close()` raised.
         """
-        patience = SHUTDOWN_S if timeout is None else timeout
+        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
         try:
             self._collection.close(patience, close_env=close_env)
         except Exception:

@@ -12,6 +12,7 @@ import numpy as np
 from swath.collect.background import Background
 from swath.collect.collection import Collection
 from swath.collectors.checks import whole_number, worker_index
+from swath.options import seconds
 from swath.seeds import derive
 
 PAUSE_S = 30.0
@@ -79,12 +80,13 @@ class Controls:
             resume: whether to go on afterwards; `start()` does so later, too.
 
         Raises:
+            ValueError: `timeout` is no finite number of seconds.
             WorkerLate: what is in flight was not written in time; collection goes on.
             Exception: what stopped the thread.
         """
         self._collection.gate.require_open()
         self._background.raise_kept()
-        self._background.pause(timeout)
+        self._background.pause(seconds("timeout", timeout))
         try:
             yield
         finally:
