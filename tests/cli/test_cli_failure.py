@@ -32,6 +32,19 @@ def test_an_unknown_env_is_told_with_what_might_have_been_meant():
         gym.make("CartPol-v1")
 
 
+def test_an_env_like_no_other_is_told_with_how_to_name_ones_own():
+    with (
+        pytest.raises(UsageError, match=r"Zzyzx.* doesn't exist; name one of your own as module:id"),
+        told_in_one_line(),
+    ):
+        gym.make("Zzyzx-v0")
+
+
+def test_a_module_that_is_not_found_is_told_with_how_to_import_from_this_folder():
+    with pytest.raises(UsageError, match=r"'nowhere_at_all'.*PYTHONPATH=\. before the command$"), told_in_one_line():
+        gym.make("nowhere_at_all:X-v0")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

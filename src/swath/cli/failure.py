@@ -24,6 +24,9 @@ EXTRAS = {
 }
 """Words in the messages of others, and the extra that brings what they miss."""
 
+NO_SUCH_ENV, NO_SUCH_MODULE = "doesn't exist", "registration via importing a module failed"
+"""Words in Gymnasium's messages about ids: no suggestion follows the first, the second is about `module:id`."""
+
 
 class UsageError(Exception):
     """A command that cannot be carried out; its text is one line that says what to change."""
@@ -44,7 +47,7 @@ def told_in_one_line() -> Iterator[None]:
     try:
         yield
     except (EnvError, ImportError) as error:
-        raise UsageError(with_extra(str(error))) from error
+        raise UsageError(with_way_to_env(with_extra(str(error)))) from error
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
 
@@ -93,3 +96,12 @@ def with_extra(text: str) -> str:
     """A message about something that is missing, with the command that installs it where there is an extra for it."""
     hints = [f'; pip install "swath[{extra}]" brings it' for word, extra in EXTRAS.items() if word in text]
     return text.rstrip(".") + (hints[0] if hints and "swath[" not in text else "")
+
+
+def with_way_to_env(text: str) -> str:
+    """A message about an env that is not found, with how to name one's own; others as they are."""
+    if text.endswith(NO_SUCH_ENV):
+        return f"{text}; name one of your own as module:id, where importing the module registers it"
+    if NO_SUCH_MODULE in text:
+        return f"{text}; for a module in this folder put PYTHONPATH=. before the command"
+    return text
