@@ -288,7 +288,7 @@ def test_a_missing_extra_costs_one_line_and_not_the_run(package, line, missing, 
 def test_an_env_that_does_not_render_costs_one_line_and_not_the_run(swath, scripted):
     code, out, _ = swath("train", "Scripted-v0", *TINY)
     assert code == 0
-    assert any(text.startswith("no film: ") for text in out)
+    assert any(text.startswith("no film: Scripted-v0 has no render mode 'rgb_array'; its metadata") for text in out)
 
 
 def test_one_episode_has_no_interval(swath, scripted):

@@ -12,6 +12,8 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from gymnasium.error import UnsupportedMode
+
 from swath.evaluate.film import as_frame
 from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.request import EvalLimits, EvalRequest
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 3000
 """Where a film ends if its episode does not."""
+
+RENDER_MODE = "rgb_array"
 
 
 class Camera:
@@ -52,11 +56,22 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
         gymnasium.error.Error: the env cannot render, or misses a package for it.
     """
     _draw_off_screen()
+    _require_frames(config.env)
     request = EvalRequest(StopRule(1), EvalLimits(MOST_FRAMES), seed=config.seed)
-    with closing(build(Source(config.env, {"render_mode": "rgb_array"}))) as host:
+    with closing(build(Source(config.env, {"render_mode": RENDER_MODE}))) as host:
         fps = host.env.metadata.get("render_fps") or 30
         with VideoWriter(path, fps) as film, LocalEvaluation(host.env) as evaluation:
             evaluation.run(policy, request, [Camera(film)])
+
+
+def _require_frames(env: str) -> None:
+    """Ask before `gymnasium.make` does: it warns, then fails on the keyword where the env does not take it."""
+    with closing(build(Source(env))) as host:
+        modes = host.env.metadata.get("render_modes") or ()
+    if RENDER_MODE not in modes:
+        raise UnsupportedMode(
+            f"{env} has no render mode {RENDER_MODE!r}; its metadata['render_modes'] are {list(modes)}"
+        )
 
 
 def _draw_off_screen() -> None:
