@@ -68,20 +68,21 @@ def train(
     Ctrl-C stops after the running batch and keeps everything; a second one ends at once.
 
     Args:
-        env: Id of the env, such as CartPole-v1, HalfCheetah-v5 or module:id.
-        frames: Frames to collect in all. [default: 100000]
+        env: Id of the env, such as CartPole-v1, HalfCheetah-v5 or module:id, where importing the module registers it.
+        frames: Frames to collect in all, rounded up to whole batches. [default: 100000]
         envs: Envs stepped together. [default: 8]
         batch: Frames collected between two updates. [default: 2048]
         seed: Root of all seeds. [default: 0]
         device: Where the networks are: cpu, cuda, cuda:1. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
-        ppo: Settings of PPO, such as --ppo.learning-rate 1e-3 --ppo.gamma 0.98. [default: chosen for the env]
+        ppo: Settings of PPO, the fields of swath.learn.PPOConfig, such as --ppo.learning-rate 1e-3.
+            [default: chosen for the env]
         eval_every: Frames from one evaluation to the next; 0: at the end only. [default: a tenth of --frames]
         eval_episodes: Episodes of an evaluation. [default: 20]
-        out: Folder for the results, new or empty. [default: runs/ENV-seedN]
+        out: Folder for the results, new or empty. [default: runs/ENV-seedN, runs/ENV-seedN-2 and so on]
         resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
             were; simulators are not saved, episodes begin anew.
-        video: Film the final policy. [default: --video]
+        video: Film one episode of the final policy. [default: --video]
     """
     from swath.cli.settings import parse_settings  # noqa: PLC0415  imports torch
     from swath.cli.train import run_training  # noqa: PLC0415  imports torch
