@@ -96,7 +96,8 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         env: a gymnasium id, a callable, an env, a vector env, a Stable-Baselines3 `VecEnv`, or a list of one kind (k
             tasks: episode i runs on entry i mod k). Instances are borrowed: they are not closed.
         n_eval_episodes: how many episodes.
-        deterministic: no exploration; else actions are sampled.
+        deterministic: no exploration, for policies that know of it: TensorDict modules, those with a parameter
+            `exploration_type`, objects with `predict`; others act as they always do. If false, actions are sampled.
         render: call `env.render()` after each step.
         callback: called with two dicts after each step of each env, before the end of an episode is booked. The first
             has `i`, `n_envs`, `reward`, `done`, `info`, `actions`, `observations`, `new_observations`, `states`,
