@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from swath.cli import folder as folders
 from swath.cli.failure import UsageError
 from swath.cli.folder import RunFolder, find_checkpoint, new_folder
+from swath.report.atomic import replacing
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +71,15 @@ def test_where_a_disk_or_a_system_has_no_locks_runs_go_on_without(monkeypatch):
     monkeypatch.setattr(folders, "fcntl", None)
     with folder.held():
         pass
+
+
+def test_what_a_killed_run_had_not_finished_writing_is_removed():
+    folder = new_folder(Path("run"), "X", 0)
+    folder.checkpoint.touch()
+    with suppress(SystemExit), replacing(folder.checkpoint) as draft:
+        left = draft.with_name(draft.name.replace(".tmp", "0.tmp"))
+        left.touch()
+        raise SystemExit
+    assert left.exists()
+    with folder.held():
+        assert list(folder.path.iterdir()) == [folder.checkpoint]

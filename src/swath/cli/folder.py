@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swath.cli.failure import UsageError
+from swath.report.atomic import sweep_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,8 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Within the block no other process trains in this folder, where the system has locks for it.
 
-        The system lets go of the lock when the process ends, however it ends; no file tells of it.
+        What one that was killed had not finished writing is removed. The system lets go of the lock when the process
+        ends, however it ends; no file tells of it.
 
         Raises:
             UsageError: another process holds it.
@@ -78,8 +80,9 @@ class RunFolder:
             return
         door = os.open(self.path, os.O_RDONLY)
         try:
-            with suppress(OSError):  # some network disks cannot lock
+            with suppress(OSError):  # some network disks cannot lock, read-only ones cannot be swept
                 _lock(door, self.path)
+                sweep_drafts(self.path)
             yield
         finally:
             os.close(door)
