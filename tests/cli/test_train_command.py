@@ -261,7 +261,7 @@ def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
 
 def test_a_terminal_that_knows_only_ascii_does_not_end_a_run(tmp_path):
     command = [sys.executable, "-c", "from swath.cli import main; main()", "train", "CartPole-v1", *TINY]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"}
     command += ["--no-video", "--out", "gr\u00fcn"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
