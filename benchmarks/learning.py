@@ -50,7 +50,7 @@ def train(task: Task, seed: int):
     with gymnasium.make(task.env) as env:
         spaces = env.observation_space, env.action_space
     policy = make_policy(*spaces)
-    config = replace(default_config(spaces[1], spaces[0]), total_frames=task.frames, seed=seed)
+    config = replace(default_config(*spaces), total_frames=task.frames, seed=seed)
     learner = PPO(policy, config)
     with Collector(
         task.env, policy, frames_per_batch=BATCH, total_frames=task.frames, envs_per_worker=ENVS, seed=seed

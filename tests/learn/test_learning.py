@@ -61,7 +61,8 @@ def test_the_defaults_learn_to_act_on_what_is_observed(task):
     action_space, reward, untrained, trained = TASKS[task]
     torch.manual_seed(0)
     policy = make_policy(Contrast.observation_space, action_space)
-    learner = PPO(policy, replace(default_config(action_space), total_frames=15_000, minibatch_size=64))
+    config = default_config(Contrast.observation_space, action_space)
+    learner = PPO(policy, replace(config, total_frames=15_000, minibatch_size=64))
 
     def source():
         return Contrast(action_space, reward)

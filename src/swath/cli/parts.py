@@ -75,7 +75,7 @@ def build_policy(config: RunConfig, judge: Judge) -> NetworkPolicy:
 
 def learner_config(config: RunConfig, judge: Judge) -> PPOConfig:
     """What suits the env, changed by what the user set."""
-    suited = default_config(judge.action_space, judge.observation_space)
+    suited = default_config(judge.observation_space, judge.action_space)
     return replace(suited, total_frames=config.frames, seed=derive(_learner_root(config), "global"), **config.ppo)
 
 

@@ -75,14 +75,14 @@ def make_policy(
     return NetworkPolicy(network, head, encoder=encoder, critic=critic, in_keys=[leaf.key for leaf in leaves])
 
 
-def default_config(action_space: Space[Any], observation_space: Space[Any] | None = None) -> PPOConfig:
+def default_config(observation_space: Space[Any], action_space: Space[Any]) -> PPOConfig:
     """Settings of PPO that need no tuning on common tasks of this kind.
 
     Args:
-        action_space: of one env.
         observation_space: of one env; tells images from the rest.
+        action_space: of one env.
     """
-    if observation_space is not None and _is_image(observation_leaves(observation_space)[0]):
+    if _is_image(observation_leaves(observation_space)[0]):
         return PPOConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
     if isinstance(action_space, spaces.Box):
         return PPOConfig()

@@ -109,7 +109,8 @@ def _require_action(leaf: Leaf, value: Any, spec: HostSpec) -> None:
     wanted, got = (*lead, *leaf.shape), tuple(value.shape if lead else value.shape[1:])
     if wanted != got:
         raise ValueError(
-            f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} wants {wanted}"
+            f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} wants {wanted}: "
+            "it must answer with one action per env, for instance sampled from its logits"
         )
     kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
     if value.dtype.kind not in kinds:

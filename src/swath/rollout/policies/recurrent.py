@@ -26,17 +26,19 @@ class Memory:
     Attributes:
         keys: root keys of its state.
         reads_init: whether it reads `is_init`, which tells it where an episode begins.
+        written_by_env: what the env writes, for messages.
     """
 
     keys: tuple[Key, ...] = ()
     reads_init: bool = False
+    written_by_env: tuple[Key, ...] = ()
 
     @classmethod
     def of(cls, read: Sequence[Key], written_by_env: Sequence[Key]) -> Memory:
         """What a policy reads that the env does not write."""
         wanted = dict.fromkeys(as_key(as_tuple(key)) for key in read)
         missing = [key for key in wanted if key not in written_by_env]
-        return cls(tuple(key for key in missing if key != IS_INIT), IS_INIT in missing)
+        return cls(tuple(key for key in missing if key != IS_INIT), IS_INIT in missing, tuple(written_by_env))
 
     @property
     def inputs(self) -> tuple[Key, ...]:
@@ -60,7 +62,10 @@ class Memory:
         written = None if keys is None else [as_tuple(key) for key in keys]
         missing = [key for key in self.keys if written is not None and under_next(key) not in written]
         if missing:
-            raise KeyError(f"the policy reads {missing}, which neither the env nor the policy under 'next' writes")
+            raise KeyError(
+                f"the policy reads {missing}; the env writes {list(self.written_by_env)}, "
+                "and the policy does not write them under 'next' either"
+            )
 
 
 class Recurrent:
