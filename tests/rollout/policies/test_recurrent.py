@@ -185,7 +185,7 @@ def test_a_state_that_the_policy_does_not_write_is_a_key_error():
         return {"action": observation[..., 0].long()}
 
     silent.in_keys = ["observation", "h"]
-    with pytest.raises(KeyError, match=r"reads \['h'\], which neither"):
+    with pytest.raises(KeyError, match=r"reads \['h'\]; the env writes "):
         Played(silent)
 
 
