@@ -21,7 +21,8 @@ from swath.collectors.policy_request import PolicyRequest
 from swath.collectors.policy_source import compiled, given_or_built, is_trusted
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import Host
-from swath.rollout.policies.bind import Binding, BoundPolicy, bind
+from swath.rollout.policies.bind import BoundPolicy, bind
+from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Leaves

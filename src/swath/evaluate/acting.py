@@ -19,7 +19,8 @@ from swath.evaluate.request import EvalRequest
 from swath.evaluate.runner import EpisodeOf
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.loop import Actor
-from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.bind import bind
+from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.random_state import preserved
 from swath.rollout.spaces import Leaves

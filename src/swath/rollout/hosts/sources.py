@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -16,11 +17,13 @@ import gymnasium as gym
 from swath.options import count
 from swath.rollout.hosts.base import Host
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
+from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
-FORMS = "a gymnasium id, a callable that returns an env, a gymnasium Env or a vector env"
+FORMS = "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env or a TorchRL env"
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,12 @@ class Source:
         return self.is_instance and (self.copies or 1) > 1
 
 
-def build(source: Source) -> Host:
+def build(source: Source, fitting: Fitting | None = None) -> Host:
     """Build the env or envs and their host.
+
+    Args:
+        source: what to build.
+        fitting: what is asked of a TorchRL env beyond that.
 
     Raises:
         TypeError: the source gives no env, or an instance cannot be copied.
@@ -67,6 +74,8 @@ def build(source: Source) -> Host:
         Exception: what the callable or the env's maker raised, with a note.
     """
     first = source.env if source.is_instance else _make(source)
+    if is_torchrl_env(first):
+        return _torchrl_host(source, first, fitting or Fitting())
     if is_vector_env(first):
         with closed_on_failure([] if source.is_instance else [first]):
             return _vector_host(source, first)
@@ -98,6 +107,32 @@ def _vector_host(source: Source, env: Any) -> Host:
             "leave it out"
         )
     return vector_host(env, None if source.is_instance else lambda: _make(source))
+
+
+def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
+    with closed_on_failure([] if source.is_instance else [first]):
+        if source.copies is not None and first.batch_size:
+            raise ValueError(
+                f"{source.copies_name}={source.copies} for {type(first).__name__}, which is batched already "
+                f"(batch size {list(first.batch_size)}); leave it out"
+            )
+        env = fitting.applied(first if source.copies is None else _torchrl_batch(source, first))
+    return TorchRLHost(env, None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source)))
+
+
+def _torchrl_anew(source: Source) -> Any:
+    return _make(source) if source.copies is None else batch_of([lambda: _make(source)] * source.copies)
+
+
+def _torchrl_batch(source: Source, first: Any) -> Any:
+    """The env and its copies in one batch."""
+    n_more = (source.copies or 1) - 1
+    if not source.is_instance:
+        first.close()
+        return batch_of([lambda: _make(source)] * (n_more + 1))
+    spare, *copies = _copies(first, n_more + 1)
+    makers = [Handed(env, partial(_copy, env)) for env in copies]
+    return batch_of([Handed(first, lambda: spare), *makers])
 
 
 def _all(source: Source, first: Any) -> list[Any]:
@@ -135,7 +170,9 @@ def _make(source: Source) -> Any:
         error.add_note(f"raised while the env source {source.env!r} was built")
         raise
     if not _is_env(env):
-        raise TypeError(f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env")
+        raise TypeError(
+            f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env or a TorchRL env"
+        )
     return env
 
 
@@ -147,6 +184,10 @@ def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     return gym.make(name, **kwargs)
 
 
+def _copy(env: Any) -> Any:
+    return _copies(env, 1)[0]
+
+
 def _copies(env: Any, n_copies: int) -> list[Any]:
     try:
         frozen = cloudpickle.dumps(env)
@@ -156,7 +197,7 @@ def _copies(env: Any, n_copies: int) -> list[Any]:
 
 
 def _is_env(value: object) -> bool:
-    return isinstance(value, gym.Env) or is_vector_env(value)
+    return isinstance(value, gym.Env) or is_vector_env(value) or is_torchrl_env(value)
 
 
 def _described(value: object) -> str:
