@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from tensordict import (
     LazyStackedTensorDict,
+    TensorDict,
     TensorDictBase,
     is_leaf_nontensor,
     is_non_tensor,
@@ -202,9 +203,39 @@ def _zero(td: TensorDictBase) -> Any:
 
 
 def _stack(steps: Sequence[TensorDictBase], spec: TensorDictSpec) -> Any:
-    stacked = LazyStackedTensorDict.maybe_dense_stack(list(steps), dim=len(spec.batch_shape))
+    """All steps as one TensorDict, dense wherever shapes allow it."""
+    stacked = _dense(steps, len(spec.batch_shape))
+    if stacked is None:
+        stacked = LazyStackedTensorDict.maybe_dense_stack(list(steps), dim=len(spec.batch_shape))
     stacked.refine_names(..., TIME)
     return stacked.clear_device_()
+
+
+def _dense(steps: Sequence[TensorDictBase], dim: int) -> TensorDict | None:
+    """The straight way for plain TensorDicts with the same entries; `None` where they are not that."""
+    first = steps[0]
+    keys = tuple(first.keys())
+    if any(type(td) is not TensorDict or tuple(td.keys()) != keys for td in steps):
+        return None
+    entries = {}
+    for key, column in zip(keys, zip(*(td.values() for td in steps), strict=True), strict=True):
+        entry = _dense_entry(column, dim)
+        if entry is None:
+            return None
+        entries[key] = entry
+    size = (*first.batch_size[:dim], len(steps), *first.batch_size[dim:])
+    return TensorDict(entries, batch_size=size)
+
+
+def _dense_entry(column: Sequence[Any], dim: int) -> Any:
+    kind, shape, dtype = type(column[0]), column[0].shape, column[0].dtype
+    if kind is TensorDict:
+        return _dense(column, dim)
+    if kind is not torch.Tensor or any(
+        type(one) is not kind or one.shape != shape or one.dtype != dtype for one in column
+    ):
+        return None
+    return torch.stack(list(column), dim)
 
 
 def _places(td: TensorDictBase) -> set[int]:

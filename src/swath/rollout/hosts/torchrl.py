@@ -21,6 +21,7 @@ from tensordict import TensorDictBase
 from swath.keys import Key, as_key, as_tuple
 from swath.rollout.hosts.base import Ended, EnvRaised, TensorDictSpec, Transition
 from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
 
@@ -142,7 +143,7 @@ class TorchRLHost:
 
     def _install(self, env: Any) -> None:
         self._env = env
-        self._step = without_searches(env.step)
+        self._step = without_searches(short_way(env) or env.step)
         self._advance = self._in_one if _has_own_way(env) else self._in_two
 
     def _draw(self, root: TensorDictBase) -> Any:
@@ -240,8 +241,10 @@ def any_done_of(done: Sequence[Key]) -> Callable[[TensorDictBase], bool]:
 
 def reward_of(following: TensorDictBase, spec: TensorDictSpec) -> Array:
     """Rewards `[B]`: the sum over all reward entries and their dimensions behind `*B`."""
-    rewards = [following.get(key).detach().cpu().reshape(spec.num_envs, -1).sum(1) for key in spec.rewarded]
-    total: Array = sum((reward.double().numpy() for reward in rewards), np.zeros(spec.num_envs))
+    rewards: list[Array] = [following.get(key).detach().cpu().numpy() for key in spec.rewarded]
+    if len(rewards) == 1 and rewards[0].size == spec.num_envs:
+        return rewards[0].reshape(-1)
+    total: Array = sum((reward.reshape(spec.num_envs, -1).sum(1) for reward in rewards), np.zeros(spec.num_envs))
     return total
 
 
