@@ -4,8 +4,8 @@
            ──▶ sparse marks   for ends, cuts
     seal   ──▶ one TensorDict [*B, T], lazily stacked where shapes change from step to step
 
-Some envs and policies write each step into the same memory. The first steps are kept as copies and looked at: if two of
-them share memory, every step is copied from then on.
+Some envs and policies write each step into the same memory. The first steps are kept as copies and looked at: entries
+that two of them share are copied from then on.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from tensordict import (
     LazyStackedTensorDict,
     TensorDict,
     TensorDictBase,
-    is_leaf_nontensor,
     is_non_tensor,
     is_tensor_collection,
 )
 
-from swath.keys import DONE, NEXT, TIME, TRUNCATED, Key, as_tuple, under_next
+from swath.keys import DONE, NEXT, TERMINATED, TIME, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
@@ -74,8 +73,8 @@ class TensorDictRows:
     def reward(self) -> Array:
         """Float32 `[B, T]`: the sum over all reward entries and their dimensions behind `*B`."""
         total = np.zeros(self.terminated.shape, dtype=np.float32)
-        for key in self.spec.rewarded:
-            total += self._per_row(self.stacked.get(under_next(key)))
+        for entry in entries_of(self.stacked.get(NEXT), self.spec.rewarded):
+            total += entry.detach().cpu().reshape(*total.shape, -1).sum(-1, dtype=torch.float32).numpy()
         return total
 
     @property
@@ -128,11 +127,6 @@ class TensorDictRows:
                 self.stacked.set(under_next(key), flag)
         self.truncated[env, step] = True
 
-    def _per_row(self, entry: torch.Tensor) -> Array:
-        shape = self.terminated.shape
-        summed: Array = entry.detach().cpu().reshape(*shape, -1).sum(-1, dtype=torch.float32).numpy()
-        return summed
-
 
 class TensorDictBuffer:
     """Room for fragments of T steps of TensorDict envs.
@@ -145,8 +139,8 @@ class TensorDictBuffer:
 
     def __init__(self, spec: TensorDictSpec, template: TensorDictBase, n_steps: int) -> None:
         self._spec, self._template, self.n_steps = spec, template, n_steps
-        self._watched: list[TensorDictBase] | None = []
-        self._copies = True
+        self._watched: list[TensorDictBase] = []
+        self._shared: list[Key] | None = None
         self._cuts: list[tuple[int, int]] = []
 
     def open(self) -> TensorDictRows:
@@ -159,10 +153,7 @@ class TensorDictBuffer:
     def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
         """Keep step `t`."""
         made = step.outputs[0]
-        if self._copies:
-            self._watch(made)
-            made = made.clone()
-        rows.steps.append(made)
+        rows.steps.append(self._kept(made))
         for env, terminated, truncated in step.ended:
             rows.terminated[env, t] = terminated
             rows.truncated[env, t] = truncated
@@ -173,16 +164,18 @@ class TensorDictBuffer:
         """All steps are written: stack them."""
         rows.seal(self._cuts)
 
-    def _watch(self, made: TensorDictBase) -> None:
-        """Look at the first steps, and copy no more if none of them shares memory with another."""
-        if self._watched is None:
-            return
-        self._watched.append(made)
-        if len(self._watched) < WATCHED:
-            return
-        places = [_places(td) for td in self._watched]
-        self._copies = any(one & other for i, one in enumerate(places) for other in places[:i])
-        self._watched = None
+    def _kept(self, made: TensorDictBase) -> TensorDictBase:
+        """A step that nobody writes into again."""
+        if self._shared is None:
+            kept: TensorDictBase = made.clone()
+            self._watched.append(made)
+            if len(self._watched) == WATCHED:
+                self._shared = shared_entries(self._watched, (*self._spec.observed, *self._spec.carried))
+                self._watched = []
+            return kept
+        for key in self._shared:
+            made.set(key, made.get(key).clone())
+        return made
 
     def _cut(self, rows: TensorDictRows, t: int, envs: Sequence[int]) -> None:
         if t == 0:
@@ -238,15 +231,41 @@ def _dense_entry(column: Sequence[Any], dim: int) -> Any:
     return torch.stack(list(column), dim)
 
 
-def _places(td: TensorDictBase) -> set[int]:
-    """Where the values that this step has written are in memory."""
-    written = (
-        value
-        for key, value in td.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
-        if as_tuple(key)[0] == NEXT
-    )
-    return {
-        value.data_ptr()
-        for value in written
-        if not is_tensor_collection(value) and not is_non_tensor(value) and value.numel()
-    }
+def shared_entries(steps: Sequence[TensorDictBase], passed_on: Sequence[Key]) -> list[Key]:
+    """Entries that are in the same memory in two of these steps, though each step has written them.
+
+    Args:
+        steps: steps one after another, as they were made.
+        passed_on: root entries that a step hands to the next, which does not write them.
+    """
+    flags = {DONE, TERMINATED, TRUNCATED}
+    places = [{key: place for key, place in _places(td) if key not in passed_on} for td in steps]
+    return [
+        key
+        for key in places[0]
+        if (as_tuple(key)[0] == NEXT or as_tuple(key)[-1] not in flags)
+        and len({place.get(key) for place in places}) < len(places)
+    ]
+
+
+def entries_of(td: TensorDictBase, keys: Sequence[Key]) -> Iterator[torch.Tensor]:
+    """These entries, without those that are no one tensor because their shapes differ between agents or steps."""
+    for key in keys:
+        try:
+            yield td.get(key)
+        except RuntimeError:
+            continue
+
+
+def _places(td: TensorDictBase, above: tuple[str, ...] = ()) -> Iterator[tuple[Key, tuple[int, ...]]]:
+    """Where the entries of a step are in memory; a lazy stack is one entry, in several places."""
+    for name, value in td.items():
+        path = (*above, name)
+        if is_non_tensor(value):
+            continue
+        if isinstance(value, LazyStackedTensorDict):
+            yield as_key(path), tuple(place for one in value.tensordicts for _, at in _places(one) for place in at)
+        elif is_tensor_collection(value):
+            yield from _places(value, path)
+        elif value.numel():
+            yield as_key(path), (value.data_ptr(),)

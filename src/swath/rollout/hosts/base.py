@@ -114,10 +114,12 @@ class TensorDictSpec(HostSpec):
         action_space: nothing; see `draw`.
         observed: keys of the observation entries, nested ones too.
         acted: keys of the action entries.
+        carried: keys of the entries that the env reads back, beside the action.
         rewarded: keys of the reward entries.
         done: the end flags that count: of groups below one with flags of its own there are none.
         draw: writes random actions into a TensorDict.
         imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
+        env: the env itself, for policies that take their action spec from it.
     """
 
     observation: tuple[Leaf, ...] = ()
@@ -125,10 +127,12 @@ class TensorDictSpec(HostSpec):
     action_space: spaces.Space[Any] = field(default_factory=spaces.Dict)
     observed: tuple[Key, ...] = ()
     acted: tuple[Key, ...] = ()
+    carried: tuple[Key, ...] = ()
     rewarded: tuple[Key, ...] = ()
     done: tuple[Key, ...] = ()
     draw: Callable[[TensorDictBase], TensorDictBase] = _absent
     imagine: Callable[[], TensorDictBase] = _absent
+    env: Callable[[], Any] = _absent
 
     @property
     def action_keys(self) -> tuple[Key, ...]:

@@ -24,6 +24,7 @@ from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
+from swath.rollout.tensordicts import entries_of
 
 _DONE, _TERMINATED, _TRUNCATED, _RESET = "done", "terminated", "truncated", "_reset"
 _OWN_WAYS = ("_torchrl_native_autoreset", "_compiled_step_and_maybe_reset")
@@ -49,7 +50,7 @@ class TorchRLHost:
         self._closed = False
         self._ended: list[int] = []
         self._begun: Leaves | None = None
-        self.spec = replace(spec_of(env), draw=self._draw)
+        self.spec = replace(spec_of(env), draw=self._draw, env=lambda: self._env)
         self._groups = groups_of(self.spec.done)
         self._any_done = any_done_of(self.spec.done)
         self._advance: Callable[[Any], tuple[Any, Any]]
@@ -208,6 +209,7 @@ def spec_of(env: Any) -> TensorDictSpec:
         seeding="layout",
         observed=_keys(env.observation_keys),
         acted=_keys(env.action_keys),
+        carried=_keys(env.state_keys),
         rewarded=_keys(env.reward_keys),
         done=effective(_keys(env.done_keys)),
         draw=env.rand_action,
@@ -241,7 +243,7 @@ def any_done_of(done: Sequence[Key]) -> Callable[[TensorDictBase], bool]:
 
 def reward_of(following: TensorDictBase, spec: TensorDictSpec) -> Array:
     """Rewards `[B]`: the sum over all reward entries and their dimensions behind `*B`."""
-    rewards: list[Array] = [following.get(key).detach().cpu().numpy() for key in spec.rewarded]
+    rewards: list[Array] = [entry.detach().cpu().numpy() for entry in entries_of(following, spec.rewarded)]
     if len(rewards) == 1 and rewards[0].size == spec.num_envs:
         return rewards[0].reshape(-1)
     total: Array = sum((reward.reshape(spec.num_envs, -1).sum(1) for reward in rewards), np.zeros(spec.num_envs))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_leaf_nontensor
 from tensordict.nn import set_interaction_type
 
-from swath.keys import IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
+from swath.keys import DONE, IS_INIT, STEP_COUNT, TERMINATED, TRUNCATED, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Column
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.policies.absent import without_searches
@@ -23,6 +23,8 @@ from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.policies.recurrent import Memory
 from swath.rollout.spaces import Leaves
 
+_SPEC_FROM_ENV = "set_action_spec_from_env"  # of TorchRL's RandomPolicy
+_FLAGS = (DONE, TERMINATED, TRUNCATED)
 Write = Callable[[TensorDictBase], TensorDictBase]
 """Writes a policy's outputs into the TensorDict it is given, and returns that."""
 
@@ -61,10 +63,12 @@ class TensorDictActor:
         root = observation[0].clone()
         self.begin(range(self._spec.num_envs))
         made = self._write(self._with_memory(root))
-        missing = [key for key in self._spec.acted if made.get(key, None) is None]
+        found = set(_keys_of(made))
+        missing = [key for key in self._spec.acted if key not in found]
         if missing:
-            found = sorted(str(key) for key in made.keys(include_nested=True, leaves_only=True))
-            raise KeyError(f"the policy must answer with the action {missing}; the entries are then {found}")
+            raise KeyError(
+                f"the policy must answer with the action {missing}; the entries are {sorted(map(str, found))}"
+            )
         for key in self._memory.keys:
             self._state[key] = torch.zeros_like(made.get(under_next(key)))
         self._before = self._state
@@ -105,6 +109,8 @@ class TensorDictActor:
     def _with_memory(self, root: TensorDictBase) -> TensorDictBase:
         for key, state in self._state.items():
             root.set(key, state.clone())
+        if self._memory.reads_init:
+            root.set(under_next(IS_INIT), torch.zeros_like(self._state[IS_INIT]))
         return root
 
     def _filled(self, state: torch.Tensor, envs: list[int], value: bool) -> torch.Tensor:
@@ -123,18 +129,19 @@ class TensorDictRandomly:
     def __init__(self, spec: TensorDictSpec, like: TensorDictActor) -> None:
         assert like.example is not None
         self._like, self._draw = like, spec.draw
-        present = {*spec.acted, *spec.observed, IS_INIT}
-        self._zeros = {
-            key: torch.zeros_like(value)
-            for key, value in like.example.items(include_nested=True, leaves_only=True)
-            if key not in present and as_tuple(key)[-1] not in _FLAGS and not is_private(key)
-        }
+        there = {*spec.acted, *spec.observed, *spec.carried, IS_INIT}
+        only_its_own = [
+            key
+            for key in _keys_of(like.example)
+            if key not in there and as_tuple(key)[-1] not in _FLAGS and not is_private(key)
+        ]
+        self._zeros = like.example.select(*only_its_own).apply(torch.zeros_like) if only_its_own else None
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Random actions, zeros, and what the policy would have remembered."""
         root = observation[0]
-        for key, zero in self._zeros.items():
-            root.set(key, zero.clone())
+        if self._zeros is not None:
+            root.update(self._zeros.clone())
         for key, state in self._like.skip()[0].items():
             root.set(key, state)
         return [self._draw(root)]
@@ -155,9 +162,6 @@ class TensorDictRandomly:
         """Nothing is remembered here."""
 
 
-_FLAGS = ("done", "terminated", "truncated")
-
-
 def bind_tensordict(policy: Any, spec: TensorDictSpec, observation: Leaves, options: Binding) -> TensorDictActor:
     """Bind a policy to TensorDict envs, by calling it once on a copy of the first observation.
 
@@ -170,6 +174,8 @@ def bind_tensordict(policy: Any, spec: TensorDictSpec, observation: Leaves, opti
         actor.try_on(observation)
         return actor
     root = observation[0]
+    if getattr(policy, "action_spec", policy) is None and callable(getattr(policy, _SPEC_FROM_ENV, None)):
+        getattr(policy, _SPEC_FROM_ENV)(spec.env())
     named = tuple(key for key in spec.observed if as_tuple(key)[-1] not in _BESIDE)
     how = convention(policy, named if len(named) == 1 else spec.observed, trust=options.trust)
     memory = _memory_of(policy, how, root) if options.recurrent else Memory()
@@ -219,7 +225,7 @@ def _plain(
 ) -> Write:
     """A policy that takes and gives tensors."""
     (spec, named), (observation, options) = entries, with_
-    keys = named if how.kind == "single" else _inputs(observation[0])
+    keys = named if how.kind == "single" else _keys_of(observation[0])
     missing = [key for key in how.keys if key not in keys]
     if missing:
         raise KeyError(f"the policy reads {missing}; the env writes {list(keys)}")
@@ -242,8 +248,9 @@ def _plain(
     return write
 
 
-def _inputs(root: TensorDictBase) -> tuple[Key, ...]:
-    return tuple(as_key(as_tuple(key)) for key in root.keys(include_nested=True, leaves_only=True))
+def _keys_of(td: TensorDictBase) -> tuple[Key, ...]:
+    keys = td.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+    return tuple(as_key(as_tuple(key)) for key in keys)
 
 
 def _randomly(policy: RandomPolicy | None, spec: TensorDictSpec) -> Write:
