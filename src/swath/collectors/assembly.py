@@ -77,8 +77,9 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
-    host = build(request.source, Fitting(request.episodes.max_frames, request.devices.env))
+    host = build(request.source, Fitting(request.episodes.max_frames, request.devices.movable_env))
     with closed_on_failure(_mine(host, request.source)):
+        request.devices.require_env(host.spec)
         require_truncated_key(host.spec, request.episodes)
         require_resettable(host.spec, request.episodes, request.faults, is_instance=request.source.is_instance)
         observation = _first_reset(host, request)
@@ -121,6 +122,7 @@ def _shaper(request: CollectionRequest, host: Host, bound: BoundPolicy) -> Shape
         compact=entries.compact_obs,
         set_truncated=request.episodes.set_truncated,
         masked=host.spec.skips,
+        open=isinstance(host.spec, TensorDictSpec),
     )
     return Shaper(layout, trajectories, request.hooks, request.devices.storing, keep_ids=entries.track_ids)
 

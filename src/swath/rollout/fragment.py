@@ -45,6 +45,7 @@ class Layout:
         set_truncated: whether the last transition of each env is marked as truncated.
         compact: whether to leave observations out under `"next"`.
         masked: whether to add the mask also where all rows are transitions.
+        open: whether env and policy write whatever they like, also entries that are not delivered.
     """
 
     batch_shape: tuple[int, ...]
@@ -56,6 +57,7 @@ class Layout:
     compact: bool = False
     set_truncated: bool = False
     masked: bool = False
+    open: bool = False
 
 
 @dataclass(slots=True)

@@ -120,7 +120,7 @@ class TensorDictRows:
     def _cut(self, env: int, step: int) -> None:
         """This row is the last of its episode: truncated, and done, in every group."""
         where = (*np.unravel_index(env, self.spec.batch_shape), step) if self.spec.batch_shape else (step,)
-        for key in self.spec.done:
+        for key in self.spec.flags:
             if as_tuple(key)[-1] in (TRUNCATED, DONE):
                 flag = self.stacked.get(under_next(key)).clone()
                 flag[where] = True

@@ -117,6 +117,7 @@ class TensorDictSpec(HostSpec):
         carried: keys of the entries that the env reads back, beside the action.
         rewarded: keys of the reward entries.
         done: the end flags that count: of groups below one with flags of its own there are none.
+        flags: all end flags.
         draw: writes random actions into a TensorDict.
         imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
         env: the env itself, for policies that take their action spec from it.
@@ -130,6 +131,7 @@ class TensorDictSpec(HostSpec):
     carried: tuple[Key, ...] = ()
     rewarded: tuple[Key, ...] = ()
     done: tuple[Key, ...] = ()
+    flags: tuple[Key, ...] = ()
     draw: Callable[[TensorDictBase], TensorDictBase] = _absent
     imagine: Callable[[], TensorDictBase] = _absent
     env: Callable[[], Any] = _absent

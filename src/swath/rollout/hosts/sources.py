@@ -66,7 +66,7 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
 
     Args:
         source: what to build.
-        fitting: what is asked of a TorchRL env beyond that.
+        fitting: what is asked of a TorchRL env beyond that; `None` where such envs are not served.
 
     Raises:
         TypeError: the source gives no env, or an instance cannot be copied.
@@ -75,7 +75,11 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
     """
     first = source.env if source.is_instance else _make(source)
     if is_torchrl_env(first):
-        return _torchrl_host(source, first, fitting or Fitting())
+        if fitting is None:
+            raise TypeError(
+                f"{type(first).__name__} is a TorchRL env, which only Collector serves; pass a gymnasium env"
+            )
+        return _torchrl_host(source, first, fitting)
     if is_vector_env(first):
         with closed_on_failure([] if source.is_instance else [first]):
             return _vector_host(source, first)

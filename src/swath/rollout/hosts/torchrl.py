@@ -212,6 +212,7 @@ def spec_of(env: Any) -> TensorDictSpec:
         carried=_keys(env.state_keys),
         rewarded=_keys(env.reward_keys),
         done=effective(_keys(env.done_keys)),
+        flags=_keys(env.done_keys),
         draw=env.rand_action,
         imagine=env.fake_tensordict,
     )

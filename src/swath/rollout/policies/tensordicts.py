@@ -207,7 +207,7 @@ def _writing(policy: Any, options: Binding, home: torch.device | None) -> Write:
             answer = call(root)
         return root if answer is root or answer is None else root.update(answer)
 
-    if there is None or there == home or (home is None and there.type == "cpu"):
+    if there is None or there == home:
         return write
 
     def write_there(root: TensorDictBase) -> TensorDictBase:
