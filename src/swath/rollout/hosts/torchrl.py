@@ -21,7 +21,7 @@ from tensordict import TensorDictBase
 from swath.keys import Key, as_key, as_tuple
 from swath.rollout.hosts.base import Ended, EnvRaised, TensorDictSpec, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.torchrl_gym import short_way
+from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.tensordicts import entries_of
@@ -144,7 +144,7 @@ class TorchRLHost:
 
     def _install(self, env: Any) -> None:
         self._env = env
-        self._step = without_searches(short_way(env) or env.step)
+        self._step = without_searches(step_of(env))
         self._advance = self._in_one if _has_own_way(env) else self._in_two
 
     def _draw(self, root: TensorDictBase) -> Any:
