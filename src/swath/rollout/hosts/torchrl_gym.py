@@ -110,7 +110,7 @@ def _specs_are_plain(env: Any) -> bool:
 def _action_is_plain(env: Any) -> bool:
     specs = sys.modules["torchrl.data.tensor_specs"]
     keys, spec = env.action_keys, env.action_spec
-    served = (specs.OneHot, specs.Categorical, specs.Bounded)
+    served = (specs.OneHot, specs.Categorical, specs.BoundedContinuous)
     return list(keys) == [ACTION] and type(spec) in served and not getattr(spec, "use_register", False)
 
 

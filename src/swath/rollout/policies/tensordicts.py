@@ -177,7 +177,7 @@ def bind_tensordict(policy: Any, spec: TensorDictSpec, observation: Leaves, opti
     if getattr(policy, "action_spec", policy) is None and callable(getattr(policy, _SPEC_FROM_ENV, None)):
         getattr(policy, _SPEC_FROM_ENV)(spec.env())
     named = tuple(key for key in spec.observed if as_tuple(key)[-1] not in _BESIDE)
-    how = convention(policy, named if len(named) == 1 else spec.observed, trust=options.trust)
+    how = convention(policy, spec.observed, trust=options.trust)
     memory = _memory_of(policy, how, root) if options.recurrent else Memory()
     if how.kind == "tensordict":
         write = _writing(policy, options, root.device)
