@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from inspect import getattr_static
 from typing import Any
 
 import torch
@@ -38,11 +39,18 @@ def _checked_step(env: Any) -> Step:
 
 
 def _is_usual(env: Any) -> bool:
-    """Whether the env steps as `EnvBase` does."""
-    base = sys.modules["torchrl.envs.common"].EnvBase
-    kind = type(env)
-    usual = kind.step is base.step and kind._step_proc_data is base._step_proc_data  # noqa: SLF001  to be sure of them
-    return usual and kind._complete_done == base._complete_done and not env.run_type_checks  # noqa: SLF001  as above
+    """Whether the env steps, and completes what a step gave, as `EnvBase` does."""
+    base, kind = sys.modules["torchrl.envs.common"].EnvBase, type(env)
+    same = all(getattr_static(kind, name) is getattr_static(base, name) for name in ("step", "_step_proc_data"))
+    return same and not env.run_type_checks and _completes_as_usual(env)
+
+
+def _completes_as_usual(env: Any) -> bool:
+    """Of a transformed env, whether the env inside does: it is asked to."""
+    envs = sys.modules["torchrl.envs.common"], sys.modules["torchrl.envs"]
+    if type(env) is envs[1].TransformedEnv:
+        return _completes_as_usual(env.base_env)
+    return getattr_static(type(env), "_complete_done") is getattr_static(envs[0].EnvBase, "_complete_done")
 
 
 def _expected(env: Any) -> list[tuple[Key, torch.Size]]:
