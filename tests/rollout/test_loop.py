@@ -13,7 +13,8 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.loop import Stage, steps
-from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.bind import bind
+from swath.rollout.policies.binding import Binding
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))

@@ -42,7 +42,8 @@ class Shaper:
 
     def __post_init__(self) -> None:
         self._placed: Any = None
-        self._may_have_private = self.hooks.postproc is not None or any(map(is_private, self.layout.observation))
+        written_freely = self.hooks.postproc is not None or self.layout.open
+        self._may_have_private = written_freely or any(map(is_private, self.layout.observation))
         self.assembler = EpisodeAssembler() if self.trajectories.per_batch is not None else None
 
     def plain(self, fragment: Fragment) -> TensorDict:

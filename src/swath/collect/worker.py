@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +19,15 @@ from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Buffer, Rows, column_of
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
-from swath.rollout.hosts.base import EnvRaised, Host
+from swath.rollout.hosts.base import EnvRaised, Host, TensorDictSpec
 from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, steps
+from swath.rollout.policies.bind import randomly
 from swath.rollout.policies.bound import BoundPolicy
-from swath.rollout.policies.finite import Finite, require_finite
-from swath.rollout.policies.random_actions import RandomActions
-from swath.rollout.policies.random_policy import RandomPolicy
+from swath.rollout.policies.finite import Finite, FiniteTensorDict, require_finite
+from swath.rollout.policies.tensordicts import TensorDictActor
 from swath.rollout.random_state import PrivateStreams
 from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows, blank_step
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
@@ -100,14 +102,14 @@ class Worker:
         self.life = 0
         self.seed: int | None = None
         self._static = False
-        self._randomly = self._checked(RandomActions(RandomPolicy(), spec, like=self.policy))
+        self._randomly = self._checked(randomly(spec, self.policy))
         self._acting = self._checked(self.policy)
         self._stage = Stage(self.observation)
         self._stale = False
         self._broken: Exception | None = None
         self._streams: PrivateStreams | None = None
         self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker)
-        self._buffer = Buffer([column_of(leaf) for leaf in self.observation], self.policy.columns, self.place.n_steps)
+        self._buffer = self._make_buffer()
         self._rules = self._make_rules()
 
     @property
@@ -125,7 +127,7 @@ class Worker:
         policy.take_over(self.policy)
         self.policy = policy
         self._acting = self._checked(policy)
-        self._randomly = self._checked(RandomActions(RandomPolicy(), self.host.spec, like=policy))
+        self._randomly = self._checked(randomly(self.host.spec, policy))
 
     def collect(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
@@ -200,9 +202,9 @@ class Worker:
             self.place = replace(self.place, worker=index)
             self.next_life(self.life + self._ids.gave_any)
 
-    def blank_rows(self) -> Rows:
+    def blank_rows(self) -> Rows | TensorDictRows:
         """Rows of a fragment, all zero."""
-        rows = self._buffer.open()
+        rows: Rows | TensorDictRows = self._buffer.open()
         rows.blank_from(0)
         rows.valid = None
         return rows
@@ -228,7 +230,7 @@ class Worker:
                 error.add_note(f"raised while {self._who()} collected")
             raise
 
-    def _fragment(self, rows: Rows, made: int) -> Fragment:
+    def _fragment(self, rows: Rows | TensorDictRows, made: int) -> Fragment:
         if made:
             self._buffer.seal(rows, made)
         if made < self.place.n_steps:
@@ -240,9 +242,9 @@ class Worker:
         ids, counts = self._label(rows, made)
         return Fragment(rows, ids, counts, self.version, self.place.worker, self.life)
 
-    def _label(self, rows: Rows, made: int) -> tuple[Array, Array]:
+    def _label(self, rows: Rows | TensorDictRows, made: int) -> tuple[Array, Array]:
         """Ids and step counts; rows that were never made have none, and the episodes go on behind them."""
-        shape = rows.reward.shape
+        shape = rows.terminated.shape
         if made == shape[1]:
             return self._ids.label(rows.last, rows.valid)
         ids, counts = np.full(shape, NO_TRAJECTORY, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -285,8 +287,11 @@ class Worker:
             raise EnvRaised(0, error) from error
 
     def _checked(self, policy: BoundPolicy) -> Actor:
-        observed = tuple(leaf.key for leaf in self.host.spec.observation)
-        return Finite(policy, observed) if self.faults.check_finite else policy
+        if not self.faults.check_finite:
+            return policy
+        if isinstance(self.host.spec, TensorDictSpec):
+            return FiniteTensorDict(policy)
+        return Finite(policy, tuple(leaf.key for leaf in self.host.spec.observation))
 
     def _lose(self, made: int) -> None:
         self._stale = True
@@ -295,6 +300,15 @@ class Worker:
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None else self._streams.swapped()
+
+    def _make_buffer(self) -> Any:
+        """Where steps are written: a `Buffer`, or a `TensorDictBuffer`, which has the same methods."""
+        spec = self.host.spec
+        if isinstance(spec, TensorDictSpec):
+            assert isinstance(self.policy, TensorDictActor)
+            assert self.policy.example is not None
+            return TensorDictBuffer(spec, blank_step(spec, self.policy.example), self.place.n_steps)
+        return Buffer([column_of(leaf) for leaf in self.observation], self.policy.columns, self.place.n_steps)
 
     def _make_rules(self) -> Rules:
         limit = StepLimit([self.episodes.max_frames] * self.host.spec.num_envs)
@@ -313,7 +327,11 @@ class Worker:
         return f"worker {self.place.worker} (life {self.life}, policy version {self.version})"
 
 
-def _require_finite_rows(observation: Sequence[Leaf], rows: Rows) -> None:
-    for leaf, array in zip(observation, rows.next_observation, strict=True):
-        require_finite(f"next observation {leaf.key!r}", array)
+def _require_finite_rows(observation: Sequence[Leaf], rows: Rows | TensorDictRows) -> None:
+    if isinstance(rows, TensorDictRows):
+        led_to = rows.observed
+    else:
+        led_to = ((leaf.key, array) for leaf, array in zip(observation, rows.next_observation, strict=True))
+    for key, array in led_to:
+        require_finite(f"next observation {key!r}", array)
     require_finite("reward", rows.reward)

@@ -21,7 +21,8 @@ from swath.collectors.policy_request import PolicyRequest
 from swath.collectors.policy_source import compiled, given_or_built, is_trusted
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import Host, first_of
-from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.bind import bind
+from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.bound import BoundPolicy
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.placement import device_of

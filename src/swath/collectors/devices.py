@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+
 
 @dataclass(frozen=True)
 class Devices:
@@ -28,19 +30,27 @@ class Devices:
 
     @classmethod
     def resolve(cls, device: Any, env: Any, policy: Any, storing: Any) -> Devices:
-        """`device` fills each of the others that is `None`, but for the env's: gymnasium envs stay on the CPU.
-
-        Raises:
-            ValueError: an env device that gymnasium envs cannot go to.
-        """
+        """`device` fills each of the others that is `None`; `env` only for an env that can go there: `movable_env`."""
         common = as_device(device)
         env_device, policy_device = as_device(env), as_device(policy) or common
-        if env_device is not None and env_device.type != "cpu":
-            raise ValueError(f"env_device={env!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'")
         store = as_device(storing) or common
         if store is None and env_device is not None and env_device == policy_device:
             store = env_device
         return cls(env_device, policy_device, store, common)
+
+    @property
+    def movable_env(self) -> torch.device | None:
+        """Where an env that can go anywhere runs; `None` leaves it where it is."""
+        return self.env or self.common
+
+    def require_env(self, spec: HostSpec) -> None:
+        """Check that the env can be where it should.
+
+        Raises:
+            ValueError: a device that gymnasium envs cannot go to.
+        """
+        if self.env is not None and self.env.type != "cpu" and not isinstance(spec, TensorDictSpec):
+            raise ValueError(f"env_device={str(self.env)!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'")
 
 
 def as_device(value: Any) -> torch.device | None:

@@ -14,6 +14,7 @@ from swath.collect.collection import Collection
 from swath.collectors.acting import Acting
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.fragment import Fragment
+from swath.rollout.hosts.base import Stateful
 from swath.weights.loading import plan
 
 WEIGHTS = "policy_state_dict"
@@ -29,7 +30,8 @@ def save(collection: Collection, acting: Acting) -> OrderedDict[str, Any]:
             (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
             for name, value in acting.module.state_dict().items()
         )
-    saved["env_state_dict"] = OrderedDict()
+    host = worker.host
+    saved["env_state_dict"] = host.env_state() if isinstance(host, Stateful) else OrderedDict()
     saved["frames"] = collection.counters.frames
     saved["iter"] = collection.counters.batches - 1
     saved["traj_pool"] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
@@ -62,6 +64,8 @@ def load(collection: Collection, acting: Acting, saved: Mapping[str, Any], *, st
     counters.frames, counters.batches = frames, batches
     collection.restore_version(version)
     collection.skip_random(frames)
+    if isinstance(worker.host, Stateful):
+        worker.host.load_env_state(saved.get("env_state_dict", {}))
     worker.go_on(life, seed)
 
 
@@ -69,7 +73,7 @@ def zero_batch(collection: Collection) -> TensorDictBase:
     """A batch as real ones are, of zeros."""
     worker = collection.worker
     rows = worker.blank_rows()
-    ids = np.zeros(rows.reward.shape, dtype=np.int64)
+    ids = np.zeros(rows.terminated.shape, dtype=np.int64)
     fragment = Fragment(rows, ids, ids.copy(), 0)
     zeros: TensorDictBase = collection.shaper.without_ids(collection.shaper.plain(fragment)).apply(torch.zeros_like)
     return zeros

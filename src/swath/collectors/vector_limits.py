@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from swath.keys import TRUNCATED, as_tuple
 from swath.options import EpisodeRules, Faults
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+
+
+def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
+    """Check that the last step of a fragment can be marked as truncated, if it must be.
+
+    Raises:
+        RuntimeError: no entry says so.
+    """
+    if not episodes.set_truncated or not isinstance(spec, TensorDictSpec):
+        return
+    if not any(as_tuple(key)[-1] == TRUNCATED for key in spec.done):
+        raise RuntimeError(
+            "set_truncated=True, but no truncated key could be found in the environment; "
+            "call env.add_truncated_keys() before handing it in"
+        )
 
 
 def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, *, is_instance: bool) -> None:

@@ -17,7 +17,8 @@ from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.runner import EpisodeOf
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.loop import Actor
-from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.bind import bind
+from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import PrivateStreams, preserved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from swath.keys import (
 from swath.options import Entries
 from swath.rollout.buffer import Rows
 from swath.rollout.spaces import Array
+from swath.rollout.tensordicts import TensorDictRows
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Layout:
         extras: what it holds beyond the plain entries.
         step_count: whether to add `"step_count"`.
         masked: whether to add the mask also where all rows are transitions.
+        open: whether env and policy write whatever they like, also entries that are not delivered.
     """
 
     batch_shape: tuple[int, ...]
@@ -50,6 +52,7 @@ class Layout:
     extras: Entries = field(default_factory=Entries)
     step_count: bool = False
     masked: bool = False
+    open: bool = False
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class Fragment:
     """T steps of B envs under one policy version.
 
     Attributes:
-        rows: the arrays `[B, T, …]`.
+        rows: the arrays `[B, T, …]`, or a TensorDict of them.
         ids: int64 `[B, T]` trajectory ids, -1 where a row is no transition.
         counts: int64 `[B, T]`: steps of the episode that came before the row.
         version: the policy version that acted.
@@ -65,7 +68,7 @@ class Fragment:
         life: in which of its lives.
     """
 
-    rows: Rows
+    rows: Rows | TensorDictRows
     ids: Array
     counts: Array
     version: int
@@ -77,31 +80,34 @@ class Fragment:
         """How many rows are transitions."""
         return self.rows.n_valid
 
-    def to_tensordict(self, layout: Layout) -> TensorDict:
+    def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
-        shape = (*layout.batch_shape, self.rows.reward.shape[1])
+        shape = (*layout.batch_shape, self.ids.shape[1])
+        labels = {key: _tensor(array).reshape(shape) for key, array in self._labels(layout)}
+        labels |= dict(self._versions(layout, shape))
+        if isinstance(self.rows, TensorDictRows):
+            return self.rows.batch(labels, compact=layout.extras.compact_obs)
+        return self._of_arrays(self.rows, layout, labels)
+
+    def _of_arrays(self, rows: Rows, layout: Layout, labels: Mapping[Key, torch.Tensor]) -> TensorDict:
+        shape = (*layout.batch_shape, rows.reward.shape[1])
         entries = [
-            *((key, _tensor(array).reshape(*shape, *array.shape[2:])) for key, array in self._data(layout)),
-            *((key, _tensor(array).reshape(*shape, 1)) for key, array in self._flags(layout)),
-            *self._versions(layout, shape),
+            *((key, _tensor(array).reshape(*shape, *array.shape[2:])) for key, array in _data(rows, layout)),
+            *((key, _tensor(array).reshape(*shape, 1)) for key, array in self._flags(rows, layout)),
+            *labels.items(),
         ]
         return _tensordict(nested(entries), shape)
 
-    def _data(self, layout: Layout) -> Iterator[tuple[Key, Any]]:
-        """Entries `[B, T, …]`."""
+    def _labels(self, layout: Layout) -> Iterator[tuple[Key, Array]]:
+        """What is known of each row `[B, T]` beside its data."""
         rows = self.rows
-        yield from zip(layout.observation, rows.observation, strict=True)
-        yield from zip(layout.outputs, rows.outputs, strict=True)
-        if not layout.extras.compact_obs:
-            yield from zip(map(under_next, layout.observation), rows.next_observation, strict=True)
         if layout.extras.track_ids:
             yield TRAJ_IDS, self.ids
         if rows.valid is not None or layout.masked:
-            yield MASK, np.ones(rows.reward.shape, dtype=np.bool_) if rows.valid is None else rows.valid
+            yield MASK, np.ones(self.ids.shape, dtype=np.bool_) if rows.valid is None else rows.valid
 
-    def _flags(self, layout: Layout) -> Iterator[tuple[Key, Array]]:
+    def _flags(self, rows: Rows, layout: Layout) -> Iterator[tuple[Key, Array]]:
         """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
-        rows = self.rows
         yield (NEXT, REWARD), rows.reward
         for name, array in ((TERMINATED, rows.terminated), (TRUNCATED, rows.truncated), (DONE, rows.last)):
             yield (NEXT, name), array
@@ -117,6 +123,14 @@ class Fragment:
         if layout.extras.track_version:
             yield TRACKED_VERSION, version.repeat(shape)
             yield (NEXT, TRACKED_VERSION), version.repeat(shape)
+
+
+def _data(rows: Rows, layout: Layout) -> Iterator[tuple[Key, Any]]:
+    """Entries `[B, T, …]`."""
+    yield from zip(layout.observation, rows.observation, strict=True)
+    yield from zip(layout.outputs, rows.outputs, strict=True)
+    if not layout.extras.compact_obs:
+        yield from zip(map(under_next, layout.observation), rows.next_observation, strict=True)
 
 
 def _tensor(array: Any) -> torch.Tensor:

@@ -16,7 +16,8 @@ from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from swath.rollout.policies.bind import Binding, bind
+from swath.rollout.policies.bind import bind
+from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.random_policy import RandomPolicy
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})

@@ -9,12 +9,14 @@ end of an episode, and the observation of the next episode comes from `reset`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from gymnasium import spaces
+from tensordict import TensorDictBase
 
+from swath.keys import Key
 from swath.rollout.spaces import Array, Leaf, Leaves
 
 Seeding = Literal["episode", "layout", "none"]
@@ -74,6 +76,10 @@ class Transition:
     info: Infos = ()
 
 
+def _absent(*_: Any) -> Any:
+    raise NotImplementedError("a host says how to draw actions and what a step looks like")
+
+
 @dataclass(frozen=True)
 class HostSpec:
     """What a host's envs look like.
@@ -99,6 +105,60 @@ class HostSpec:
     alone: bool = True
     skips: bool = False
     seeding: Seeding = "episode"
+
+    @property
+    def action_keys(self) -> tuple[Key, ...]:
+        """Keys of the entries that make up an action."""
+        return tuple(leaf.key for leaf in self.action)
+
+
+@dataclass(frozen=True)
+class TensorDictSpec(HostSpec):
+    """What envs look like that read and write a TensorDict, which is then their only leaf.
+
+    Attributes:
+        observation: nothing; see `observed`.
+        action: nothing; see `acted`.
+        action_space: nothing; see `draw`.
+        observed: keys of the observation entries, nested ones too.
+        acted: keys of the action entries.
+        carried: keys of the entries that the env reads back, beside the action.
+        rewarded: keys of the reward entries.
+        done: the end flags that count: of groups below one with flags of its own there are none.
+        flags: all end flags.
+        draw: writes random actions into a TensorDict.
+        imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
+        env: the env itself, for policies that take their action spec from it.
+    """
+
+    observation: tuple[Leaf, ...] = ()
+    action: tuple[Leaf, ...] = ()
+    action_space: spaces.Space[Any] = field(default_factory=spaces.Dict)
+    observed: tuple[Key, ...] = ()
+    acted: tuple[Key, ...] = ()
+    carried: tuple[Key, ...] = ()
+    rewarded: tuple[Key, ...] = ()
+    done: tuple[Key, ...] = ()
+    flags: tuple[Key, ...] = ()
+    draw: Callable[[TensorDictBase], TensorDictBase] = _absent
+    imagine: Callable[[], TensorDictBase] = _absent
+    env: Callable[[], Any] = _absent
+
+    @property
+    def action_keys(self) -> tuple[Key, ...]:
+        """Keys of the entries that make up an action."""
+        return self.acted
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A host whose envs have a state beside the simulators' own: that of their transforms."""
+
+    def env_state(self) -> Mapping[str, Any]:
+        """What is worth saving."""
+
+    def load_env_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what was saved."""
 
 
 class Host(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -17,11 +18,13 @@ from swath.options import count
 from swath.rollout.hosts.base import Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
+from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
-FORMS = "a gymnasium id, a callable that returns an env, a gymnasium Env or a vector env"
+FORMS = "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env or a TorchRL env"
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,12 @@ class Source:
         return self.is_instance and (self.copies or 1) > 1
 
 
-def build(source: Source) -> Host:
+def build(source: Source, fitting: Fitting | None = None) -> Host:
     """Build the env or envs and their host.
+
+    Args:
+        source: what to build.
+        fitting: what is asked of a TorchRL env beyond that; `None` where such envs are not served.
 
     Raises:
         TypeError: the source gives no env, or an instance cannot be copied.
@@ -68,6 +75,12 @@ def build(source: Source) -> Host:
         Exception: what the callable or the env's maker raised, with a note.
     """
     first = source.env if source.is_instance else _make(source)
+    if is_torchrl_env(first):
+        if fitting is None:
+            raise TypeError(
+                f"{type(first).__name__} is a TorchRL env, which only Collector serves; pass a gymnasium env"
+            )
+        return _torchrl_host(source, first, fitting)
     if is_vector_env(first):
         with closed_on_failure([] if source.is_instance else [first]):
             return _vector_host(source, first)
@@ -85,6 +98,32 @@ def _vector_host(source: Source, env: Any) -> Host:
             "leave it out"
         )
     return vector_host(env, None if source.is_instance else lambda: _make(source))
+
+
+def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
+    with closed_on_failure([] if source.is_instance else [first]):
+        if source.copies is not None and first.batch_size:
+            raise ValueError(
+                f"{source.copies_name}={source.copies} for {type(first).__name__}, which is batched already "
+                f"(batch size {list(first.batch_size)}); leave it out"
+            )
+        env = fitting.applied(first if source.copies is None else _torchrl_batch(source, first))
+    return TorchRLHost(env, None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source)))
+
+
+def _torchrl_anew(source: Source) -> Any:
+    return _make(source) if source.copies is None else batch_of([lambda: _make(source)] * source.copies)
+
+
+def _torchrl_batch(source: Source, first: Any) -> Any:
+    """The env and its copies in one batch."""
+    n_more = (source.copies or 1) - 1
+    if not source.is_instance:
+        first.close()
+        return batch_of([lambda: _make(source)] * (n_more + 1))
+    spare, *copies = _copies(first, n_more + 1)
+    makers = [Handed(env, partial(_copy, env)) for env in copies]
+    return batch_of([Handed(first, lambda: spare), *makers])
 
 
 def _all(source: Source, first: Any) -> list[Any]:
@@ -122,7 +161,9 @@ def _make(source: Source) -> Any:
         error.add_note(f"raised while the env source {source.env!r} was built")
         raise
     if not _is_env(env):
-        raise TypeError(f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env")
+        raise TypeError(
+            f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env or a TorchRL env"
+        )
     return env
 
 
@@ -130,6 +171,10 @@ def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if name.startswith("ALE/"):
         gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
     return gym.make(name, **kwargs)
+
+
+def _copy(env: Any) -> Any:
+    return _copies(env, 1)[0]
 
 
 def _copies(env: Any, n_copies: int) -> list[Any]:
@@ -141,7 +186,7 @@ def _copies(env: Any, n_copies: int) -> list[Any]:
 
 
 def _is_env(value: object) -> bool:
-    return isinstance(value, gym.Env) or is_vector_env(value)
+    return isinstance(value, gym.Env) or is_vector_env(value) or is_torchrl_env(value)
 
 
 def _described(value: object) -> str:

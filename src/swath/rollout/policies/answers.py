@@ -31,7 +31,7 @@ def unpacker(policy: Any, answer: Any, spec: HostSpec, inputs: Sequence[Key]) ->
         KeyError: there is no action among them.
         ValueError: a tuple that does not fit the policy's `out_keys`.
     """
-    actions = [leaf.key for leaf in spec.action]
+    actions = list(spec.action_keys)
     if isinstance(answer, TensorDictBase | Mapping):
         return _unpack_names(answer, actions, inputs)
     if isinstance(answer, tuple):

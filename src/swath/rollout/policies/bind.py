@@ -6,43 +6,32 @@ Every choice is made once, from the policy's answer to the first observation; th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from swath.keys import Key
 from swath.rollout.buffer import column_of
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.base import HostSpec, TensorDictSpec
 from swath.rollout.policies.answers import require_fitting, unpacker
+from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.bound import BoundPolicy, Feedforward, Pipeline
 from swath.rollout.policies.calling import Call, Convention, caller, convention
-from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.finite import require_finite
 from swath.rollout.policies.placement import action_taker, copying, giver, taker
 from swath.rollout.policies.random_actions import RandomActions
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.policies.recurrent import Memory, Recurrent
+from swath.rollout.policies.tensordicts import TensorDictActor, TensorDictRandomly, bind_tensordict
 from swath.rollout.spaces import Leaves
 
 
-@dataclass(frozen=True)
-class Binding:
-    """How to bind a policy.
-
-    Attributes:
-        device: where its inputs go; `None` leaves them on the CPU.
-        exploration: how it picks actions.
-        trust: call it with the TensorDict, unchecked.
-        recurrent: supply `is_init` and recurrent state where it reads them.
-        finite: raise `NonFinite` if its first answer is not finite.
-    """
-
-    device: torch.device | None = None
-    exploration: ExplorationType = ExplorationType.RANDOM
-    trust: bool = False
-    recurrent: bool = True
-    finite: bool = False
+def randomly(spec: HostSpec, like: BoundPolicy) -> BoundPolicy:
+    """Random actions in the place of this policy."""
+    if isinstance(spec, TensorDictSpec):
+        assert isinstance(like, TensorDictActor)
+        return TensorDictRandomly(spec, like)
+    return RandomActions(RandomPolicy(), spec, like=like)
 
 
 def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> BoundPolicy:
@@ -61,6 +50,8 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
         KeyError: an entry it reads or the action is missing.
         ValueError: its action has the wrong shape.
     """
+    if isinstance(spec, TensorDictSpec):
+        return bind_tensordict(policy, spec, observation, options)
     if policy is None or isinstance(policy, RandomPolicy):
         return _random(policy or RandomPolicy(), spec, observation)
     env_keys = [leaf.key for leaf in spec.observation]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 
 from swath.errors import NonFinite
 from swath.keys import Key
@@ -37,6 +38,37 @@ class Finite:
         for key, leaf in zip(self._policy.keys, outputs, strict=True):
             require_finite(f"policy output {key!r}", leaf)
         return outputs
+
+
+class FiniteTensorDict:
+    """The same for a policy that writes into a TensorDict, its only leaf.
+
+    Args:
+        policy: the policy.
+    """
+
+    def __init__(self, policy: BoundPolicy) -> None:
+        self._policy = policy
+        self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
+        self.begin, self.rewind = policy.begin, policy.rewind
+        self.skip, self.take_over = policy.skip, policy.take_over
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """What the policy makes of the TensorDict.
+
+        Raises:
+            NonFinite: one of its entries, before or after, is NaN or infinite.
+        """
+        require_finite_entries("observation", observation[0])
+        outputs = self._policy(observation)
+        require_finite_entries("policy output", outputs[0])
+        return outputs
+
+
+def require_finite_entries(what: str, td: TensorDictBase) -> None:
+    """Raise `NonFinite` for the first entry of a TensorDict with a NaN or an infinity."""
+    for key, value in td.items(include_nested=True, leaves_only=True):
+        require_finite(f"{what} {key!r}", value.reshape(td.numel(), -1))
 
 
 def require_finite(what: str, leaf: Any) -> None:

@@ -1,0 +1,132 @@
+"""A short way through TorchRL's plain gymnasium wrappers: the same entries, without the checks of every step.
+
+action [*B, …] ──▶ one action per env ──▶ gymnasium's own step ──▶ arrays ──▶ "next" [*B]
+
+It is taken for a `GymEnv` or `GymWrapper` of one gymnasium env, or a `SerialEnv` of these, and only where everything
+that TorchRL would do in between is known to change nothing: one array as observation, no info, no skipped frames, no
+transforms, the CPU. Episodes begin by TorchRL's own resets.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from swath.keys import ACTION, DONE, NEXT, OBSERVATION, REWARD, TERMINATED, TRUNCATED
+
+_FLAGS = {DONE, TERMINATED, TRUNCATED}
+
+
+def short_way(env: Any) -> Callable[[TensorDictBase], None] | None:
+    """What does the same as `env.step`, quicker; `None` if that is not certain."""
+    batched = sys.modules["torchrl.envs.batched_envs"]
+    if type(env) is batched.SerialEnv:
+        return _short_way_in_turn(env)
+    return _ShortWay([env], ()) if _is_plain(env) else None
+
+
+def _short_way_in_turn(env: Any) -> Callable[[TensorDictBase], None] | None:
+    if env.is_closed:
+        env.start()
+    inner = env._envs  # noqa: SLF001  there is no public way to them
+    same = all(_is_plain(one) and one.specs == inner[0].specs for one in inner)
+    return _ShortWay(inner, (len(inner),)) if same and env.device is None else None
+
+
+class _ShortWay:
+    """Steps plain gymnasium envs and writes what they say as TorchRL does.
+
+    Args:
+        envs: TorchRL's wrappers around them.
+        batch: `*B`.
+    """
+
+    def __init__(self, envs: Sequence[Any], batch: tuple[int, ...]) -> None:
+        self._steps = [env._env.step for env in envs]  # noqa: SLF001  as above
+        self._batch = torch.Size(batch)
+        self._dtype = _numpy_of(envs[0].observation_spec[OBSERVATION].dtype)
+        self._shape = (*batch, *envs[0].observation_spec[OBSERVATION].shape)
+        self._split = _splitter(envs[0], batched=bool(batch))
+
+    def __call__(self, td: TensorDictBase) -> None:
+        """Write `"next"`; what the policy has written there stays beside it."""
+        rows = [step(action) for step, action in zip(self._steps, self._split(td.get(ACTION)), strict=True)]
+        observations, rewards, terminated, truncated, _ = zip(*rows, strict=True)
+        shape = (*self._batch, 1)
+        ended, cut = (torch.tensor(flags, dtype=torch.bool).view(shape) for flags in (terminated, truncated))
+        following = TensorDict(
+            {
+                OBSERVATION: torch.from_numpy(np.array(observations, dtype=self._dtype)).view(self._shape),
+                REWARD: torch.tensor(rewards, dtype=torch.float32).view(shape),
+                TERMINATED: ended,
+                TRUNCATED: cut,
+                DONE: ended | cut,
+            },
+            batch_size=self._batch,
+        )
+        preset = td.get(NEXT, None)
+        if preset is not None:
+            following.update(preset.exclude(*following.keys()))
+        td.set(NEXT, following)
+
+
+def _is_plain(env: Any) -> bool:
+    """Whether all that this env does in a step is known."""
+    library = sys.modules.get("torchrl.envs.libs.gym")
+    if library is None or type(env) not in (library.GymEnv, library.GymWrapper):
+        return False
+    inner = env._env  # noqa: SLF001  as above
+    return (
+        isinstance(inner, gym.Env)
+        and not env.batch_size
+        and env.device is None
+        and not env.info_dict_reader
+        and env.wrapper_frame_skip == 1
+        and not env.run_type_checks
+        and isinstance(inner.observation_space, gym.spaces.Box)
+        and _specs_are_plain(env)
+        and _action_is_plain(env)
+    )
+
+
+def _specs_are_plain(env: Any) -> bool:
+    observed, rewards = set(env.observation_spec.keys()), env.full_reward_spec
+    return (
+        observed == {OBSERVATION}
+        and set(env.full_done_spec.keys()) == _FLAGS
+        and set(rewards.keys()) == {REWARD}
+        and tuple(rewards[REWARD].shape) == (1,)
+        and rewards[REWARD].dtype == torch.float32
+        and not env.state_spec.keys()
+    )
+
+
+def _action_is_plain(env: Any) -> bool:
+    specs = sys.modules["torchrl.data.tensor_specs"]
+    keys, spec = env.action_keys, env.action_spec
+    served = (specs.OneHot, specs.Categorical, specs.BoundedContinuous)
+    return list(keys) == [ACTION] and type(spec) in served and not getattr(spec, "use_register", False)
+
+
+def _splitter(env: Any, *, batched: bool) -> Callable[[torch.Tensor], Sequence[Any]]:
+    """How an action `[*B, …]` becomes what each env takes."""
+    specs = sys.modules["torchrl.data.tensor_specs"]
+    spec = env.action_spec
+    if type(spec) is specs.OneHot:
+        return lambda action: action.long().argmax(-1).reshape(-1).tolist()
+    if type(spec) is specs.Categorical:
+        return lambda action: action.reshape(-1).tolist()
+    if batched:
+        return lambda action: [env.read_action(one) for one in action]
+    return lambda action: [env.read_action(action)]
+
+
+def _numpy_of(dtype: torch.dtype) -> np.dtype[Any]:
+    found: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
+    return found

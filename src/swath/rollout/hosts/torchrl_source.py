@@ -1,0 +1,75 @@
+"""From what users hand in to one TorchRL env: several copies in a batch, with a limit of steps, on a device."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from swath.keys import STEP_COUNT, as_tuple
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What a collector asks of a TorchRL env beyond its source.
+
+    Attributes:
+        max_steps: most steps of an episode; counted, and cut, by the env itself.
+        device: where it runs; `None` leaves it where it is.
+    """
+
+    max_steps: int | None = None
+    device: torch.device | None = None
+
+    def applied(self, env: Any) -> Any:
+        """The env, fitted.
+
+        Raises:
+            ValueError: it counts steps already.
+        """
+        if self.device is not None:
+            env = env.to(self.device)
+        return env if self.max_steps is None else _limited(env, self.max_steps)
+
+
+def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
+    """One env that steps those of these makers together."""
+    return _envs().SerialEnv(len(makers), list(makers))
+
+
+class Handed:
+    """A maker that hands out an env which exists, but a copy at first: a batched env closes the first it is given.
+
+    Args:
+        env: the env.
+        copy: makes a copy of it.
+    """
+
+    def __init__(self, env: Any, copy: Callable[[], Any]) -> None:
+        self._env, self._copy = env, copy
+        self._asked = False
+
+    def __call__(self) -> Any:
+        """The copy, then the env."""
+        if self._asked:
+            return self._env
+        self._asked = True
+        return self._copy()
+
+
+def _limited(env: Any, max_steps: int) -> Any:
+    keys = env.output_spec.keys(include_nested=True, leaves_only=True)
+    if any(STEP_COUNT in as_tuple(key) for key in keys):
+        raise ValueError(
+            f"max_frames_per_traj={max_steps}: a 'step_count' key is already present in the environment; "
+            "leave it at 0, or take the StepCounter out of the env"
+        )
+    envs = _envs()
+    return envs.TransformedEnv(env, envs.StepCounter(max_steps=max_steps), auto_unwrap=True)
+
+
+def _envs() -> Any:
+    return importlib.import_module("torchrl.envs")

@@ -1,0 +1,93 @@
+"""A pytest plugin that runs tests written for TorchRL's collectors on ours: `pytest -p swath.testing.torchrl_shim`.
+
+    pytest -p … ──▶ our names in torchrl.collectors, … ──▶ conftests and tests are imported ──▶ run ──▶ report, put back
+
+Names are attributes of TorchRL's own modules, so that `from torchrl.collectors import Collector` gives ours. Names that
+we do not have stay TorchRL's. At the end of the run a table says which was which, and how often ours were used.
+"""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+from swath.collectors.base import BaseCollector
+from swath.collectors.collector import Collector
+from swath.rollout.episodes.nstep import MultiStep
+from swath.rollout.episodes.reshape import split_trajectories
+from swath.testing.swapping import Swap, Table
+
+_COLLECTORS = {
+    "Collector": Collector,
+    "SyncDataCollector": Collector,
+    "BaseCollector": BaseCollector,
+    "DataCollectorBase": BaseCollector,
+}
+
+TABLE: Table = {
+    "torchrl.collectors": _COLLECTORS,
+    "torchrl.collectors.collectors": _COLLECTORS,
+    "torchrl.collectors.utils": {"split_trajectories": split_trajectories},
+    "torchrl.data": {"MultiStep": MultiStep},
+    "torchrl.data.postprocs": {"MultiStep": MultiStep},
+    "torchrl.data.postprocs.postprocs": {"MultiStep": MultiStep},
+}
+"""Old names of TorchRL's are here too: those that the installed version lacks are passed over."""
+
+ABOUT_COLLECTING = ("torchrl.collectors", "torchrl.collectors.utils", "torchrl.data.postprocs")
+"""Modules whose other names the report lists; `torchrl.data` has hundreds that are no concern of ours."""
+
+_SWAP = pytest.StashKey[Swap]()
+_MISSING = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Replace the names before anything of the user's is imported."""
+    swap = Swap(TABLE)
+    try:
+        swap.apply()
+    except ModuleNotFoundError as error:
+        early_config.stash[_MISSING] = str(error)
+    else:
+        early_config.stash[_SWAP] = swap
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run without TorchRL.
+
+    Raises:
+        pytest.UsageError: it cannot be imported, or the plugin was named too late.
+    """
+    if _MISSING in config.stash:
+        raise pytest.UsageError(
+            f"swath.testing.torchrl_shim puts names into TorchRL, which cannot be imported ({config.stash[_MISSING]}); "
+            "install swath[torchrl]"
+        )
+    if _SWAP not in config.stash:
+        raise pytest.UsageError(
+            "swath.testing.torchrl_shim came after the conftests were imported; name it on the command line: "
+            "pytest -p swath.testing.torchrl_shim"
+        )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Put TorchRL's names back."""
+    if _SWAP in config.stash:
+        config.stash[_SWAP].undo()
+
+
+def pytest_report_header() -> str:
+    """Say that the tests do not run on what they name."""
+    return "swath: in the place of TorchRL's collectors; a table at the end says which names"
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Which names were ours and how often each was used, and which stayed TorchRL's."""
+    swap = config.stash[_SWAP]
+    terminalreporter.section("swath in the place of TorchRL")
+    for name in swap.swapped():
+        uses = "a base class, not counted" if name.uses is None else f"used {name.uses} times"
+        terminalreporter.write_line(f"{name.module}.{name.name} was {name.ours}: {uses}")
+    kept = [f"{module}.{name}" for module, name in swap.kept() if module in ABOUT_COLLECTING]
+    terminalreporter.write_line(f"still TorchRL's: {', '.join(kept) or 'nothing'}")

@@ -1,0 +1,393 @@
+"""TorchRL's envs through the one loop; skipped where torchrl is not installed."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from tensordict import NonTensorData, TensorDict
+from tensordict.nn import TensorDictModule, TensorDictModuleBase
+
+pytest.importorskip("torchrl")
+
+from torchrl.data import Bounded, Categorical, Composite, NonTensor, Unbounded
+from torchrl.envs import (
+    Compose,
+    EnvBase,
+    EnvCreator,
+    GymEnv,
+    InitTracker,
+    ObservationNorm,
+    ParallelEnv,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
+from torchrl.modules.tensordict_module.exploration import RandomPolicy as RandomOfTorchRL
+
+from swath import Collector, RandomPolicy
+from swath.errors import NonFinite
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.torchrl import effective
+from swath.rollout.hosts.torchrl_gym import short_way
+from swath.rollout.hosts.torchrl_source import Fitting
+from swath.rollout.tensordicts import shared_entries
+
+
+class Clock(EnvBase):
+    """Tells how many steps were made, and ends after `length` of them; fails in the steps named."""
+
+    def __init__(self, length=3, batch=(), fails=(), *, reuses=False, word=False):
+        super().__init__(batch_size=torch.Size(batch))
+        flag = Categorical(2, dtype=torch.bool, shape=(*batch, 1))
+        self.observation_spec = Composite(clock=Unbounded((*batch, 1)), shape=batch)
+        if word:
+            self.observation_spec["word"] = NonTensor(shape=batch)
+        self.action_spec = Bounded(-1, 1, (*batch, 1))
+        self.reward_spec = Unbounded((*batch, 1))
+        self.done_spec = Composite(done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=batch)
+        self.length, self.fails, self.word = length, set(fails), word
+        self.clock = torch.zeros(*batch, 1)
+        self.reuses, self.seeds, self.made = reuses, [], 0
+
+    def _set_seed(self, seed):
+        self.seeds.append(seed)
+
+    def _words(self):
+        return {"word": NonTensorData(str(int(self.clock.max())))} if self.word else {}
+
+    def _reset(self, tensordict=None, **_):
+        again = None if tensordict is None else tensordict.get("_reset", None)
+        self.clock = torch.zeros_like(self.clock) if again is None else self.clock.masked_fill(again, 0)
+        return TensorDict({"clock": self.clock.clone(), **self._words()}, self.batch_size)
+
+    def _step(self, tensordict):
+        self.made += 1
+        if self.made in self.fails:
+            raise ArithmeticError("the clock stopped")
+        if self.reuses:
+            self.clock += 1
+        else:
+            self.clock = self.clock + 1
+        over = self.clock >= self.length
+        entries = {
+            "clock": self.clock,
+            "reward": tensordict["action"] * 0 + 1,
+            "done": over,
+            "terminated": over.clone(),
+        }
+        return TensorDict({**entries, **self._words()}, self.batch_size)
+
+
+def still(td):
+    return td.set("action", torch.zeros(*td.batch_size, 1))
+
+
+def host_of(env, copies=None, **fitting):
+    return build(Source(env, copies=copies), Fitting(**fitting))
+
+
+def drawn(env, policy=still, frames=8, **options):
+    def act(tensordict):
+        return policy(tensordict)
+
+    with Collector(env, act if policy is still else policy, frames_per_batch=frames, **options) as collector:
+        return next(iter(collector))
+
+
+def test_the_only_leaf_is_the_root_and_the_policy_writes_into_it():
+    host = host_of(Clock)
+    (root,) = host.reset_all()
+    moved = host.step([still(root)])
+    assert root["next", "clock"].item() == 1
+    assert moved.observation[0]["clock"].item() == 1
+    assert "next" not in moved.observation[0]
+    assert (moved.reward.tolist(), moved.ended) == ([1.0], [])
+
+
+def test_single_envs_of_a_batch_begin_again_while_the_others_go_on():
+    host = host_of(lambda: Clock(batch=(2, 3)))
+    (root,) = host.reset_all()
+    moved = host.step([still(root)])
+    (after,) = host.reset([1, 5], moved.observation)
+    assert after["clock"].flatten().tolist() == [1, 0, 1, 1, 1, 0]
+    assert moved.observation[0]["clock"].flatten().tolist() == [1] * 6
+    assert "_reset" not in after
+
+
+def test_what_ended_is_told_with_the_kind_of_its_end():
+    host = host_of(lambda: Clock(length=1, batch=(2,)))
+    moved = host.step([still(host.reset_all()[0])])
+    assert moved.ended == [(0, True, False), (1, True, False)]
+    assert host.reset([0, 1], moved.observation)[0]["clock"].flatten().tolist() == [0, 0]
+
+
+def test_an_env_that_raises_leaves_by_the_transition_and_can_be_built_anew():
+    host = host_of(lambda: Clock(fails=[1], batch=(2,)))
+    moved = host.step([still(host.reset_all()[0])])
+    assert [env for env, _ in moved.failed] == [0, 1]
+    assert host.rebuild()[0]["clock"].flatten().tolist() == [0, 0]
+    with pytest.raises(RuntimeError, match="cannot be stepped alone"):
+        host.step_one(0, [])
+
+
+def test_an_instance_cannot_be_built_anew():
+    with pytest.raises(RuntimeError, match="pass a callable"):
+        host_of(Clock()).rebuild()
+
+
+def test_an_error_of_a_reset_names_its_env():
+    class Broken(Clock):
+        def _reset(self, tensordict=None, **_):
+            raise ArithmeticError("no clock")
+
+    with pytest.raises(EnvRaised):
+        host_of(Broken).reset_all()
+
+
+def test_flags_of_a_group_prevail_over_those_inside_it():
+    keys = ["done", ("agents", "done"), ("agents", "terminated")]
+    assert effective(keys) == ("done",)
+    assert effective(keys[1:]) == (("agents", "done"), ("agents", "terminated"))
+
+
+def test_a_batch_has_the_entries_of_the_env_and_ids_that_follow_its_episodes():
+    batch = drawn(Clock)
+    assert batch.batch_size == (8,)
+    assert batch.names == ["time"]
+    assert batch["next", "clock"].flatten().tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert batch["clock"].flatten().tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert batch["collector", "traj_ids"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert batch["next", "done"].flatten().nonzero().flatten().tolist() == [2, 5]
+
+
+def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
+    with Collector(lambda: Clock(length=100, reuses=True), act_still, frames_per_batch=8) as collector:
+        batches = iter(collector)
+        first, second = next(batches), next(batches)
+    assert first["next", "clock"].flatten().tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert second["next", "clock"].flatten().tolist() == [9, 10, 11, 12, 13, 14, 15, 16]
+
+
+def act_still(tensordict):
+    return still(tensordict)
+
+
+def test_entries_that_are_handed_on_do_not_count_as_shared():
+    kept = torch.ones(1)
+    steps = [TensorDict({"theirs": kept, "next": {"new": torch.ones(1), "old": kept}}) for _ in range(3)]
+    assert shared_entries(steps, ["theirs"]) == [("next", "old")]
+
+
+def test_non_tensor_entries_stay_what_they_are():
+    batch = drawn(lambda: Clock(word=True), frames=4)
+    assert batch["word"] == ["0", "1", "2", "0"]
+    assert batch["next", "word"] == ["1", "2", "3", "1"]
+
+
+@pytest.mark.parametrize("env", [lambda: Clock(100), lambda: SerialEnv(2, lambda: Clock(100))])
+def test_a_limit_of_steps_truncates_and_counts(env):
+    batch = drawn(env, frames=8, max_frames_per_traj=2)
+    assert batch["step_count"].unique().tolist() == [0, 1]
+    assert torch.equal(batch["next", "truncated"], batch["next", "step_count"] == 2)
+    assert not batch["next", "terminated"].any()
+
+
+def test_a_limit_of_steps_for_an_env_that_counts_itself_is_refused():
+    with pytest.raises(ValueError, match="already present"):
+        drawn(lambda: TransformedEnv(Clock(), StepCounter()), max_frames_per_traj=2)
+
+
+def test_envs_per_worker_makes_a_batch_of_copies():
+    assert drawn(Clock, envs_per_worker=2).batch_size == (2, 4)
+    assert drawn(Clock(), envs_per_worker=2).batch_size == (2, 4)
+    with pytest.raises(ValueError, match="batched already"):
+        drawn(lambda: Clock(batch=(2,)), envs_per_worker=2)
+
+
+def test_env_creators_and_batched_envs_are_sources():
+    assert drawn(EnvCreator(Clock)).batch_size == (8,)
+    with_two = drawn(ParallelEnv(2, Clock, mp_start_method="fork"))
+    assert with_two["next", "clock"].tolist() == drawn(SerialEnv(2, Clock))["next", "clock"].tolist()
+
+
+def test_random_actions_come_from_the_spec_and_zeros_stand_for_what_the_policy_would_write():
+    class Valued(TensorDictModuleBase):
+        in_keys, out_keys = ["clock"], ["action", "value"]
+
+        def forward(self, tensordict):
+            return still(tensordict).set("value", tensordict["clock"] + 5)
+
+    with Collector(Clock, Valued(), frames_per_batch=4, init_random_frames=4) as collector:
+        batches = iter(collector)
+        first, second = next(batches), next(batches)
+    assert first["action"].any()
+    assert not first["value"].any()
+    assert not second["action"].any()
+    assert second["value"].flatten().tolist() == [6, 7, 5, 6]
+
+
+@pytest.mark.parametrize("policy", [None, RandomPolicy(), RandomOfTorchRL()])
+def test_random_policies_take_the_action_spec_of_the_env(policy):
+    action = drawn(Clock, policy, frames=50)["action"]
+    assert action.min() >= -1
+    assert action.max() <= 1
+    assert action.unique().numel() == 50
+
+
+def test_a_random_policy_draws_from_its_own_spec():
+    assert (drawn(Clock, RandomPolicy(Bounded(0.5, 0.6, (1,))))["action"] >= 0.5).all()
+
+
+def test_plain_policies_get_the_only_observation():
+    batch = drawn(Clock, lambda clock: (clock / 10, clock * 2))
+    assert torch.equal(batch["action"], batch["clock"] / 10)
+    assert torch.equal(batch["output1"], batch["clock"] * 2)
+
+
+def test_a_plain_policy_may_name_its_inputs():
+    batch = drawn(lambda: TransformedEnv(Clock(), StepCounter()), lambda clock, step_count: clock - step_count)
+    assert not batch["action"].any()
+
+
+def test_a_policy_without_action_is_an_error():
+    with pytest.raises(KeyError, match="action"):
+        drawn(Clock, TensorDictModule(lambda clock: clock, ["clock"], ["value"]))
+
+
+def test_state_goes_from_step_to_step_and_is_zero_where_an_episode_begins():
+    def count(clock, state, is_init):
+        state = torch.zeros_like(clock) if state is None else state
+        return clock * 0, state + 1
+
+    policy = TensorDictModule(count, ["clock", "state", "is_init"], ["action", ("next", "state")])
+    batch = drawn(Clock, policy)
+    assert batch["state"].flatten().tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert batch["is_init"].flatten().int().tolist() == [1, 0, 0, 1, 0, 0, 1, 0]
+
+
+def test_the_state_of_transforms_is_saved_and_restored():
+    def normed(loc):
+        return TransformedEnv(Clock(), Compose(RewardSum(), ObservationNorm(loc, 1.0, in_keys=["clock"])))
+
+    with Collector(lambda: normed(7.0), act_still, frames_per_batch=4) as first:
+        saved = first.state_dict()
+        assert first.getattr_env("transform[1].loc") == 7
+    with Collector(lambda: normed(0.0), act_still, frames_per_batch=4) as second:
+        second.load_state_dict(saved)
+        assert next(iter(second))["clock"].flatten().tolist() == [7, 8, 9, 7]
+
+
+def test_seeds_reach_the_env_and_repeat_the_data():
+    env = Clock()
+    with Collector(env, frames_per_batch=4, seed=5) as collector:
+        assert len(env.seeds) == 1
+        first = next(iter(collector))
+        collector.set_seed(5)
+        assert torch.equal(next(iter(collector))["action"], first["action"])
+
+
+def test_an_error_of_an_env_ends_the_episodes_and_collection_goes_on():
+    broken = iter([[3], [], []])
+    batch = drawn(lambda: Clock(100, fails=next(broken)), frames=5, on_env_error="reset")
+    assert batch["next", "truncated"].flatten().tolist() == [False, True, False, False, False]
+    assert batch["next", "clock"].flatten().tolist() == [1, 2, 1, 2, 3]
+    assert batch["collector", "traj_ids"].tolist() == [0, 0, 1, 1, 1]
+
+
+def test_an_error_of_an_env_is_raised_as_its_own_type():
+    with pytest.raises(ArithmeticError, match="stopped"):
+        drawn(lambda: Clock(fails=[2]))
+
+
+def test_whole_episodes_and_split_trajectories():
+    assert drawn(Clock, trajs_per_batch=2)["collector", "mask"].sum() == 6
+    assert drawn(Clock, split_trajs=True).batch_size == (3, 3)
+
+
+def test_values_that_are_not_finite_are_found():
+    with pytest.raises(NonFinite, match="action"):
+        drawn(Clock, lambda clock: clock * float("nan"), check_finite=True)
+
+
+def test_no_observations_under_next_if_compact():
+    assert ("next", "clock") not in drawn(Clock, compact_obs=True).keys(include_nested=True)
+
+
+def test_fake_batches_look_like_real_ones():
+    with Collector(lambda: SerialEnv(2, Clock), act_still, frames_per_batch=8) as collector:
+        fake, real = collector.fake_tensordict(), next(iter(collector))
+    assert set(fake.keys(include_nested=True)) == set(real.keys(include_nested=True))
+    assert fake.batch_size == real.batch_size
+
+
+def test_the_env_and_the_batch_can_be_on_a_device():
+    batch = drawn(Clock, device="cpu")
+    assert batch.device == torch.device("cpu")
+
+
+def test_set_truncated_needs_a_key_for_it():
+    assert drawn(Clock, set_truncated=True)["next", "truncated"].flatten().tolist() == [False] * 7 + [True]
+
+
+def test_other_services_say_that_they_do_not_serve_such_envs():
+    with pytest.raises(TypeError, match="only Collector serves"):
+        build(Source(Clock()))
+
+
+def plain(**options):
+    env = GymEnv("CartPole-v1", **options)
+    env.set_seed(3)
+    return env
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        plain,
+        lambda: plain(categorical_action_encoding=True),
+        lambda: SerialEnv(3, plain),
+        lambda: GymEnv("Pendulum-v1"),
+        lambda: SerialEnv(2, lambda: GymEnv("Pendulum-v1")),
+    ],
+)
+def test_the_short_way_gives_what_the_long_one_gives(make):
+    one, other = make(), make()
+    one.set_seed(7), other.set_seed(7)
+    roots = [one.reset(), other.reset()]
+    quick = short_way(one)
+    for _ in range(30):
+        roots[0].update(one.rand_action())
+        roots[1].update(roots[0].select("action").clone())
+        quick(roots[0])
+        other.step(roots[1])
+        assert (roots[0] == roots[1]).all()
+        assert {k: (v.dtype, v.shape) for k, v in roots[0]["next"].items()} == {
+            k: (v.dtype, v.shape) for k, v in roots[1]["next"].items()
+        }
+        roots = [env.maybe_reset(env.step_mdp(root)) for env, root in zip((one, other), roots, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TransformedEnv(plain(), InitTracker()),
+        lambda: plain(frame_skip=2),
+        lambda: GymEnv("FrozenLake-v1"),
+        lambda: GymEnv("CartPole-v1", device="cpu"),
+        Clock,
+    ],
+)
+def test_the_short_way_is_not_taken_where_it_is_not_certain(make):
+    assert short_way(make()) is None
+
+
+def test_an_env_of_gymnasium_renders_through_the_host():
+    class Drawn(Clock):
+        def render(self):
+            return np.zeros((2, 2, 3), dtype=np.uint8)
+
+    assert host_of(Drawn).render(0).shape == (2, 2, 3)
+    assert host_of(Clock).render(0) is None
+    assert gym.__version__

@@ -1,0 +1,27 @@
+"""Tests with TorchRL, which is an extra: without it they are not collected."""
+
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+try:
+    metadata.version("torchrl")
+except metadata.PackageNotFoundError:
+    collect_ignore_glob = ["test_torchrl_*.py"]
+else:
+    with warnings.catch_warnings(action="ignore"):
+        import torchrl.collectors
+        import torchrl.envs  # noqa: F401
+
+
+def pytest_collection_modifyitems(items):
+    """Warnings are errors here too, but for those that TorchRL itself gives."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.filterwarnings("ignore::Warning:torchrl"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::Warning:tensordict"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::Warning:gymnasium"))

@@ -1,0 +1,183 @@
+"""What users of TorchRL count on beside the data: specs, flags, private keys, devices, transforms, replay buffers."""
+
+import pytest
+import torch
+import torchrl.collectors
+import torchrl_toys as toys
+from tensordict import LazyStackedTensorDict
+from tensordict.nn import TensorDictSequential
+from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.envs import (
+    Compose,
+    EnvCreator,
+    InitTracker,
+    ObservationNorm,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNorm,
+)
+from torchrl.modules import EGreedyModule
+from torchrl_differences import differences
+from torchrl_toys import Answer, Counting, push
+
+from swath import Collector
+
+
+def first(env, policy=None, *, frames=12, **options):
+    """The first batch; the collector is shut down."""
+    with Collector(env, policy, frames_per_batch=frames, **options) as collector:
+        return next(iter(collector))
+
+
+def pushing():
+    return Answer(push)
+
+
+def test_no_policy_at_all_means_actions_drawn_from_the_envs_spec():
+    action = first(toys.Agents)["agents", "action"]
+    assert set(action.unique().tolist()) == {0, 1, 2}
+
+
+def test_random_draws_are_those_of_torchrls_collector_after_the_same_manual_seed():
+    batches = []
+    for kind in (Collector, torchrl.collectors.Collector):
+        policy = toys.gaussian(1, 1)
+        collector = kind(Counting(), policy, frames_per_batch=12, total_frames=12)
+        torch.manual_seed(5)
+        batches += [batch.clone() for batch in collector]
+        collector.shutdown()
+    assert differences(*batches, ignore={("collector", "policy_version")}) == []
+    assert batches[0]["action"].unique().numel() == 12
+
+
+def test_max_frames_per_traj_is_torchrls_step_counter():
+    batch = first(Counting((2,)), pushing(), frames=24, max_frames_per_traj=5)
+    with torch.no_grad():
+        env = TransformedEnv(Counting((2,)), StepCounter(5))
+        data = env.rollout(12, pushing(), break_when_any_done=False)
+    assert differences(batch, data, ignore={("collector",)}) == []
+
+
+def test_max_frames_per_traj_beside_a_step_counter_of_the_envs_own_is_refused():
+    with pytest.raises(ValueError, match="step_count"):
+        Collector(TransformedEnv(Counting(), StepCounter(2)), frames_per_batch=4, max_frames_per_traj=2)
+
+
+def test_set_truncated_for_an_env_without_such_a_flag_is_refused():
+    with pytest.raises(RuntimeError, match="truncated"):
+        first(Counting, pushing(), set_truncated=True)
+
+
+def test_observations_of_changing_shape_come_as_a_lazy_stack_with_a_time_dimension():
+    policy = Answer(lambda rows: rows.sum((-1, -2)).unsqueeze(-1))
+    batch = first(toys.Growing, policy)
+    assert isinstance(batch, LazyStackedTensorDict)
+    assert batch.names[-1] == "time"
+    assert [len(row["observation"]) for row in batch.unbind(0)][:5] == [1, 2, 3, 4, 1]
+
+
+def test_recurrent_state_is_supplied_where_the_env_lacks_a_primer():
+    module, policy = toys.gru(1)
+    bare = first(Counting, policy)
+    with torch.no_grad():
+        env = TransformedEnv(Counting(), InitTracker()).append_transform(module.make_tensordict_primer())
+        data = env.rollout(12, policy, break_when_any_done=False)
+    for key in ("action", "features", "is_init", "recurrent_state", ("next", "recurrent_state")):
+        assert torch.equal(bare[key], data[key]), key
+
+
+def test_the_state_of_a_transform_can_be_reached_while_collecting():
+    def make():
+        return TransformedEnv(Counting(), Compose(VecNorm(["observation"]), StepCounter()))
+
+    with Collector(make, frames_per_batch=8) as collector:
+        norm = collector.env.transform[0]
+        before = norm.loc["observation"].clone()
+        next(iter(collector))
+        assert norm.loc["observation"] > before
+
+
+def test_a_state_dict_carries_the_envs_transforms():
+    def make():
+        return TransformedEnv(Counting(), Compose(ObservationNorm(0.0, 1.0, ["observation"]), StepCounter()))
+
+    with Collector(make, frames_per_batch=4) as collector:
+        collector.env.transform[0].loc.fill_(7.0)
+        state = collector.state_dict()
+    with Collector(make, frames_per_batch=4) as collector:
+        collector.load_state_dict(state)
+        assert collector.env.transform[0].loc == 7.0
+        assert next(iter(collector))["observation"][0] == 7.0
+
+
+@pytest.mark.parametrize("storing_device", [None, "cpu"])
+def test_a_batch_has_a_device_where_env_and_policy_were_given_the_same_one(storing_device):
+    stored = None if storing_device is None else torch.device(storing_device)
+    cpu = torch.device("cpu")
+    given = [({}, stored), ({"device": "cpu"}, cpu), ({"env_device": "cpu", "policy_device": "cpu"}, cpu)]
+    for options, expected in [*given, ({"env_device": "cpu"}, stored), ({"policy_device": "cpu"}, stored)]:
+        assert first(Counting, pushing(), storing_device=storing_device, **options).device == expected, options
+
+
+def test_a_replay_buffer_of_torchrls_holds_what_would_have_been_delivered():
+    held, delivered = (ReplayBuffer(storage=LazyTensorStorage(64, ndim=2)) for _ in range(2))
+    for buffer, target in ((held, held), (delivered, None)):
+        env = SerialEnv(2, Counting)
+        with Collector(env, pushing(), frames_per_batch=8, total_frames=24, replay_buffer=target) as collector:
+            for batch in collector:
+                assert (batch is None) == (target is not None)
+                if batch is not None:
+                    buffer.extend(batch)
+    assert len(held) == len(delivered) == 24
+    assert differences(held[:], delivered[:]) == []
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Counting, Counting, lambda: EnvCreator(Counting), lambda: SerialEnv(1, Counting)]
+)
+def test_classes_instances_and_creators_are_sources_and_are_closed_in_the_end(make):
+    with Collector(make(), pushing(), frames_per_batch=4) as collector:
+        next(iter(collector))
+        env = collector.env
+    assert env.is_closed
+
+
+def test_keywords_go_to_the_maker_of_the_env():
+    assert first(Counting, pushing(), create_env_kwargs={"batch_size": (3,)}).shape == (3, 4)
+
+
+def test_a_batched_env_cannot_be_copied():
+    with pytest.raises(ValueError, match="envs_per_worker=2"):
+        Collector(lambda: Counting((3,)), frames_per_batch=6, envs_per_worker=2)
+
+
+def test_exploration_modules_explore_as_much_as_they_say():
+    def greedy(eps):
+        env = toys.Counting()
+        module = EGreedyModule(spec=env.full_action_spec, eps_init=eps, eps_end=eps, annealing_num_steps=10)
+        return TensorDictSequential(pushing(), module)
+
+    still, wild = first(Counting, greedy(0.0)), first(Counting, greedy(1.0))
+    assert torch.equal(still["action"], push(still["observation"]))
+    assert not torch.isclose(wild["action"], push(wild["observation"])).any()
+
+
+def test_random_frames_come_first_and_have_the_policys_keys():
+    policy = toys.gaussian(1, 1)
+    with Collector(Counting, policy, frames_per_batch=4, total_frames=8, init_random_frames=4) as collector:
+        random, acted = collector
+    assert set(random.keys(True, True)) == set(acted.keys(True, True))
+    assert not random["action_log_prob"].any()
+
+
+def test_splitting_gives_the_rows_that_torchrl_gives():
+    ours = first(Counting((2,)), pushing(), frames=24, split_trajs=True)
+    collector = torchrl.collectors.Collector(
+        Counting((2,)), pushing(), frames_per_batch=24, total_frames=24, split_trajs=True
+    )
+    theirs = next(iter(collector)).clone()
+    collector.shutdown()
+    assert ours.shape == theirs.shape
+    assert torch.equal(ours["collector", "mask"], theirs["collector", "mask"])
+    assert torch.equal(ours["next", "reward"], theirs["next", "reward"])

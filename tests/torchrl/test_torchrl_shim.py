@@ -1,0 +1,124 @@
+"""The plugin that puts our names in TorchRL's places, in child runs of pytest."""
+
+import pickle
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+import torchrl.collectors.utils
+
+from swath.collectors.collector import Collector
+from swath.testing.swapping import Swap
+from swath.testing.torchrl_shim import TABLE
+
+TESTS = """
+    import torch
+    import swath
+    from tensordict import TensorDict
+    from torchrl.collectors import BaseCollector, Collector, MultiSyncCollector
+    from torchrl.collectors.utils import split_trajectories
+    from torchrl.data import MultiStep
+    from torchrl.data.postprocs.postprocs import MultiStep as TheSame
+
+    def batch():
+        return TensorDict({"next": {"done": torch.tensor([[False], [True], [False]]), "reward": torch.ones(3, 1),
+                                    "observation": torch.zeros(3, 1)}}, 3)
+
+    def test_names():
+        assert MultiStep is TheSame is swath.MultiStep
+        assert Collector is swath.Collector
+        assert issubclass(Collector, BaseCollector)
+        assert BaseCollector is swath.BaseCollector
+        assert MultiSyncCollector.__module__.startswith("torchrl.")
+
+    def test_uses():
+        assert split_trajectories(batch()).shape == (2, 2)
+        assert split_trajectories(batch()).shape == (2, 2)
+        MultiStep(0.9, 2)(batch())
+        with Collector("CartPole-v1", frames_per_batch=4, total_frames=4) as collector:
+            assert len(list(collector)) == 1
+"""
+
+
+CONFTEST = """
+    import pytest
+    from torchrl.collectors import Collector
+
+    @pytest.fixture
+    def seen_by_conftest():
+        return Collector
+"""
+
+MORE = """
+    def test_conftest(seen_by_conftest):
+        assert seen_by_conftest is swath.Collector
+"""
+
+PLUGIN = ("-p", "swath.testing.torchrl_shim")
+
+
+def run(folder, *options, before="pass"):
+    code = f"import sys; {before}; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "-p", "no:cacheprovider", "--rootdir", folder, *options, folder]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "conftest.py").write_text(dedent(CONFTEST))
+    (folder / "test_written_for_torchrl.py").write_text(dedent(TESTS) + dedent(MORE))
+    child = run(folder, *PLUGIN)
+    assert child.returncode == 0, child.stdout + child.stderr
+    return child.stdout
+
+
+def test_tests_and_conftests_that_import_from_torchrl_get_ours(report):
+    assert "3 passed" in report
+
+
+def test_the_report_says_what_was_ours_and_how_often_it_was_used(report):
+    assert "torchrl.collectors.Collector was swath.Collector: used 1 times" in report
+    assert "torchrl.collectors.utils.split_trajectories was swath.split_trajectories: used 2 times" in report
+    assert "torchrl.data.postprocs.MultiStep was swath.MultiStep: used 1 times" in report
+    assert "torchrl.collectors.BaseCollector was swath.BaseCollector: a base class, not counted" in report
+
+
+def test_the_report_says_what_stayed_torchrls(report):
+    (kept,) = [line for line in report.splitlines() if line.startswith("still TorchRL's")]
+    assert "torchrl.collectors.MultiSyncCollector" in kept
+    assert "torchrl.data.postprocs.DensifyReward" in kept
+    assert "torchrl.collectors.Collector" not in kept.replace(",", " ").split()
+
+
+def test_without_torchrl_the_run_is_refused_and_told_what_to_install(tmp_path):
+    child = run(tmp_path, *PLUGIN, before="sys.modules['torchrl'] = None")
+    assert child.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "install swath[torchrl]" in child.stderr
+    assert "Traceback" not in child.stderr
+
+
+def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['swath.testing.torchrl_shim']\n")
+    child = run(tmp_path)
+    assert child.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "pytest -p swath.testing.torchrl_shim" in child.stderr
+
+
+def test_names_are_put_back_when_the_run_is_over():
+    theirs, init = torchrl.collectors.Collector, Collector.__init__
+    swap = Swap(TABLE)
+    swap.apply()
+    assert torchrl.collectors.Collector is Collector
+    swap.undo()
+    assert torchrl.collectors.Collector is theirs
+    assert Collector.__init__ is init
+
+
+def test_a_function_of_ours_in_torchrls_place_can_be_pickled():
+    swap = Swap(TABLE)
+    swap.apply()
+    function = torchrl.collectors.utils.split_trajectories
+    assert pickle.loads(pickle.dumps(function)) is function
+    swap.undo()

@@ -1,0 +1,70 @@
+"""TorchRL's envs and policies through our collector: the data of `env.rollout` and of TorchRL's collector."""
+
+from math import prod
+
+import pytest
+import torch
+import torchrl.collectors
+from tensordict.nn import set_interaction_type
+from torchrl_differences import differences
+from torchrl_table import table
+
+from swath import Collector, ExplorationType
+
+N_BATCHES = 2
+CASES = [pytest.param(case, id=case.name) for case in table()]
+
+BESIDE_A_ROLLOUT = {("collector",)}
+"""A rollout knows of no collector."""
+
+BESIDE_TORCHRL = {("collector", "policy_version")}
+"""Ours is always there: law 3 asks that each row says which weights acted."""
+
+
+def rollout(case):
+    env = case.env()
+    with torch.no_grad(), set_interaction_type(ExplorationType.DETERMINISTIC):
+        data = env.rollout(N_BATCHES * case.steps, case.policy(), break_when_any_done=False)
+    env.close()
+    return data
+
+
+def collected(case, kind):
+    env = case.env()
+    n_frames = case.steps * prod(env.batch_size)
+    collector = kind(
+        env,
+        case.policy(),
+        frames_per_batch=n_frames,
+        total_frames=N_BATCHES * n_frames,
+        exploration_type=ExplorationType.DETERMINISTIC,
+    )
+    batches = [batch.clone() for batch in collector]
+    collector.shutdown()
+    return batches
+
+
+def require_equal(batches, others, ignore):
+    assert len(batches) == len(others) == N_BATCHES
+    found = [line for mine, other in zip(batches, others, strict=True) for line in differences(mine, other, ignore)]
+    assert not found, "\n".join(found[:20])
+
+
+def cut(data, steps):
+    return [data[..., at : at + steps] for at in range(0, data.shape[-1], steps)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_torchrls_collector_gives_what_a_rollout_gives_so_that_the_table_is_a_fair_one(case):
+    batches = collected(case, torchrl.collectors.Collector)
+    require_equal(batches, cut(rollout(case), case.steps), BESIDE_A_ROLLOUT)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_holds_what_a_rollout_of_the_same_env_and_policy_holds(case):
+    require_equal(collected(case, Collector), cut(rollout(case), case.steps), BESIDE_A_ROLLOUT)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_holds_what_torchrls_own_collector_gives(case):
+    require_equal(collected(case, Collector), collected(case, torchrl.collectors.Collector), BESIDE_TORCHRL)

@@ -1,0 +1,170 @@
+"""The table of TorchRL envs and policies that the collector is tried on; every case gives the same data each time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torchrl_toys as toys
+from tensordict.nn import TensorDictModuleBase
+from torchrl.envs import (
+    Compose,
+    DoubleToFloat,
+    EnvCreator,
+    GymEnv,
+    InitTracker,
+    ObservationNorm,
+    ParallelEnv,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNorm,
+)
+from torchrl_toys import Answer, Counting, lean_left, lean_left_one_hot, push
+
+
+@dataclass(frozen=True)
+class Case:
+    """An env and a policy, made anew at each call."""
+
+    name: str
+    env: Callable[[], Any]
+    policy: Callable[[], Any]
+    steps: int = 12
+
+
+def cartpole(**kwargs):
+    """CartPole from TorchRL, seeded."""
+    env = GymEnv("CartPole-v1", **kwargs)
+    env.set_seed(3)
+    return env
+
+
+def seeded(env, seed=3):
+    """The env after `set_seed`."""
+    env.set_seed(seed)
+    return env
+
+
+def transformed(*transforms, env=Counting):
+    """An env with transforms."""
+    return TransformedEnv(env(), Compose(*transforms) if len(transforms) > 1 else transforms[0])
+
+
+def recurrent(make, **kwargs):
+    """Env and policy around a recurrent module: the env gets its primer."""
+
+    def env():
+        module, _ = make(1)
+        return transformed(InitTracker(), module.make_tensordict_primer(), env=lambda: Counting(**kwargs))
+
+    return env, lambda: make(1)[1]
+
+
+def growing_action(observation):
+    """For observations whose number of rows changes."""
+    return torch.tanh(observation.sum((-1, -2)).unsqueeze(-1) / 10)
+
+
+def agents_action(agents):
+    """For a group: which agent it is, plus the step, modulo 3."""
+    return agents.sum(-1).long() % 3
+
+
+class Heterogeneous(TensorDictModuleBase):
+    """For agents that see different things."""
+
+    in_keys, out_keys = ["agents"], [("agents", "action")]
+
+    def forward(self, tensordict):
+        each = [agent.get("observation")[..., :1].sin() for agent in tensordict.get("agents").unbind(-1)]
+        return tensordict.set(("agents", "action"), torch.stack(each, -2))
+
+
+def buttons(pixels):
+    """Four switches for the env of images."""
+    light = pixels.float().mean((-1, -2, -3)).unsqueeze(-1)
+    return (light > torch.tensor([126.0, 127.0, 128.0, 129.0])).to(torch.int8)
+
+
+def motor(clock):
+    """For the env of nested keys."""
+    return torch.cat([clock.sin(), clock.cos()], -1).float()
+
+
+def table():
+    """All cases."""
+    lstm_env, lstm = recurrent(toys.lstm)
+    lstms_env, lstms = recurrent(toys.lstm, batch_size=(2,))
+    gru_env, gru = recurrent(toys.gru)
+    cat, hot = lambda: Answer(lean_left), lambda: Answer(lean_left_one_hot)
+    pushing = lambda: Answer(push)
+    return [
+        Case("gym", lambda: cartpole(categorical_action_encoding=True), cat, steps=25),
+        Case("gym one-hot", cartpole, hot, steps=25),
+        Case("gym batched", lambda: cartpole(num_envs=3, categorical_action_encoding=True), cat, steps=20),
+        Case("gym continuous", lambda: seeded(GymEnv("Pendulum-v1")), lambda: toys.linear(3, 1)),
+        Case("gym pixels", lambda: cartpole(from_pixels=True, pixels_only=False), hot, steps=3),
+        Case("serial", lambda: seeded(SerialEnv(3, cartpole)), hot, steps=25),
+        Case("serial of scripted envs", lambda: SerialEnv(2, [Counting, Longer]), pushing),
+        Case("parallel", lambda: seeded(ParallelEnv(2, EnvCreator(cartpole))), hot, steps=25),
+        Case("scripted", Counting, pushing),
+        Case("scripted, batched", lambda: Counting((2,)), pushing),
+        Case("scripted, batched twice", lambda: Counting((2, 3)), pushing),
+        Case("stateless", toys.Pendulum, Torque),
+        Case("stateless, batched", lambda: toys.Pendulum((3,)), Torque),
+        Case("nested keys", toys.NestedKeys, lambda: Answer(motor, ("sensors", "clock"), ("control", "motor"))),
+        Case("several done keys", toys.TwoParts, toys.PushBoth),
+        Case("agents", toys.Agents, lambda: Answer(agents_action, ("agents", "observation"), ("agents", "action"))),
+        Case(
+            "agents, batched",
+            lambda: toys.Agents((2,)),
+            lambda: Answer(agents_action, ("agents", "observation"), ("agents", "action")),
+        ),
+        Case("heterogeneous", toys.Heterogeneous, Heterogeneous),
+        Case("heterogeneous, batched", lambda: toys.Heterogeneous((2,)), Heterogeneous),
+        Case("growing", toys.Growing, lambda: Answer(growing_action)),
+        Case("non-tensor", toys.Talking, pushing),
+        Case("non-tensor, batched", lambda: toys.Talking((2,)), pushing),
+        Case("pixels", toys.Images, lambda: Answer(buttons, "pixels")),
+        Case("RewardSum", lambda: transformed(RewardSum()), pushing),
+        Case("StepCounter", lambda: transformed(StepCounter(5)), pushing),
+        Case("StepCounter, batched", lambda: transformed(StepCounter(5), env=lambda: Counting((2,))), pushing),
+        Case("InitTracker", lambda: transformed(InitTracker()), pushing),
+        Case("ObservationNorm", lambda: transformed(ObservationNorm(1.0, 2.0, ["observation"])), pushing),
+        Case("VecNorm", lambda: transformed(VecNorm(["observation"])), pushing),
+        Case(
+            "composed",
+            lambda: transformed(
+                DoubleToFloat(), InitTracker(), RewardSum(), StepCounter(6), ObservationNorm(1.0, 2.0, ["observation"])
+            ),
+            pushing,
+        ),
+        Case(
+            "composed over serial",
+            lambda: TransformedEnv(SerialEnv(2, Counting), Compose(RewardSum(), StepCounter(5))),
+            pushing,
+        ),
+        Case("log-prob", Counting, lambda: toys.gaussian(1, 1)),
+        Case("actor and value", lambda: Counting((2,)), lambda: toys.actor_value(1, 1)),
+        Case("LSTM", lstm_env, lstm),
+        Case("LSTM, batched", lstms_env, lstms),
+        Case("GRU", gru_env, gru),
+    ]
+
+
+class Longer(Counting):
+    """With episodes of other lengths."""
+
+    lengths = (2, 5)
+
+
+class Torque(TensorDictModuleBase):
+    """For the stateless pendulum: a push against the speed."""
+
+    in_keys, out_keys = ["th", "thdot"], ["action"]
+
+    def forward(self, tensordict):
+        torque = (tensordict["th"].sin() - tensordict["thdot"]).tanh() * 2
+        return tensordict.set("action", torque.unsqueeze(-1))
