@@ -47,7 +47,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
 
     Args:
         create_env_fn: a gymnasium id, a callable that returns an env, an env, or a list of one of these. A vector env
-            is stepped as it is.
+            is stepped as it is, and so is any `EnvBase` of TorchRL.
         policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable.
         policy_factory: builds the policy instead; gets the env if it has a parameter for it.
         frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
@@ -57,7 +57,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         seed: as `set_seed(seed)` after construction.
         device: fills `policy_device` and `storing_device` where these are `None`.
         storing_device: where batches live.
-        env_device: where the env runs; gymnasium envs run on the CPU.
+        env_device: where the env runs; gymnasium envs run on the CPU, TorchRL's are moved there (also by `device`).
         policy_device: where the policy runs; a module that is elsewhere is copied there.
         max_frames_per_traj: an episode is truncated at this many steps; `None`, 0 and negative numbers mean never.
         init_random_frames: as many frames are collected with random actions first, in whole batches.

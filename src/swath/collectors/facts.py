@@ -11,6 +11,7 @@ from swath.collect.collection import Collection
 from swath.collectors.acting import Acting
 from swath.collectors.devices import Devices
 from swath.collectors.status import collector_stats, status_line
+from swath.rollout.hosts.base import TensorDictSpec
 
 
 class Facts:
@@ -90,7 +91,9 @@ class Facts:
     @property
     def env_device(self) -> torch.device:
         """Where the env runs."""
-        return self._devices.env or torch.device("cpu")
+        host = self._collection.worker.host
+        found = host.env.device if isinstance(host.spec, TensorDictSpec) else self._devices.env
+        return found or torch.device("cpu")
 
     @property
     def policy_device(self) -> torch.device | None:
