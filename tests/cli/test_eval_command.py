@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import torch
-
 from conftest import TINY
+
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
 RUN = Path("runs/CartPole-v1-seed0")

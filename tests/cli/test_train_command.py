@@ -9,8 +9,8 @@ import gymnasium as gym
 import imageio_ffmpeg
 import matplotlib as mpl
 import pytest
-
 from conftest import SMALL, TINY
+
 from swath.cli import training
 from swath.cli.folder import RunFolder
 from swath.report.checkpoint import load_checkpoint
