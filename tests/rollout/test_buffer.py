@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from swath.rollout.buffer import Buffer, Column, column_of
+from swath.rollout.buffer import LARGE_ROW, Buffer, Column, column_of
 from swath.rollout.loop import Step
 
 N_STEPS = 4
@@ -60,6 +60,19 @@ def test_what_a_step_led_to_is_what_the_next_begins_with_unless_an_episode_began
     assert rows.observation[0][0, :, 0].tolist() == [10, 11, 20, 21]
     assert rows.next_observation[0][0, :, 0].tolist() == [11, 1, 21, 1]
     assert not np.shares_memory(rows.observation[0], rows.next_observation[0])
+
+
+def test_large_observations_are_written_at_once():
+    column = Column((1, LARGE_ROW + 1), np.dtype(np.uint8))
+    storage = Buffer([column], [Column((1,), np.dtype(np.int64))], 2)
+    rows = storage.open()
+    images = [np.full((1, LARGE_ROW + 1), shade, dtype=np.uint8) for shade in range(4)]
+    for t in (0, 1):
+        began, led_to = images[2 * t], images[2 * t + 1]
+        storage.write(rows, t, Step([began], [np.zeros(1, np.int64)], [led_to], np.zeros(1), (), (), ()))
+        assert rows.next_observation[0][0, t, 0] == 2 * t + 1
+    storage.seal(rows, 2)
+    assert rows.next_observation[0][0, :, 0].tolist() == [1, 3]
 
 
 def test_a_fragment_may_end_early():

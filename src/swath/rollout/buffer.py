@@ -2,7 +2,7 @@
 
     Step t ──▶ column[:, t]  for observations, policy outputs, rewards
            ──▶ sparse marks  for ends, rows that are no transition, cuts
-    seal   ──▶ next observations: those of the next step, but where an episode ended
+    seal   ──▶ next observations, unless they are large: those of the next step, but where an episode ended
 
 Time is the second dimension, as in the batch the user gets: rows are written to where they stay, and nothing is
 transposed or copied at the hand-out. What a buffer has opened is its receiver's; the next fragment gets new arrays.
@@ -10,6 +10,7 @@ transposed or copied at the hand-out. What a buffer has opened is its receiver's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ import torch
 
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
+
+LARGE_ROW = 4096
+"""From this many bytes on, copying a row twice while it is at hand is quicker than fetching all rows again later."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class Column:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | torch.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of one env's row."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def allocate(self, n_steps: int) -> Any:
         """Room `[B, T, …]` for T rows, not initialised."""
@@ -116,6 +125,8 @@ class Buffer:
         self._outputs = tuple(outputs)
         self._n_envs = self._observation[0].shape[0]
         self.n_steps = n_steps
+        large = any(column.row_bytes > LARGE_ROW for column in self._observation)
+        self._write_next = self._write_now if large else self._write_at_the_end
 
     def open(self) -> Rows:
         """Fresh arrays for one fragment.
@@ -151,9 +162,7 @@ class Buffer:
         """
         for array, leaf in zip(rows.observation, step.observation, strict=True):
             array[:, t] = leaf
-        if t and step.observation is not rows.led_to:
-            rows.stray.append((t - 1, rows.led_to))
-        rows.led_to = step.next_observation
+        self._write_next(rows, t, step)
         for array, leaf, column in zip(rows.outputs, step.outputs, self._outputs, strict=True):
             if leaf.shape != column.shape:
                 raise ValueError(
@@ -173,12 +182,23 @@ class Buffer:
 
     def seal(self, rows: Rows, n_steps: int) -> None:
         """All `n_steps` steps are written: fill in what they led to, which mostly is what the next step began with."""
+        if not rows.led_to:
+            return
         for array, began in zip(rows.next_observation, rows.observation, strict=True):
             array[:, : n_steps - 1] = began[:, 1:n_steps]
         for t, leaves in [*rows.stray, (n_steps - 1, rows.led_to)]:
             for array, leaf in zip(rows.next_observation, leaves, strict=True):
                 array[:, t] = leaf
         rows.stray, rows.led_to = [], []
+
+    def _write_now(self, rows: Rows, t: int, step: Step) -> None:
+        for array, leaf in zip(rows.next_observation, step.next_observation, strict=True):
+            array[:, t] = leaf
+
+    def _write_at_the_end(self, rows: Rows, t: int, step: Step) -> None:
+        if t and step.observation is not rows.led_to:
+            rows.stray.append((t - 1, rows.led_to))
+        rows.led_to = step.next_observation
 
     def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
         if rows.valid is None:
