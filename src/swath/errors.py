@@ -31,6 +31,66 @@ class WorkerLate(SwathError, TimeoutError):  # noqa: N818
         self.deadline = deadline
 
 
+class WorkerLost(SwathError):  # noqa: N818
+    """A worker died: the answer to a call for it alone, or a cause in `FleetFailed`.
+
+    Attributes:
+        worker: its index.
+        life: which of its lives ended.
+        exit: how it ended, as far as that is known: an exit code, minus a signal's number, or words.
+    """
+
+    def __init__(self, message: str, *, worker: int = 0, life: int = 0, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
+        super().__init__(message)
+        self.worker = worker
+        self.life = life
+        self.exit = exit
+
+
+class PlacementFailed(SwathError, TimeoutError):  # noqa: N818
+    """There was no room for a worker, or it was not ready in time.
+
+    Attributes:
+        asked: what the worker asked for.
+        available: what was free.
+    """
+
+    def __init__(self, message: str, *, asked: str = "", available: str = "") -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.available = available
+
+
+class FleetFailed(SwathError):  # noqa: N818
+    """Fewer workers are left than the run needs.
+
+    Attributes:
+        causes: why each of the others ended, in the order of their deaths.
+    """
+
+    def __init__(self, message: str, *, causes: tuple[BaseException, ...] = ()) -> None:
+        super().__init__(message)
+        self.causes = causes
+
+
+class RemoteFailure(SwathError):  # noqa: N818
+    """User code in a worker raised something that cannot be rebuilt here.
+
+    Attributes:
+        type_name: of what was raised.
+        traceback: over there, as text.
+    """
+
+    def __init__(self, message: str, *, type_name: str = "", traceback: str = "") -> None:
+        super().__init__(message)
+        self.type_name = type_name
+        self.traceback = traceback
+
+
+class PayloadLost(SwathError):  # noqa: N818
+    """A finished fragment was lost by its store; it is asked for again."""
+
+
 class NonFinite(SwathError, ValueError):  # noqa: N818
     """A NaN or an infinity where `check_finite=True` asked for finite numbers."""
 

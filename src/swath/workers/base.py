@@ -1,0 +1,101 @@
+"""The seam for places: what a backend does, wherever its workers live.
+
+    spawn(job) ─▶ Handle ─▶ call(handle, method, …) ─▶ Ticket ─▶ wait(tickets, deadline) ─▶ those that are done
+                     └────▶ kill(handle): at once; its open tickets end with WorkerLost
+
+A worker is any object: `job.build()` makes it, over there, and calls are answered by its methods one after another, in
+the order in which they were sent. An exception in a method is an answer; the worker lives on. A death answers all that
+was open. Backends may be used from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from swath.workers.tickets import Name, Ticket
+
+
+@dataclass(frozen=True)
+class Job:
+    """How to bring a worker up.
+
+    Attributes:
+        build: makes the object whose methods are called; runs in the worker, travels by cloudpickle.
+        name: which life of which worker.
+        threads: torch's threads in a worker that has a process of its own.
+        before: runs first in the worker, before `build` is even unpickled.
+        resources: what the place is asked for, as `ray.remote` options; empty elsewhere.
+        public: methods that can be called on the worker by others; on Ray with `handle.method.remote()`.
+    """
+
+    build: Callable[[], Any]
+    name: Name
+    threads: int = 1
+    before: Callable[[], Any] | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    public: tuple[str, ...] = ()
+
+
+class Handle:
+    """What we hold of one life of a worker. Backends derive from it.
+
+    Args:
+        job: how it was brought up.
+
+    Attributes:
+        ready: settled when the worker is built, with `None`, or with what `before` or `build` raised.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.ready = Ticket(job.name, "build")
+
+    @property
+    def name(self) -> Name:
+        """Which life of which worker."""
+        return self.job.name
+
+    def __repr__(self) -> str:
+        """A status line."""
+        state = "starting" if not self.ready.done else "up"
+        return f"<worker {self.name.worker} (life {self.name.life}) {state}>"
+
+
+class Backend(Protocol):
+    """Where workers live. Four verbs, and an end."""
+
+    def spawn(self, job: Job) -> Handle:
+        """Begin a worker's life and return at once; `handle.ready` says when it is up.
+
+        Raises:
+            TypeError: `build` cannot be pickled, where it has to be.
+        """
+
+    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+        """Send a call and return at once; it waits for those sent before. A dead worker answers with `WorkerLost`.
+
+        Large arrays and tensors among the arguments travel as buffers; a `Parcel` that comes back stays where it is
+        until `Received.open`.
+        """
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """The tickets that are done; see `Board.wait`."""
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+
+    def kill(self, handle: Handle) -> None:
+        """End the worker without asking it; twice is fine. Nothing of it is left when its tickets are settled."""
+
+    def room(self, handle: Handle) -> tuple[str, str]:
+        """What the worker asks of its place, and what is free there, in words."""
+
+    def close(self) -> None:
+        """Kill all that is left; nothing of this backend remains. Twice is fine."""

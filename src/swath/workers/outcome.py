@@ -1,0 +1,81 @@
+"""What became of a call: a value, or an exception that crossed the border with its traceback.
+
+worker                                      caller
+user code raises ─▶ frozen(error): bytes ─▶ thawed(bytes): the same type, with a note
+                                             └─▶ RemoteFailure where it cannot be rebuilt
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import cloudpickle
+
+from swath.errors import RemoteFailure
+
+
+@dataclass(frozen=True)
+class Value:
+    """The call returned.
+
+    Attributes:
+        value: what it returned; a `Received` where the worker sent a `Parcel`.
+    """
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Error:
+    """The call raised, or its worker died.
+
+    Attributes:
+        exception: of its own type, or `WorkerLost`.
+    """
+
+    exception: BaseException
+
+
+Outcome: TypeAlias = Value | Error
+
+
+def frozen(error: BaseException) -> bytes:
+    """The exception as bytes; its traceback becomes a note, since tracebacks cannot travel."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    error.add_note(f"remote traceback:\n{text}")
+    described = (_name(type(error)), str(error), list(error.__notes__))
+    try:
+        rebuilt = cloudpickle.dumps(error)
+        _thaw(rebuilt)
+    except Exception:  # noqa: BLE001  whatever users' exceptions do when they are copied
+        rebuilt = b""
+    data: bytes = cloudpickle.dumps((rebuilt, described))
+    return data
+
+
+def thawed(data: bytes) -> BaseException:
+    """The exception that `frozen` made bytes of, or a `RemoteFailure` that says what it was."""
+    rebuilt, (name, message, notes) = pickle.loads(data)  # noqa: S301  our own workers wrote it
+    if rebuilt:
+        try:
+            return _thaw(rebuilt)
+        except Exception as error:  # noqa: BLE001  the classes may exist over there only
+            message = f"{message} (not rebuilt here: {error!r})"
+    failure = RemoteFailure(f"{name}: {message}", type_name=name, traceback=notes[-1])
+    for note in notes:
+        failure.add_note(note)
+    return failure
+
+
+def _thaw(data: bytes) -> BaseException:
+    error = pickle.loads(data)  # noqa: S301  our own workers wrote it
+    if not isinstance(error, BaseException):
+        raise TypeError(f"it became a {type(error).__name__}")
+    return error
+
+
+def _name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,98 @@
+"""Values as a few bytes and many buffers, so that arrays cross borders without being copied into a pickle.
+
+    value ─▶ pack ─▶ head: bytes (structure)            ─▶ unpack ─▶ value, its arrays views of the buffers
+                     buffers: numpy arrays' own memory
+
+Tensors on the CPU travel as numpy arrays do; all that pickles in no other way goes through cloudpickle.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+_PROTOCOL = 5
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What a worker's method returns where most of it may stay behind until it is wanted.
+
+    Attributes:
+        head: small; arrives with the answer.
+        body: may be large; fetched by `Received.open`.
+    """
+
+    head: Any
+    body: Any
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A value taken apart.
+
+    Attributes:
+        head: its structure.
+        buffers: the memory of its arrays, not copied.
+    """
+
+    head: bytes
+    buffers: list[memoryview]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+
+def pack(value: Any) -> Packed:
+    """Take a value apart; its arrays must not change until the buffers have been written somewhere."""
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _Pickler(file, protocol=_PROTOCOL, buffer_callback=buffers.append).dump(value)
+    return Packed(file.getvalue(), [buffer.raw() for buffer in buffers])
+
+
+def unpack(head: bytes, buffers: Sequence[Any]) -> Any:
+    """The value; its arrays are views of the buffers and as writable as these."""
+    return pickle.loads(head, buffers=buffers)  # noqa: S301  our own workers wrote it
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is torch.Tensor and _plain(obj):
+            return _tensor, _as_numpy(obj)
+        return super().reducer_override(obj)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.requires_grad
+
+
+def _as_numpy(tensor: torch.Tensor) -> tuple[Any, torch.dtype | None]:
+    """The tensor's array, and its dtype where numpy has no such."""
+    tensor = tensor.contiguous().resolve_conj().resolve_neg()
+    try:
+        return tensor.numpy(), None
+    except TypeError:
+        shape = (*tensor.shape, tensor.element_size())
+        return tensor.reshape(-1).view(torch.uint8).numpy().reshape(shape), tensor.dtype
+
+
+def _tensor(array: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    if not array.flags.writeable:
+        array = array.copy()  # torch has no read-only tensors
+    tensor = torch.from_numpy(array)
+    return tensor if dtype is None else tensor.view(dtype).reshape(array.shape[:-1])
+
+
+def owned(buffers: Sequence[Any]) -> list[Any]:
+    """Copies of the buffers, writable and the receiver's own."""
+    return [np.array(np.frombuffer(buffer, dtype=np.uint8)) for buffer in buffers]

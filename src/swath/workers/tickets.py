@@ -1,0 +1,123 @@
+"""What we hold of a call: its outcome appears when there is one, whoever brings it.
+
+call ─▶ Ticket ◀─settle─ (reader thread | callback | the caller itself)
+          └─▶ Board.wait: returns what is done, at the latest after a deadline, or when interrupted
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from swath.workers.outcome import Error, Outcome
+
+
+class Name(NamedTuple):
+    """Which life of which worker.
+
+    Attributes:
+        worker: index.
+        life: 0, 1, 2, …
+    """
+
+    worker: int
+    life: int
+
+
+class Ticket:
+    """A call to a worker; filled in once.
+
+    Args:
+        name: who was called.
+        method: what was called.
+
+    Attributes:
+        sent: when, in seconds of `time.monotonic`.
+    """
+
+    __slots__ = ("method", "name", "outcome", "sent")
+
+    def __init__(self, name: Name, method: str) -> None:
+        self.name = name
+        self.method = method
+        self.sent = time.monotonic()
+        self.outcome: Outcome | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an outcome."""
+        return self.outcome is not None
+
+    @property
+    def value(self) -> Any:
+        """What the call returned.
+
+        Raises:
+            BaseException: what the call raised.
+        """
+        assert self.outcome is not None, "wait for the ticket first"
+        if isinstance(self.outcome, Error):
+            raise self.outcome.exception
+        return self.outcome.value
+
+
+class Received(Protocol):
+    """A parcel that has arrived; its body is fetched when it is wanted."""
+
+    @property
+    def head(self) -> Any:
+        """The small part."""
+
+    def open(self) -> Any:
+        """The large part; its arrays may be views that are good until `close`.
+
+        Raises:
+            PayloadLost: it is gone; its worker lives.
+        """
+
+    def close(self) -> None:
+        """Give its memory back. Twice is fine."""
+
+
+class Board:
+    """Where tickets are settled and waited for, from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+
+    def settle(self, ticket: Ticket, outcome: Outcome) -> bool:
+        """Fill in the outcome; false if there is one already, which stays."""
+        with self._changed:
+            if ticket.outcome is not None:
+                return False
+            ticket.outcome = outcome
+            self._changed.notify_all()
+            return True
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """The tickets that are done, in the order given; waits for the first if there is none.
+
+        Args:
+            tickets: whose outcome is waited for; may be none.
+            timeout: in seconds; an empty list is returned then. `None` waits until something happens.
+            interrupted: looked at after each `wake`; true ends the wait.
+        """
+
+        def over() -> bool:
+            return any(ticket.done for ticket in tickets) or (interrupted is not None and interrupted())
+
+        with self._changed:
+            self._changed.wait_for(over, timeout)
+        return [ticket for ticket in tickets if ticket.done]
