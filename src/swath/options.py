@@ -184,6 +184,77 @@ class Faults:
 
 
 @dataclass(frozen=True)
+class Restarts:
+    """How often workers that died are replaced.
+
+    The first replacement of a worker is immediate, the n-th waits `min(backoff_max_s, backoff_s · 2ⁿ⁻²)` seconds.
+
+    Attributes:
+        max_per_worker: replacements of one worker.
+        max_total: of all workers together; `None` for no limit of that kind.
+        backoff_s: seconds before the second replacement.
+        backoff_max_s: most seconds before any.
+        forgive_after_s: a life of as many seconds clears the worker's count; `None` for never.
+    """
+
+    max_per_worker: int = 3
+    max_total: int | None = None
+    backoff_s: float = 0.5
+    backoff_max_s: float = 30.0
+    forgive_after_s: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        count("max_per_worker", self.max_per_worker, least=0)
+        if self.max_total is not None:
+            count("max_total", self.max_total, least=0)
+        seconds("backoff_s", self.backoff_s)
+        seconds("backoff_max_s", self.backoff_max_s)
+        if self.forgive_after_s is not None:
+            seconds("forgive_after_s", self.forgive_after_s)
+
+    def delay(self, number: int) -> float:
+        """Seconds before a worker's `number`-th replacement, from 1."""
+        return 0.0 if number < 2 else min(self.backoff_max_s, self.backoff_s * 2.0 ** min(number - 2, 1000))
+
+
+def deadline(name: str, value: object) -> float | None:
+    """A deadline in seconds, more than 0; `None` for none.
+
+    Raises:
+        ValueError: it is no number, not positive, or not finite.
+    """
+    if value is None:
+        return None
+    number = seconds(name, value)
+    if number == 0:
+        raise ValueError(f"{name}={value!r} must be more than 0 seconds, or None for no deadline")
+    return number
+
+
+@dataclass(frozen=True)
+class Survival:
+    """What a fleet of workers does to go on.
+
+    Attributes:
+        restarts: how often workers are replaced.
+        min_workers: with fewer that live or are coming back the run ends; `None` means all.
+        fragment_timeout_s: a fragment that takes longer is a death; `None` for no deadline.
+        placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
+    """
+
+    restarts: Restarts = Restarts()
+    min_workers: int | None = None
+    fragment_timeout_s: float | None = 600.0
+    placement_timeout_s: float | None = 300.0
+
+    def __post_init__(self) -> None:
+        if self.min_workers is not None:
+            count("min_workers", self.min_workers)
+        deadline("fragment_timeout_s", self.fragment_timeout_s)
+        deadline("placement_timeout_s", self.placement_timeout_s)
+
+
+@dataclass(frozen=True)
 class Hooks:
     """Functions of the user that are called around a fragment.
 

@@ -46,11 +46,13 @@ class Handle:
 
     Attributes:
         ready: settled when the worker is built, with `None`, or with what `before` or `build` raised.
+        ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.ready = Ticket(job.name, "build")
+        self.ended = Ticket(job.name, "live")
 
     @property
     def name(self) -> Name:
@@ -59,12 +61,25 @@ class Handle:
 
     def __repr__(self) -> str:
         """A status line."""
-        state = "starting" if not self.ready.done else "up"
+        state = "ended" if self.ended.done else "up" if self.ready.done else "starting"
         return f"<worker {self.name.worker} (life {self.name.life}) {state}>"
 
 
+class Shared(Protocol):
+    """A value that was put where all workers of a backend can read it; small when it travels as an argument.
+
+    Workers read it while they answer the call that brought it, not later.
+    """
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written."""
+
+    def release(self) -> None:
+        """No further call will name it: its memory goes when the calls in flight are answered. Twice is fine."""
+
+
 class Backend(Protocol):
-    """Where workers live. Four verbs, and an end."""
+    """Where workers live. Four verbs, a place for what many read, and an end."""
 
     def spawn(self, job: Job) -> Handle:
         """Begin a worker's life and return at once; `handle.ready` says when it is up.
@@ -87,6 +102,9 @@ class Backend(Protocol):
         interrupted: Callable[[], bool] | None = None,
     ) -> list[Ticket]:
         """The tickets that are done; see `Board.wait`."""
+
+    def share(self, value: Any) -> Shared:
+        """Put a value where all workers can read it, once, however many will. It may change afterwards."""
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""
