@@ -7,34 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.counters import Counters, EpisodeMeter
+from swath.collect.deliver import Delivery, Drawn
 from swath.collect.gate import Gate
 from swath.collect.notes import noted
-from swath.collect.shaping import Shaper, moved_for, valid_frames
+from swath.collect.shaping import Shaper
+from swath.collect.whole import WholeEpisodes
 from swath.collect.worker import Worker
 from swath.options import Budget
-from swath.rollout.episodes.assembler import EpisodeAssembler
 from swath.rollout.fragment import Fragment
-
-POLLS_BEFORE_WARNING = 100
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a draw gave.
-
-    Attributes:
-        batch: the batch; `None` at the end, and where it was written to a buffer.
-        ended: the run is over.
-    """
-
-    batch: Any
-    ended: bool = False
 
 
 @dataclass
@@ -65,8 +50,9 @@ class Collection:
         self.version = 0
         self._publishing = threading.Lock()
         self._random_left = self.budget.random_batches(self.batch_frames)
-        self._polls_in_vain = 0
-        self._warned = False
+        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
+        wanted, writing = self.shaper.trajectories, self.buffer is not None
+        self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)
 
     @property
     def completed(self) -> bool:
@@ -133,54 +119,27 @@ class Collection:
 
     def drop_in_flight(self, envs: list[int] | None = None) -> None:
         """Forget episodes that wait for a batch, of all envs or of these; they are counted."""
-        if self.shaper.assembler is not None:
-            self.counters.discard(self.shaper.assembler.drop_all(rows=envs))
+        if self.whole is not None:
+            self.whole.drop(envs=envs)
 
     def skip_random(self, frames: int) -> None:
         """As many frames have been collected before: that much of the random beginning is over."""
         self._random_left = max(0, self.budget.random_batches(self.batch_frames) - frames // self.batch_frames)
 
     def _deliver(self) -> Drawn:
-        assembler = self.shaper.assembler
-        batch = self._fragment(self.shaper.plain) if assembler is None else self._episodes(assembler)
-        frames = valid_frames(batch)
-        try:
-            batch = self.shaper.finish(batch)
-            self.gate.require_open()
-            if self.buffer is not None:
-                with noted("extend() of the replay buffer"):
-                    self.buffer.extend(moved_for(self.buffer, batch))
-        except BaseException:
-            self.counters.discard(frames)
-            raise
-        self.counters.deliver(frames)
-        return Drawn(None if self.buffer is not None else batch)
+        return self._delivery.deliver(
+            self._fragment(self.shaper.plain) if self.whole is None else self._episodes(self.whole)
+        )
 
-    def _episodes(self, assembler: EpisodeAssembler) -> Any:
-        while (batch := self._whole(assembler)) is None:
-            self._fragment(self._keep)
+    def _episodes(self, whole: WholeEpisodes) -> Any:
+        while (batch := self._whole(whole)) is None:
+            self._fragment(lambda fragment: whole.add({0: self.shaper.plain(fragment)}))
         return batch
 
-    def _whole(self, assembler: EpisodeAssembler) -> Any:
+    def _whole(self, whole: WholeEpisodes) -> Any:
         """A batch of whole episodes, `None` if there are too few; whatever control calls drop meanwhile."""
-        wanted, writing = self.shaper.trajectories, self.buffer is not None
         with self.gate.collecting():
-            if assembler.ready < wanted.least(writing=writing):
-                return None
-            if writing:
-                return assembler.take(wanted.per_write or assembler.ready, "cat")
-            return assembler.take(wanted.least(writing=False), wanted.layout or "padded")
-
-    def _keep(self, fragment: Fragment) -> None:
-        """Keep the episodes of a fragment until there are enough."""
-        assembler = self.shaper.assembler
-        assert assembler is not None
-        ready = assembler.ready
-        self.counters.discard(assembler.add(self.shaper.plain(fragment)))
-        self._polls_in_vain = 0 if assembler.ready > ready else self._polls_in_vain + 1
-        if self._polls_in_vain == POLLS_BEFORE_WARNING and not self._warned:
-            self._warned = True
-            _warn_of_endless_episodes(self.batch_frames)
+            return whole.take()
 
     def _fragment(self, use: Callable[[Fragment], Any]) -> Any:
         """What is made of the next fragment; no control call comes in between."""
@@ -206,15 +165,6 @@ class Collection:
         self._random_left -= self._random_left > 0
         self.meter.add(fragment)
         return fragment
-
-
-def _warn_of_endless_episodes(poll: int) -> None:
-    warnings.warn(
-        f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {poll} frames; "
-        "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them",
-        UserWarning,
-        stacklevel=2,
-    )
 
 
 def _nothing() -> None:

@@ -100,6 +100,11 @@ class Counters:
             self.frames += frames
             self.batches += 1
 
+    def add(self, frames: int) -> None:
+        """Part of a batch was written; the rest of it was not."""
+        with self._lock:
+            self.frames += frames
+
     def discard(self, frames: int) -> None:
         """Good frames will never be delivered."""
         with self._lock:

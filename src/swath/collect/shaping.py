@@ -15,7 +15,6 @@ from tensordict import TensorDict, TensorDictBase
 from swath.collect.notes import noted
 from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import Hooks, Trajectories
-from swath.rollout.episodes.assembler import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.fragment import Fragment, Layout
 
@@ -44,7 +43,6 @@ class Shaper:
         self._placed: Any = None
         written_freely = self.hooks.postproc is not None or self.layout.open
         self._may_have_private = written_freely or any(map(is_private, self.layout.observation))
-        self.assembler = EpisodeAssembler() if self.trajectories.per_batch is not None else None
 
     def plain(self, fragment: Fragment) -> TensorDict:
         """The batch `[*B, T]` of one fragment, on the storing device."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from swath.collect.collection import Drawn
+from swath.collect.deliver import Drawn
 
 
 class Batches(Iterator[Any]):

@@ -11,7 +11,8 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from swath.collect.background import Background
-from swath.collect.collection import Collection, Drawn
+from swath.collect.collection import Collection
+from swath.collect.deliver import Drawn
 from swath.collect.worker import never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble

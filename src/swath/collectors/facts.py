@@ -107,4 +107,4 @@ class Facts:
 
     @property
     def _whole_episodes(self) -> bool:
-        return self._collection.shaper.assembler is not None
+        return self._collection.whole is not None

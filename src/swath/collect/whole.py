@@ -1,0 +1,71 @@
+"""Batches of whole episodes: fragments are kept until enough of their episodes are complete."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from swath.collect.counters import Counters
+from swath.options import Trajectories
+from swath.rollout.episodes.assembler import EpisodeAssembler
+
+POLLS_BEFORE_WARNING = 100
+
+
+@dataclass
+class WholeEpisodes:
+    """Collects the episodes of one collection; for one thread at a time.
+
+    Attributes:
+        wanted: how many to a batch, and how they are laid out.
+        counters: count what is dropped.
+        writing: whether batches are written to a replay buffer.
+    """
+
+    wanted: Trajectories
+    counters: Counters
+    writing: bool = False
+
+    def __post_init__(self) -> None:
+        self._assembler = EpisodeAssembler()
+        self._polls_in_vain = 0
+        self._warned = False
+
+    def add(self, fragments: Mapping[int, TensorDictBase]) -> None:
+        """Take in fragments `[*B, T]` that were collected side by side, by worker."""
+        ready = self._assembler.ready
+        self.counters.discard(self._assembler.add_round(fragments))
+        self._polls_in_vain = 0 if self._assembler.ready > ready else self._polls_in_vain + 1
+        if self._polls_in_vain == POLLS_BEFORE_WARNING and not self._warned:
+            self._warned = True
+            _warn_of_endless_episodes(sum(fragment.numel() for fragment in fragments.values()))
+
+    def take(self) -> Any:
+        """A batch; `None` if too few episodes are complete."""
+        wanted, assembler = self.wanted, self._assembler
+        if assembler.ready < wanted.least(writing=self.writing):
+            return None
+        if self.writing:
+            return assembler.take(wanted.per_write or assembler.ready, "cat")
+        return assembler.take(wanted.least(writing=False), wanted.layout or "padded")
+
+    def drop(self, worker: int | None = None, envs: list[int] | None = None) -> None:
+        """Forget what waits for a batch, all or of one worker or of some of its envs; it is counted."""
+        self.counters.discard(self._assembler.drop_all(worker, envs))
+
+    def drop_open(self, worker: int) -> None:
+        """Forget a worker's episodes without an end; they are counted."""
+        self.counters.discard(self._assembler.drop_open(worker))
+
+
+def _warn_of_endless_episodes(poll: int) -> None:
+    warnings.warn(
+        f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {poll} frames; "
+        "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them",
+        UserWarning,
+        stacklevel=2,
+    )
