@@ -10,7 +10,7 @@ from swath.evaluate.local import Slots
 from swath.evaluate.predictor import Predictor, Predicts, observation_joiner
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.spaces import action_leaves, observation_leaves
 
@@ -67,7 +67,7 @@ def test_sampling_is_asked_for_row_by_row_with_the_noise_of_each_episode():
 
 
 def spec_of(action_space, observation_space):
-    return HostSpec(2, (2,), observation_leaves(observation_space), action_leaves(action_space), action_space)
+    return ArraySpec(2, (2,), observation_leaves(observation_space), action_leaves(action_space), action_space)
 
 
 @pytest.mark.parametrize("action", [np.zeros(3), np.zeros((2, 1)), 0])

@@ -9,25 +9,24 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
+from swath.keys import Key
 from swath.options import EpisodeRules, Faults
-from swath.rollout.buffer import Buffer, Rows, column_of
+from swath.rollout.buffer import Rows
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
-from swath.rollout.hosts.base import EnvRaised, Host, TensorDictSpec
+from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, steps
-from swath.rollout.policies.bind import randomly
+from swath.rollout.policies.bind import buffer_for, randomly
 from swath.rollout.policies.bound import BoundPolicy
-from swath.rollout.policies.finite import Finite, FiniteTensorDict, require_finite
-from swath.rollout.policies.tensordicts import TensorDictActor
+from swath.rollout.policies.finite import Finite, require_finite
 from swath.rollout.random_state import PrivateStreams
-from swath.rollout.spaces import Array, Leaf, Leaves
-from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows, blank_step
+from swath.rollout.spaces import Array, Leaves
+from swath.rollout.tensordicts import TensorDictRows
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
@@ -109,7 +108,7 @@ class Worker:
         self._broken: Exception | None = None
         self._streams: PrivateStreams | None = None
         self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker)
-        self._buffer = self._make_buffer()
+        self._buffer = buffer_for(spec, self.policy, self.observation, self.place.n_steps)
         self._rules = self._make_rules()
 
     @property
@@ -236,7 +235,7 @@ class Worker:
         if made < self.place.n_steps:
             rows.blank_from(made)
         if self.faults.check_finite:
-            _require_finite_rows(self.host.spec.observation, rows)
+            _require_finite_rows(self.host.spec.observed, rows)
         if rows.restarted:
             self._ids.begin(rows.restarted)
         ids, counts = self._label(rows, made)
@@ -287,11 +286,7 @@ class Worker:
             raise EnvRaised(0, error) from error
 
     def _checked(self, policy: BoundPolicy) -> Actor:
-        if not self.faults.check_finite:
-            return policy
-        if isinstance(self.host.spec, TensorDictSpec):
-            return FiniteTensorDict(policy)
-        return Finite(policy, tuple(leaf.key for leaf in self.host.spec.observation))
+        return Finite(policy, self.host.spec.observed) if self.faults.check_finite else policy
 
     def _lose(self, made: int) -> None:
         self._stale = True
@@ -300,15 +295,6 @@ class Worker:
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None else self._streams.swapped()
-
-    def _make_buffer(self) -> Any:
-        """Where steps are written: a `Buffer`, or a `TensorDictBuffer`, which has the same methods."""
-        spec = self.host.spec
-        if isinstance(spec, TensorDictSpec):
-            assert isinstance(self.policy, TensorDictActor)
-            assert self.policy.example is not None
-            return TensorDictBuffer(spec, blank_step(spec, self.policy.example), self.place.n_steps)
-        return Buffer([column_of(leaf) for leaf in self.observation], self.policy.columns, self.place.n_steps)
 
     def _make_rules(self) -> Rules:
         limit = StepLimit([self.episodes.max_frames] * self.host.spec.num_envs)
@@ -327,11 +313,7 @@ class Worker:
         return f"worker {self.place.worker} (life {self.life}, policy version {self.version})"
 
 
-def _require_finite_rows(observation: Sequence[Leaf], rows: Rows | TensorDictRows) -> None:
-    if isinstance(rows, TensorDictRows):
-        led_to = rows.observed
-    else:
-        led_to = ((leaf.key, array) for leaf, array in zip(observation, rows.next_observation, strict=True))
-    for key, array in led_to:
+def _require_finite_rows(observed: Sequence[Key], rows: Rows | TensorDictRows) -> None:
+    for key, array in zip(observed, rows.next_observation, strict=True):
         require_finite(f"next observation {key!r}", array)
     require_finite("reward", rows.reward)

@@ -14,15 +14,15 @@ from swath.collectors.devices import Devices
 from swath.collectors.policy_request import PolicyRequest
 from swath.collectors.vector_limits import require_resettable, require_truncated_key
 from swath.errors import warn_of_no_effect
-from swath.keys import Key
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
 from swath.rollout.fragment import Layout
-from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec
+from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.specs import HostSpec
 from swath.rollout.hosts.torchrl_source import Fitting
 from swath.rollout.policies.bound import BoundPolicy
-from swath.rollout.policies.finite import require_finite, require_finite_entries
+from swath.rollout.policies.finite import require_finite_leaves
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 
@@ -103,19 +103,19 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
 
 def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:
     """The rules without a limit of steps where the envs themselves keep it."""
-    return replace(episodes, max_frames=None) if isinstance(spec, TensorDictSpec) else episodes
+    return replace(episodes, max_frames=None) if spec.limits else episodes
 
 
 def _shaper(request: CollectionRequest, host: Host, bound: BoundPolicy) -> Shaper:
     entries, trajectories = request.entries, request.trajectories
     layout = Layout(
         batch_shape=host.spec.batch_shape,
-        observation=_observed(host.spec),
+        observation=host.spec.observed,
         outputs=bound.keys,
         extras=replace(entries, track_ids=entries.track_ids or trajectories.per_batch is not None),
         step_count=request.episodes.max_frames is not None,
         masked=host.spec.skips,
-        open=isinstance(host.spec, TensorDictSpec),
+        open=host.spec.open,
     )
     return Shaper(
         layout=layout,
@@ -138,16 +138,9 @@ def _first_reset(host: Host, request: CollectionRequest) -> Leaves:
     except EnvRaised as raised:
         raised.cause.add_note(f"raised by the first reset of env {raised.env}")
         raise raised.cause from raised.cause.__cause__
-    if request.faults.check_finite and isinstance(host.spec, TensorDictSpec):
-        require_finite_entries("observation", observation[0])
-    elif request.faults.check_finite:
-        for leaf, array in zip(host.spec.observation, observation, strict=True):
-            require_finite(f"observation {leaf.key!r}", array)
+    if request.faults.check_finite:
+        require_finite_leaves("observation", host.spec.observed, observation)
     return observation
-
-
-def _observed(spec: HostSpec) -> tuple[Key, ...]:
-    return spec.observed if isinstance(spec, TensorDictSpec) else tuple(leaf.key for leaf in spec.observation)
 
 
 def _mine(host: Host, source: Source) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+from swath.rollout.hosts.specs import HostSpec
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Devices:
         Raises:
             ValueError: a device that gymnasium envs cannot go to.
         """
-        if self.env is not None and self.env.type != "cpu" and not isinstance(spec, TensorDictSpec):
+        if self.env is not None and spec.device is not None and self.env.type != spec.device.type:
             raise ValueError(f"env_device={str(self.env)!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'")
 
 

@@ -11,7 +11,6 @@ from swath.collect.collection import Collection
 from swath.collectors.acting import Acting
 from swath.collectors.devices import Devices
 from swath.collectors.status import collector_stats, status_line
-from swath.rollout.hosts.base import TensorDictSpec
 
 
 class Facts:
@@ -91,9 +90,7 @@ class Facts:
     @property
     def env_device(self) -> torch.device:
         """Where the env runs."""
-        host = self._collection.worker.host
-        found = host.env.device if isinstance(host.spec, TensorDictSpec) else self._devices.env
-        return found or torch.device("cpu")
+        return self._collection.worker.host.spec.device or torch.device("cpu")
 
     @property
     def policy_device(self) -> torch.device | None:

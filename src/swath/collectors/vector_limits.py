@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from swath.keys import TRUNCATED, as_tuple
 from swath.options import EpisodeRules, Faults
-from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+from swath.rollout.hosts.specs import HostSpec
 
 
 def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
@@ -13,9 +12,7 @@ def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
     Raises:
         RuntimeError: no entry says so.
     """
-    if not episodes.set_truncated or not isinstance(spec, TensorDictSpec):
-        return
-    if not any(as_tuple(key)[-1] == TRUNCATED for key in spec.done):
+    if episodes.set_truncated and not spec.truncates:
         raise RuntimeError(
             "set_truncated=True, but no truncated key could be found in the environment; "
             "call env.add_truncated_keys() before handing it in"

@@ -15,7 +15,7 @@ import torch
 
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.runner import EpisodeOf
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.loop import Actor
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
@@ -38,7 +38,7 @@ class Acting:
     """
 
     policy: Any
-    spec: HostSpec
+    spec: ArraySpec
     exploration: ExplorationType
     noise_root: int | None
 
@@ -55,7 +55,7 @@ class Acting:
         device = device_of(self.policy)
         return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
-    def _bind(self, spec: HostSpec, observation: Leaves) -> Actor:
+    def _bind(self, spec: ArraySpec, observation: Leaves) -> Actor:
         if isinstance(self.policy, Predicts):
             return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
         return bind(self.policy, spec, observation, Binding(device_of(self.policy), self.exploration))

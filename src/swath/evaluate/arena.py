@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from swath.options import count
-from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.sources import Source, build
@@ -20,7 +20,7 @@ from swath.rollout.spaces import action_leaves, observation_leaves
 _NAME = "num_envs"
 
 
-def make_host(env: Any, num_envs: int | None) -> tuple[Host, bool]:
+def make_host(env: Any, num_envs: int | None) -> tuple[ArrayHost, bool]:
     """The host of an evaluation, and whether its envs were built here (else they are borrowed).
 
     Args:
@@ -46,7 +46,7 @@ def make_host(env: Any, num_envs: int | None) -> tuple[Host, bool]:
     return host, False
 
 
-def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[Host, bool]:
+def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[ArrayHost, bool]:
     if not entries:
         raise ValueError("env is an empty list; it must name at least one env")
     sources = [Source(entry) for entry in entries]
@@ -54,7 +54,7 @@ def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[Host, bool]:
     if any(borrowed) != all(borrowed):
         raise ValueError("env is a list of instances and of things to build; make it one kind")
     size = _slots_of(len(entries), num_envs, fixed=borrowed[0])
-    owned: list[Host] = []
+    owned: list[ArrayHost] = []
     with closed_on_failure(owned):
         envs = [_single(sources[slot % len(entries)], owned) for slot in range(size)]
         for env in envs:
@@ -78,7 +78,7 @@ def _slots_of(n_entries: int, num_envs: int | None, *, fixed: bool) -> int:
     return size
 
 
-def _single(source: Source, owned: list[Host]) -> gym.Env[Any, Any]:
+def _single(source: Source, owned: list[ArrayHost]) -> gym.Env[Any, Any]:
     host = build(source)
     if not source.is_instance:
         owned.append(host)

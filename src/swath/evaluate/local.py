@@ -26,7 +26,7 @@ from swath.evaluate.runner import Manner, Played, Runner
 from swath.evaluate.scoring import Scoring, if_monitored, monitored, own_sums
 from swath.evaluate.statistics import summarise
 from swath.evaluate.watching import Watcher
-from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.base import ArrayHost
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _deep_scoring(env: Any) -> Scoring:
     return if_monitored if is_opaque(env) else own_sums
 
 
-def _only_together(host: Host, request: EvalRequest) -> bool:
+def _only_together(host: ArrayHost, request: EvalRequest) -> bool:
     """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
     seeded = request.seed is not None and host.spec.seeding == "episode"
     return not host.spec.resettable and (seeded or request.limits.max_steps is not None)

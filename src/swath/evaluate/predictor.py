@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.policies.answers import require_fitting
 from swath.rollout.spaces import Array, Leaf, Leaves
 
@@ -36,7 +36,7 @@ class Predictor:
         starts: bool `[B]`: episodes that begin with the next call.
     """
 
-    def __init__(self, model: Predicts, spec: HostSpec, *, deterministic: bool) -> None:
+    def __init__(self, model: Predicts, spec: ArraySpec, *, deterministic: bool) -> None:
         self._model, self._spec, self._deterministic = model, spec, deterministic
         self._join = observation_joiner(spec.observation)
         self.state: Any = None

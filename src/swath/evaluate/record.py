@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from swath.evaluate.statistics import Floats, Ints
     from swath.evaluate.stopping import Stopped
-    from swath.rollout.hosts.base import Seeding
+    from swath.rollout.hosts.specs import Seeding
 
 Bools: TypeAlias = NDArray[np.bool_]
 

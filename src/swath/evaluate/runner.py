@@ -24,7 +24,8 @@ from swath.evaluate.scoring import Score, Scoring, own_sums
 from swath.evaluate.statistics import generator, mean_interval
 from swath.evaluate.stopping import Stopped
 from swath.evaluate.watching import Scene, Watcher
-from swath.rollout.hosts.base import EnvRaised, Host, Seeding
+from swath.rollout.hosts.base import ArrayHost, EnvRaised
+from swath.rollout.hosts.specs import Seeding
 from swath.rollout.loop import Actor, Rules, Stage, Step, never_forgive, steps
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
@@ -78,7 +79,7 @@ class Runner:
         manner: what varies with the envs and the caller.
     """
 
-    def __init__(self, host: Host, bind: Bind, request: EvalRequest, manner: Manner | None = None) -> None:
+    def __init__(self, host: ArrayHost, bind: Bind, request: EvalRequest, manner: Manner | None = None) -> None:
         n = host.spec.num_envs
         self._host, self._bind, self._request = host, bind, request
         self._manner = manner or Manner()
@@ -239,7 +240,7 @@ class Runner:
         return f"{len(self._ledger)} of {self._quota.episodes.stop} episodes complete"
 
 
-def _seeding(host: Host, root: int | None) -> Seeding:
+def _seeding(host: ArrayHost, root: int | None) -> Seeding:
     if root is not None and host.spec.seeding == "none":
         why = f"{host.env} cannot be seeded; seed it where it is made, and pass seed=None"
         warn_of_no_effect("the seed of an evaluation", why)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from swath.evaluate.ledger import Ledger
 from swath.evaluate.quota import Quota
-from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.loop import Actor, Step
 
 
@@ -24,7 +24,7 @@ class Scene:
         policy: what acts.
     """
 
-    host: Host
+    host: ArrayHost
     quota: Quota
     ledger: Ledger
     playing: Sequence[int | None]

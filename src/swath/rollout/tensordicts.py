@@ -25,7 +25,7 @@ from tensordict import (
 )
 
 from swath.keys import DONE, NEXT, TERMINATED, TIME, TRUNCATED, Key, as_key, as_tuple, under_next
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 
@@ -78,10 +78,9 @@ class TensorDictRows:
         return total
 
     @property
-    def observed(self) -> Iterator[tuple[Key, Any]]:
+    def next_observation(self) -> list[Any]:
         """What the steps led to, entry by entry."""
-        for key in self.spec.observed:
-            yield key, self.stacked.get(under_next(key))
+        return [self.stacked.get(under_next(key)) for key in self.spec.observed]
 
     def cut_last(self) -> None:
         """The last transition of each env is marked as truncated, its episode goes on."""

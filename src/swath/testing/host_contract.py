@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.random_state import preserved
@@ -32,7 +32,7 @@ from swath.testing.counting_env import Counting, reward_of
 from swath.testing.marks import Mark, leaf_spaces, read
 from swath.testing.script import Script
 
-MakeHost = Callable[[], Host]
+MakeHost = Callable[[], ArrayHost]
 
 
 class HostContract:
@@ -172,7 +172,7 @@ class Dice:
         n_steps: how many.
     """
 
-    def __init__(self, host: Host, n_steps: int) -> None:
+    def __init__(self, host: ArrayHost, n_steps: int) -> None:
         draw = RandomPolicy().sampler(host.spec.action_space, host.spec.num_envs)
         with preserved():
             torch.default_generator.manual_seed(11)
@@ -189,7 +189,9 @@ class Dice:
         """Nothing is remembered."""
 
 
-def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None) -> Iterator[Step]:
+def play(
+    host: ArrayHost, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None
+) -> Iterator[Step]:
     """Play so many steps, from a reset of all envs on; an env that raises is not forgiven.
 
     Args:
@@ -205,7 +207,7 @@ def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Ac
 
 
 @contextmanager
-def opened(make_host: MakeHost) -> Iterator[Host]:
+def opened(make_host: MakeHost) -> Iterator[ArrayHost]:
     """A host that is closed in the end."""
     host = make_host()
     try:
@@ -218,7 +220,7 @@ def _raise(env: int, error: Exception) -> None:
     raise AssertionError(f"env {env} raised") from error
 
 
-def _require_fits(host: Host, leaves: Leaves, what: str) -> None:
+def _require_fits(host: ArrayHost, leaves: Leaves, what: str) -> None:
     wanted = [((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
     got = [(leaf.shape, leaf.dtype) for leaf in leaves]
     assert got == wanted, f"{what} gave leaves {got}; the spec says {wanted}"

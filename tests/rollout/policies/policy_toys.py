@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 VECTOR = spaces.Box(-10, 10, (4,))
@@ -13,7 +13,7 @@ VECTOR = spaces.Box(-10, 10, (4,))
 
 def spec_of(observation=VECTOR, action=None, num_envs=3, *, bare=False):
     action = spaces.Discrete(2) if action is None else action
-    return HostSpec(
+    return ArraySpec(
         num_envs=1 if bare else num_envs,
         batch_shape=() if bare else (num_envs,),
         observation=observation_leaves(observation),

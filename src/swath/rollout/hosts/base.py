@@ -9,18 +9,12 @@ end of an episode, and the observation of the next episode comes from `reset`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
-from gymnasium import spaces
-from tensordict import TensorDictBase
-
-from swath.keys import Key
-from swath.rollout.spaces import Array, Leaf, Leaves
-
-Seeding = Literal["episode", "layout", "none"]
-"""How far seeds reach: each episode, the layout as a whole, or nothing."""
+from swath.rollout.hosts.specs import ArraySpec, HostSpec
+from swath.rollout.spaces import Array, Leaves
 
 Ended = tuple[int, bool, bool]
 """An episode that ended: env, terminated, truncated."""
@@ -74,80 +68,6 @@ class Transition:
     void: Sequence[int] = ()
     failed: Sequence[tuple[int, Exception]] = ()
     info: Infos = ()
-
-
-def _absent(*_: Any) -> Any:
-    raise NotImplementedError("a host says how to draw actions and what a step looks like")
-
-
-@dataclass(frozen=True)
-class HostSpec:
-    """What a host's envs look like.
-
-    Attributes:
-        num_envs: B.
-        batch_shape: `*B`, the leading dimensions that policies and batches show: `()` for one bare env.
-        observation: leaves of one env's observation.
-        action: leaves of one env's action.
-        action_space: the action space of one env.
-        resettable: whether single envs can be reset while the others go on.
-        alone: whether single envs can be stepped while the others stand still.
-        skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
-        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
-    """
-
-    num_envs: int
-    batch_shape: tuple[int, ...]
-    observation: tuple[Leaf, ...]
-    action: tuple[Leaf, ...]
-    action_space: spaces.Space[Any]
-    resettable: bool = True
-    alone: bool = True
-    skips: bool = False
-    seeding: Seeding = "episode"
-
-    @property
-    def action_keys(self) -> tuple[Key, ...]:
-        """Keys of the entries that make up an action."""
-        return tuple(leaf.key for leaf in self.action)
-
-
-@dataclass(frozen=True)
-class TensorDictSpec(HostSpec):
-    """What envs look like that read and write a TensorDict, which is then their only leaf.
-
-    Attributes:
-        observation: nothing; see `observed`.
-        action: nothing; see `acted`.
-        action_space: nothing; see `draw`.
-        observed: keys of the observation entries, nested ones too.
-        acted: keys of the action entries.
-        carried: keys of the entries that the env reads back, beside the action.
-        rewarded: keys of the reward entries.
-        done: the end flags that count: of groups below one with flags of its own there are none.
-        flags: all end flags.
-        draw: writes random actions into a TensorDict.
-        imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
-        env: the env itself, for policies that take their action spec from it.
-    """
-
-    observation: tuple[Leaf, ...] = ()
-    action: tuple[Leaf, ...] = ()
-    action_space: spaces.Space[Any] = field(default_factory=spaces.Dict)
-    observed: tuple[Key, ...] = ()
-    acted: tuple[Key, ...] = ()
-    carried: tuple[Key, ...] = ()
-    rewarded: tuple[Key, ...] = ()
-    done: tuple[Key, ...] = ()
-    flags: tuple[Key, ...] = ()
-    draw: Callable[[TensorDictBase], TensorDictBase] = _absent
-    imagine: Callable[[], TensorDictBase] = _absent
-    env: Callable[[], Any] = _absent
-
-    @property
-    def action_keys(self) -> tuple[Key, ...]:
-        """Keys of the entries that make up an action."""
-        return self.acted
 
 
 @runtime_checkable
@@ -206,3 +126,11 @@ class Host(Protocol):
 
     def close(self) -> None:
         """Close the envs; twice is fine."""
+
+
+class ArrayHost(Host, Protocol):
+    """A host whose leaves are arrays."""
+
+    @property
+    def spec(self) -> ArraySpec:
+        """What the envs look like."""

@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition, with_truncated
+from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
 
@@ -40,7 +41,7 @@ class EnvListHost:
         self._make = make
         self._envs = list(envs)
         first, n = self._envs[0], len(self._envs)
-        self.spec = HostSpec(
+        self.spec = ArraySpec(
             num_envs=n,
             batch_shape=() if bare else (n,),
             observation=observation_leaves(first.observation_space),

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import cloudpickle
 import gymnasium as gym
 
 from swath.extras import need
 from swath.options import count
-from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.base import ArrayHost, Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
@@ -62,6 +62,10 @@ class Source:
         return self.is_instance and (self.copies or 1) > 1
 
 
+@overload
+def build(source: Source) -> ArrayHost: ...
+@overload
+def build(source: Source, fitting: Fitting) -> Host: ...
 def build(source: Source, fitting: Fitting | None = None) -> Host:
     """Build the env or envs and their host.
 

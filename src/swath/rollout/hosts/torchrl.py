@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import Key, as_key, as_tuple
-from swath.rollout.hosts.base import Ended, EnvRaised, TensorDictSpec, Transition
+from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
@@ -50,11 +50,11 @@ class TorchRLHost:
         self._closed = False
         self._ended: list[int] = []
         self._begun: Leaves | None = None
-        self.spec = replace(spec_of(env), draw=self._draw, env=lambda: self._env)
-        self._groups = groups_of(self.spec.done)
-        self._any_done = any_done_of(self.spec.done)
         self._advance: Callable[[Any], tuple[Any, Any]]
         self._install(env)
+        self.spec = spec_of(lambda: self._env)
+        self._groups = groups_of(self.spec.done)
+        self._any_done = any_done_of(self.spec.done)
 
     @property
     def env(self) -> Any:
@@ -147,9 +147,6 @@ class TorchRLHost:
         self._step = without_searches(step_of(env))
         self._advance = self._in_one if _has_own_way(env) else self._in_two
 
-    def _draw(self, root: TensorDictBase) -> Any:
-        return self._env.rand_action(root)
-
     def _in_two(self, td: Any) -> tuple[Any, Any]:
         self._step(td)
         return td, self._env.step_mdp(td)
@@ -198,23 +195,21 @@ class TorchRLHost:
         return self._env if isinstance(self._env, batched) else None
 
 
-def spec_of(env: Any) -> TensorDictSpec:
-    """What an `EnvBase` looks like."""
-    num_envs = int(np.prod(env.batch_size, dtype=np.int64))
+def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
+    """What the `EnvBase` looks like that `live` gives; one that is built anew looks the same."""
+    env = live()
     return TensorDictSpec(
-        num_envs=num_envs,
+        num_envs=int(np.prod(env.batch_size, dtype=np.int64)),
         batch_shape=tuple(env.batch_size),
-        resettable=True,
-        alone=False,
-        seeding="layout",
         observed=_keys(env.observation_keys),
         acted=_keys(env.action_keys),
         carried=_keys(env.state_keys),
         rewarded=_keys(env.reward_keys),
         done=effective(_keys(env.done_keys)),
         flags=_keys(env.done_keys),
-        draw=env.rand_action,
-        imagine=env.fake_tensordict,
+        draw=lambda root: live().rand_action(root),
+        imagine=lambda: live().fake_tensordict(),
+        env=live,
     )
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
+from swath.rollout.hosts.base import Ended, EnvRaised, Transition
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, joiner, observation_leaves, unbatched
 
 _PACKAGE = "stable_baselines3"
@@ -28,7 +29,7 @@ class VecEnvHost:
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self.spec = HostSpec(
+        self.spec = ArraySpec(
             num_envs=env.num_envs,
             batch_shape=(env.num_envs,),
             observation=observation_leaves(env.observation_space),

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from swath.rollout.hosts.base import Ended, EnvRaised, HostSpec, Transition
+from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.hosts.vector_reset import batch_size, control_of, mode_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves, unbatched
 
@@ -37,7 +38,7 @@ class VectorHost(ABC):
         self._env = env
         self._control = control_of(env)
         control = self._control
-        self.spec = HostSpec(
+        self.spec = ArraySpec(
             num_envs=env.num_envs,
             batch_shape=(env.num_envs,),
             observation=observation_leaves(env.single_observation_space),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from swath.rollout.hosts.base import Seeding
+from swath.rollout.hosts.specs import Seeding
 from swath.rollout.spaces import Array
 
 

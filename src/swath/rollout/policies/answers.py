@@ -15,7 +15,7 @@ from gymnasium import spaces
 from tensordict import TensorDictBase
 
 from swath.keys import Key, as_key, as_tuple, is_private
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.specs import ArraySpec, HostSpec
 from swath.rollout.spaces import Leaf, Leaves
 
 Unpack = Callable[[Any], list[Any]]
@@ -31,7 +31,7 @@ def unpacker(policy: Any, answer: Any, spec: HostSpec, inputs: Sequence[Key]) ->
         KeyError: there is no action among them.
         ValueError: a tuple that does not fit the policy's `out_keys`.
     """
-    actions = list(spec.action_keys)
+    actions = list(spec.acted)
     if isinstance(answer, TensorDictBase | Mapping):
         return _unpack_names(answer, actions, inputs)
     if isinstance(answer, tuple):
@@ -45,7 +45,7 @@ def unpacker(policy: Any, answer: Any, spec: HostSpec, inputs: Sequence[Key]) ->
     return tuple(actions), lambda value: [value]
 
 
-def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: HostSpec) -> None:
+def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> None:
     """Check outputs `[B, …]` against the envs.
 
     Raises:
@@ -94,7 +94,7 @@ def _numbered(actions: list[Key], count: int) -> list[Key]:
     return [*actions, *(f"output{i}" for i in range(1, count - len(actions) + 1))][:count]
 
 
-def _require_rows(key: Key, value: Any, spec: HostSpec) -> None:
+def _require_rows(key: Key, value: Any, spec: ArraySpec) -> None:
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
         raise TypeError(f"the policy's {key!r} is {value.reshape(-1)[0]!r}; it must be a tensor, an array or a number")
     if tuple(value.shape[:1]) != (spec.num_envs,):
@@ -104,7 +104,7 @@ def _require_rows(key: Key, value: Any, spec: HostSpec) -> None:
         )
 
 
-def _require_action(leaf: Leaf, value: Any, spec: HostSpec) -> None:
+def _require_action(leaf: Leaf, value: Any, spec: ArraySpec) -> None:
     lead = spec.batch_shape
     wanted, got = (*lead, *leaf.shape), tuple(value.shape if lead else value.shape[1:])
     if wanted != got:

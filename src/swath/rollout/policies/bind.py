@@ -1,6 +1,7 @@
 """From anything that users call a policy to one that is bound to a host.
 
-Every choice is made once, from the policy's answer to the first observation; the way of a step has no branches.
+Every choice is made once, from the host's spec and the policy's answer to the first observation; the way of a step has
+no branches. Hosts of arrays and of TensorDicts part here: who is above need not know which of them it has.
 """
 
 from __future__ import annotations
@@ -11,27 +12,34 @@ from typing import Any
 import torch
 
 from swath.keys import Key
-from swath.rollout.buffer import column_of
-from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+from swath.rollout.buffer import Buffer, column_of
+from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
 from swath.rollout.policies.answers import require_fitting, unpacker
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.bound import BoundPolicy, Feedforward, Pipeline
 from swath.rollout.policies.calling import Call, Convention, caller, convention
-from swath.rollout.policies.finite import require_finite
+from swath.rollout.policies.finite import require_finite_leaves
 from swath.rollout.policies.placement import action_taker, copying, giver, taker
 from swath.rollout.policies.random_actions import RandomActions
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.policies.recurrent import Memory, Recurrent
 from swath.rollout.policies.tensordicts import TensorDictActor, TensorDictRandomly, bind_tensordict
 from swath.rollout.spaces import Leaves
+from swath.rollout.tensordicts import TensorDictBuffer, blank_step
 
 
 def randomly(spec: HostSpec, like: BoundPolicy) -> BoundPolicy:
     """Random actions in the place of this policy."""
     if isinstance(spec, TensorDictSpec):
-        assert isinstance(like, TensorDictActor)
-        return TensorDictRandomly(spec, like)
+        return TensorDictRandomly(spec, _for_tensordicts(like))
     return RandomActions(RandomPolicy(), spec, like=like)
+
+
+def buffer_for(spec: HostSpec, policy: BoundPolicy, observation: Leaves, n_steps: int) -> Any:
+    """Where T steps are written: a `Buffer`, or a `TensorDictBuffer`, which has the same methods."""
+    if isinstance(spec, TensorDictSpec):
+        return TensorDictBuffer(spec, blank_step(spec, _for_tensordicts(policy).example), n_steps)
+    return Buffer([column_of(leaf) for leaf in observation], policy.columns, n_steps)
 
 
 def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> BoundPolicy:
@@ -54,7 +62,7 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
         return bind_tensordict(policy, spec, observation, options)
     if policy is None or isinstance(policy, RandomPolicy):
         return _random(policy or RandomPolicy(), spec, observation)
-    env_keys = [leaf.key for leaf in spec.observation]
+    env_keys = spec.observed
     how = convention(policy, env_keys, trust=options.trust)
     memory = Memory.of(_read(policy, how), env_keys) if options.recurrent else Memory()
     memory.require_written(getattr(policy, "out_keys", None))
@@ -73,15 +81,20 @@ def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> 
     takes = tuple(kind(spec.batch_shape, value) for kind, value in zip(kinds, values, strict=True))
     leaves = [take(value) for take, value in zip(takes, values, strict=True)]
     require_fitting(keys, leaves, spec)
-    for key, value in zip(keys, leaves, strict=True) if options.finite else ():
-        require_finite(f"policy output {key!r}", value)
+    if options.finite:
+        require_finite_leaves("policy output", keys, leaves)
     pipeline = Pipeline(give, call, unpack, takes, how.explores)
     if not memory.inputs:
         return Feedforward(pipeline, keys, tuple(column_of(leaf) for leaf in leaves))
     return Recurrent(pipeline, keys, (values, leaves), memory, batch)
 
 
-def _random(policy: RandomPolicy, spec: HostSpec, observation: Leaves) -> BoundPolicy:
+def _for_tensordicts(policy: BoundPolicy) -> TensorDictActor:
+    assert isinstance(policy, TensorDictActor), f"{policy} was bound to a host of arrays"
+    return policy
+
+
+def _random(policy: RandomPolicy, spec: ArraySpec, observation: Leaves) -> BoundPolicy:
     """Random actions, tried once: the spec that they are drawn from may be the user's own."""
     bound = RandomActions(policy, spec)
     leaves = bound(observation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,43 +32,18 @@ class Finite:
         Raises:
             NonFinite: one of them, or of the observations, is NaN or infinite.
         """
-        for key, leaf in zip(self._observed, observation, strict=True):
-            require_finite(f"observation {key!r}", leaf)
+        require_finite_leaves("observation", self._observed, observation)
         outputs = self._policy(observation)
-        for key, leaf in zip(self._policy.keys, outputs, strict=True):
-            require_finite(f"policy output {key!r}", leaf)
+        require_finite_leaves("policy output", self._policy.keys, outputs)
         return outputs
 
 
-class FiniteTensorDict:
-    """The same for a policy that writes into a TensorDict, its only leaf.
-
-    Args:
-        policy: the policy.
-    """
-
-    def __init__(self, policy: BoundPolicy) -> None:
-        self._policy = policy
-        self.keys, self.columns, self.explores = policy.keys, policy.columns, policy.explores
-        self.begin, self.rewind = policy.begin, policy.rewind
-        self.skip, self.take_over = policy.skip, policy.take_over
-
-    def __call__(self, observation: Leaves) -> Leaves:
-        """What the policy makes of the TensorDict.
-
-        Raises:
-            NonFinite: one of its entries, before or after, is NaN or infinite.
-        """
-        require_finite_entries("observation", observation[0])
-        outputs = self._policy(observation)
-        require_finite_entries("policy output", outputs[0])
-        return outputs
-
-
-def require_finite_entries(what: str, td: TensorDictBase) -> None:
-    """Raise `NonFinite` for the first entry of a TensorDict with a NaN or an infinity."""
-    for key, value in td.items(include_nested=True, leaves_only=True):
-        require_finite(f"{what} {key!r}", value.reshape(td.numel(), -1))
+def require_finite_leaves(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
+    """Raise `NonFinite` for the first leaf with a NaN or an infinity; of a TensorDict, the only leaf, for its entry."""
+    td = leaves[0]
+    named = _entries(td) if isinstance(td, TensorDictBase) else zip(keys, leaves, strict=True)
+    for key, leaf in named:
+        require_finite(f"{what} {key!r}", leaf)
 
 
 def require_finite(what: str, leaf: Any) -> None:
@@ -80,3 +55,9 @@ def require_finite(what: str, leaf: Any) -> None:
     raise NonFinite(
         f"{what} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or env state"
     )
+
+
+def _entries(td: TensorDictBase) -> Iterator[tuple[Key, torch.Tensor]]:
+    """Entries of a TensorDict `[*B]`, as `[B, …]`."""
+    for key, value in td.items(include_nested=True, leaves_only=True):
+        yield key, value.reshape(td.numel(), -1)

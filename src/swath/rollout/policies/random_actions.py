@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from swath.rollout.buffer import Column, column_of
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.policies.bound import BoundPolicy
 from swath.rollout.policies.random_policy import ACTION_MASK, RandomPolicy
 from swath.rollout.spaces import Leaves
@@ -18,7 +18,7 @@ from swath.rollout.spaces import Leaves
 class RandomActions:
     """Random actions in the place of a bound policy; what only that policy writes is zero, so that keys stay."""
 
-    def __init__(self, policy: RandomPolicy, spec: HostSpec, like: BoundPolicy | None = None) -> None:
+    def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
         self.explores = False
         self._like = like
         self._sample = policy.sampler(spec.action_space, spec.num_envs)
@@ -52,7 +52,7 @@ class RandomActions:
         """Nothing is remembered here."""
 
 
-def _mask_at(spec: HostSpec) -> int | None:
+def _mask_at(spec: ArraySpec) -> int | None:
     keys = [leaf.key for leaf in spec.observation]
     return keys.index(ACTION_MASK) if ACTION_MASK in keys else None
 

@@ -14,7 +14,7 @@ from tensordict.nn import set_interaction_type
 
 from swath.keys import DONE, IS_INIT, STEP_COUNT, TERMINATED, TRUNCATED, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Column
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.policies.answers import unpacker
 from swath.rollout.policies.binding import Binding
