@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,31 +16,50 @@ from swath.rollout.spaces import Array
 REMEMBERED = 100
 
 
-class EpisodeMeter:
-    """Returns and lengths of finished episodes, over fragments.
+Episodes: TypeAlias = tuple[tuple[float, int], ...]
+"""Return and length of episodes, in order of their ends."""
+
+
+class EpisodeLog:
+    """Finished episodes: how many, and means over the last 100."""
+
+    def __init__(self) -> None:
+        self.finished = 0
+        self._last: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean over the last 100 episodes; `None` before the first."""
+        return float(np.mean([value for value, _ in self._last])) if self._last else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Mean steps of the last 100 episodes; `None` before the first."""
+        return float(np.mean([length for _, length in self._last])) if self._last else None
+
+    def book(self, episodes: Episodes) -> None:
+        """These have ended."""
+        self._last.extend(episodes)
+        self.finished += len(episodes)
+
+
+class EpisodeMeter(EpisodeLog):
+    """Returns and lengths of the episodes in the fragments of one worker.
 
     Args:
         num_envs: B.
     """
 
     def __init__(self, num_envs: int) -> None:
-        self.finished = 0
-        self._returns: deque[float] = deque(maxlen=REMEMBERED)
-        self._lengths: deque[int] = deque(maxlen=REMEMBERED)
+        super().__init__()
         self._return = np.zeros(num_envs)
 
-    @property
-    def mean_return(self) -> float | None:
-        """Mean over the last 100 episodes; `None` before the first."""
-        return float(np.mean(self._returns)) if self._returns else None
+    def add(self, fragment: Fragment) -> Episodes:
+        """Book the rows of the next fragment; an episode that it begins with was given up where none ended before.
 
-    @property
-    def mean_length(self) -> float | None:
-        """Mean steps of the last 100 episodes; `None` before the first."""
-        return float(np.mean(self._lengths)) if self._lengths else None
-
-    def add(self, fragment: Fragment) -> None:
-        """Book the rows of the next fragment; an episode that it begins with was given up where none ended before."""
+        Returns:
+            The episodes that end in it.
+        """
         rows, last = fragment.rows, fragment.rows.last
         fresh = fragment.counts[:, 0] == 0
         self._return[fresh if rows.valid is None else fresh & rows.valid[:, 0]] = 0
@@ -51,9 +71,10 @@ class EpisodeMeter:
         ended = np.ones(len(sums), dtype=np.bool_)
         ended[np.append(first[1:], len(sums)) - 1] = False
         order = np.lexsort((envs, steps))
-        self._returns.extend(sums[ended][order].tolist())
-        self._lengths.extend((fragment.counts[envs, steps] + 1)[order].tolist())
-        self.finished += len(envs)
+        lengths = (fragment.counts[envs, steps] + 1)[order].tolist()
+        episodes = tuple(zip(sums[ended][order].tolist(), lengths, strict=True))
+        self.book(episodes)
+        return episodes
 
 
 def _sums_between_ends(reward: Array, envs: Array, steps: Array) -> tuple[Array, Array]:
@@ -83,12 +104,18 @@ class Counters:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
         frames_discarded: good frames that were never delivered.
+        frames_dropped: good frames that were too old to be delivered.
+        batches_dropped: fragments that were too old.
+        batches_overdue: fragments that were delivered although they were too old.
         seconds_waiting: time that draws have waited.
     """
 
     frames: int = 0
     batches: int = 0
     frames_discarded: int = 0
+    frames_dropped: int = 0
+    batches_dropped: int = 0
+    batches_overdue: int = 0
     seconds_waiting: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _began: float | None = field(default=None, repr=False)
@@ -109,6 +136,12 @@ class Counters:
         """Good frames will never be delivered."""
         with self._lock:
             self.frames_discarded += frames
+
+    def drop(self, frames: int) -> None:
+        """A fragment was too old."""
+        with self._lock:
+            self.frames_dropped += frames
+            self.batches_dropped += 1
 
     def start_clock(self) -> None:
         """The first draw begins."""
