@@ -95,7 +95,7 @@ class Budget:
                 f"frames_per_batch={self.frames_per_batch} is not a multiple of {num_envs} envs; "
                 f"batches have {n_steps * num_envs} frames",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return n_steps
 

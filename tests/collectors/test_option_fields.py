@@ -9,11 +9,11 @@ import torch
 from collector_toys import Always, Memory
 
 from swath import Collector, ExplorationType
+from swath.collect.making.devices import Devices
+from swath.collect.making.policy_request import PolicyRequest
 from swath.collectors import collector as face
 from swath.collectors.assembly import CollectionRequest
 from swath.collectors.checks import Unserved
-from swath.collectors.devices import Devices
-from swath.collectors.policy_request import PolicyRequest
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
 from swath.rollout.hosts.sources import Source
 

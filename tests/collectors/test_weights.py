@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.collectors.devices import placed
+from swath.collect.making.devices import placed
 from swath.errors import WorkerLate
 from swath.testing import CountingEnvs
 
@@ -244,7 +244,7 @@ def test_versions_are_stamped_per_fragment():
 
 
 def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
-    monkeypatch.setattr("swath.collectors.acting.placed", lambda policy, device: copy.deepcopy(policy))
+    monkeypatch.setattr("swath.collect.making.acting.placed", lambda policy, device: copy.deepcopy(policy))
     policy = Always(1)
     with collector(policy=policy) as made:
         with torch.no_grad():

@@ -17,7 +17,7 @@ from swath.collect.gate import Gate
 from swath.collect.notes import noted
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
-from swath.collect.worker import Worker
+from swath.collect.worker import Seeding, Worker
 from swath.options import Budget
 from swath.rollout.fragment import Fragment
 
@@ -111,7 +111,7 @@ class Collection:
         """Seed the worker and begin fresh episodes."""
         with self.gate.control():
             self.drop_in_flight()
-            self.worker.set_seed(seed, static=static)
+            self.worker.set_seed(Seeding(seed, static))
 
     def close(self, timeout: float, *, close_env: bool) -> None:
         """End the collection; see `Gate.close`."""

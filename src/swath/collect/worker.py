@@ -54,6 +54,21 @@ class Place:
     stopped: Callable[[], bool] = never
 
 
+@dataclass(frozen=True)
+class Seeding:
+    """Where the seeds of a worker come from.
+
+    Attributes:
+        root: the user's seed.
+        static: every env gets `root` itself.
+        first_env: the number of the worker's first env among those of all workers; `None` for workers of equal size.
+    """
+
+    root: int
+    static: bool = False
+    first_env: int | None = None
+
+
 @dataclass
 class Tally:
     """What went wrong in this worker.
@@ -84,6 +99,7 @@ class Worker:
         faults: what to do when envs fail.
         version: of the policy's weights.
         device: where the policy runs; `None` for the CPU.
+        life: which of its lives.
     """
 
     host: Host
@@ -94,20 +110,19 @@ class Worker:
     faults: Faults = field(default_factory=Faults)
     version: int = 0
     device: torch.device | None = None
+    life: int = 0
 
     def __post_init__(self) -> None:
         spec = self.host.spec
         self.tally = Tally()
-        self.life = 0
-        self.seed: int | None = None
-        self._static = False
+        self.seeding: Seeding | None = None
         self._randomly = self._checked(randomly(spec, self.policy))
         self._acting = self._checked(self.policy)
         self._stage = Stage(self.observation)
         self._stale = False
         self._broken: Exception | None = None
         self._streams: PrivateStreams | None = None
-        self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker)
+        self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker, life=self.life)
         self._buffer = buffer_for(spec, self.policy, self.observation, self.place.n_steps)
         self._rules = self._make_rules()
 
@@ -155,20 +170,25 @@ class Worker:
             self._stage.due = sorted({*self._stage.due, *envs})
             self._ids.begin(envs)
 
-    def set_seed(self, seed: int, *, static: bool = False) -> None:
+    @property
+    def seed(self) -> int | None:
+        """Root of its seeds; `None` if it was never seeded."""
+        return None if self.seeding is None else self.seeding.root
+
+    def set_seed(self, seeding: Seeding) -> None:
         """Seed every env and the generators of torch, numpy and `random` as this worker sees them; begin episodes.
 
         Raises:
             Exception: what an env raised, as its own type with a note.
         """
-        n, host = self.host.spec.num_envs, self.host
+        n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
             kind = type(host.env).__name__
             warn_of_no_effect("seed", f"a {kind} takes seeds only where it is made", stacklevel=5)
-        first = self.place.worker * n
-        seeds = [seed] * n if static else [derive(seed, "env", first + env, self.life) for env in range(n)]
-        self.seed, self._static, self._stale = seed, static, True
-        self._streams = PrivateStreams(derive(seed, "policy", self.place.worker, self.life), self.device)
+        first = self.place.worker * n if seeding.first_env is None else seeding.first_env
+        seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
+        self.seeding, self._stale = seeding, True
+        self._streams = PrivateStreams(derive(root, "policy", self.place.worker, self.life), self.device)
         try:
             with self._streams.swapped():
                 self._reset(seeds)
@@ -180,14 +200,15 @@ class Worker:
         self.life = life
         self._ids = TrajectoryIds(self.host.spec.num_envs, worker=self.place.worker, life=life)
         self._stale = True
-        if self.seed is not None:
-            self.set_seed(self.seed, static=self._static)
+        if self.seeding is not None:
+            self.set_seed(self.seeding)
 
     def go_on(self, life: int, seed: int | None) -> None:
         """Begin a life with the seed of a collection that was saved; without one the process's generators are used."""
-        self.seed = seed
         if seed is None:
-            self._streams = None
+            self.seeding = self._streams = None
+        else:
+            self.seeding = replace(self.seeding or Seeding(seed), root=seed, static=False)
         self.next_life(life)
 
     def stop_when(self, halted: Callable[[], bool]) -> None:
@@ -274,7 +295,7 @@ class Worker:
         observation = self._rebuilt()
         self._broken = None
         self.next_life(self.life + 1)
-        if self.seed is None:
+        if self.seeding is None:
             self._begin_with(observation)
 
     def _rebuilt(self) -> Leaves:

@@ -13,15 +13,15 @@ from tensordict import TensorDictBase
 from swath.collect.background import Background
 from swath.collect.collection import Collection
 from swath.collect.deliver import Drawn
+from swath.collect.making.devices import Devices
+from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.worker import never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
 from swath.collectors.base import BaseCollector
 from swath.collectors.checks import Unserved, env_keywords, one_source, whole_number, with_methods, worker_index
 from swath.collectors.controls import Controls
-from swath.collectors.devices import Devices
 from swath.collectors.facts import Facts
-from swath.collectors.policy_request import PolicyRequest
 from swath.collectors.reaching import Reaching
 from swath.collectors.weight_methods import TakesWeights
 from swath.options import (

@@ -8,8 +8,8 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
-from swath.collectors.acting import Acting
-from swath.collectors.devices import Devices
+from swath.collect.making.acting import Acting
+from swath.collect.making.devices import Devices
 from swath.collectors.status import collector_stats, status_line
 
 

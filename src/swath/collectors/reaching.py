@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swath.collect.collection import Collection
-from swath.collectors.acting import Acting
+from swath.collect.making.acting import Acting
 from swath.collectors.paths import follow
 from swath.collectors.weight_arguments import require_model
 from swath.rollout.hosts.base import first_of

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.collect.collection import Collection
-from swath.collectors.acting import Acting
+from swath.collect.making.acting import Acting
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import Stateful

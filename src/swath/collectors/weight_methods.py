@@ -7,7 +7,7 @@ from typing import Any
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
-from swath.collectors.acting import Acting
+from swath.collect.making.acting import Acting
 from swath.collectors.weight_arguments import POLICY, WeightArguments, renamed
 
 

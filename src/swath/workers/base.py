@@ -88,7 +88,7 @@ class Backend(Protocol):
             TypeError: `build` cannot be pickled, where it has to be.
         """
 
-    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Send a call and return at once; it waits for those sent before. A dead worker answers with `WorkerLost`.
 
         Large arrays and tensors among the arguments travel as buffers; a `Parcel` that comes back stays where it is

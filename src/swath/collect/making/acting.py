@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from swath.collect.making.devices import placed
+from swath.collect.making.policy_request import PolicyRequest
+from swath.collect.making.policy_source import compiled, given_or_built, is_trusted
 from swath.collect.worker import Worker
-from swath.collectors.devices import placed
-from swath.collectors.policy_request import PolicyRequest
-from swath.collectors.policy_source import compiled, given_or_built, is_trusted
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.bind import bind
@@ -77,7 +77,7 @@ class Acting:
             warn_of_no_effect(
                 f"exploration_type={self._asked.exploration.name}",
                 "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
-                stacklevel=5,
+                stacklevel=6,
             )
         return self._own
 

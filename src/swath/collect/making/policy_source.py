@@ -11,7 +11,7 @@ import torch
 from tensordict.nn import CudaGraphModule
 from torch import nn
 
-from swath.collectors.policy_request import PolicyRequest
+from swath.collect.making.policy_request import PolicyRequest
 from swath.rollout.policies.random_policy import RandomPolicy
 
 

@@ -1,0 +1,140 @@
+"""From checked options to a worker: env, policy, core, in this order, and all of it undone if a part fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from swath.collect.making.acting import Acting
+from swath.collect.making.devices import Devices
+from swath.collect.making.policy_request import PolicyRequest
+from swath.collect.making.vector_limits import require_resettable, require_truncated_key
+from swath.collect.worker import Place, Seeding, Worker, never
+from swath.options import Budget, Entries, EpisodeRules, Faults
+from swath.rollout.fragment import Layout
+from swath.rollout.hosts.base import EnvRaised, Host
+from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.specs import HostSpec
+from swath.rollout.hosts.torchrl_source import Fitting
+from swath.rollout.policies.finite import require_finite_leaves
+from swath.rollout.spaces import Leaves
+from swath.seeds import derive, fresh_root
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """All that a worker is made of.
+
+    Attributes:
+        source: the envs.
+        policy: who acts in them.
+        devices: where things are.
+        share: how much is asked of it at a time.
+        episodes: when episodes begin and end.
+        entries: what its fragments hold.
+        faults: what to do when things go wrong.
+        worker: its index.
+        life: which of its lives.
+        seed: root of its seeds; `None` seeds nothing.
+        stopped: asked once a step; true ends the fragment early.
+    """
+
+    source: Source
+    policy: PolicyRequest
+    devices: Devices
+    share: Budget
+    episodes: EpisodeRules
+    entries: Entries
+    faults: Faults
+    worker: int = 0
+    life: int = 0
+    seed: Seeding | None = None
+    stopped: Callable[[], bool] = never
+
+    def __post_init__(self) -> None:
+        if self.faults.on_env_error == "restart" and self.source.is_instance:
+            raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A worker, and what its makers know of it.
+
+    Attributes:
+        worker: the core.
+        acting: its policy.
+        layout: names and extras of its fragments.
+    """
+
+    worker: Worker
+    acting: Acting
+    layout: Layout
+
+
+def build_worker(request: WorkerRequest) -> Built:
+    """The worker that was asked for.
+
+    Raises:
+        Exception: whatever is wrong with env or policy, after everything that was built is closed.
+    """
+    host = build(request.source, Fitting(request.episodes.max_frames, request.devices.movable_env))
+    with closed_on_failure(_mine(host, request.source)):
+        request.devices.require_env(host.spec)
+        require_truncated_key(host.spec, request.episodes)
+        require_resettable(host.spec, request.episodes, request.faults, is_instance=request.source.is_instance)
+        observation = _first_reset(host, request)
+        acting = Acting(request.policy, host, request.devices.policy)
+        bound = acting.bound(observation, finite=request.faults.check_finite)
+        n_steps = request.share.steps(host.spec.num_envs)
+        worker = Worker(
+            host=host,
+            policy=bound,
+            observation=observation,
+            place=Place(request.worker, n_steps, request.stopped),
+            episodes=_counted_here(request.episodes, host.spec),
+            faults=request.faults,
+            device=acting.device,
+            life=request.life,
+        )
+        if request.seed is not None:
+            worker.set_seed(request.seed)
+        layout = Layout(
+            batch_shape=host.spec.batch_shape,
+            observation=host.spec.observed,
+            outputs=bound.keys,
+            extras=request.entries,
+            step_count=request.episodes.max_frames is not None,
+            masked=host.spec.skips,
+            open=host.spec.open,
+        )
+        return Built(worker, acting, layout)
+
+
+def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:
+    """The rules without a limit of steps where the envs themselves keep it."""
+    return replace(episodes, max_frames=None) if spec.limits else episodes
+
+
+def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
+    """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
+    seeds = None
+    if request.source.shares_a_random_state:
+        root = fresh_root()
+        seeds = [derive(root, "env", env) for env in range(host.spec.num_envs)]
+    try:
+        observation = host.reset_all(seeds)
+    except EnvRaised as raised:
+        raised.cause.add_note(f"raised by the first reset of env {raised.env}")
+        raise raised.cause from raised.cause.__cause__
+    if request.faults.check_finite:
+        require_finite_leaves("observation", host.spec.observed, observation)
+    return observation
+
+
+def _mine(host: Host, source: Source) -> list[Any]:
+    """What to close if a part fails: all envs but an instance of the user's."""
+    if not source.is_instance:
+        return [host]
+    return host.env[1:] if isinstance(host.env, list) else []
