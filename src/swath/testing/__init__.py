@@ -22,7 +22,8 @@ ends of episodes are the true ones, that ids name episodes exactly, that batches
 seed gives the same data, and that the frames are those of stepping the env by hand. What an env cannot keep is switched
 off by class attributes: an env that ignores its seed says `reproducible = False`.
 
-`HostContract` does the like for a vector env, one layer below. The `Counted…` contracts ask for counting envs, in which
+`HostContract` does the like for a vector env, one layer below, `ChannelContract` for how weights reach the workers of a
+backend. The `Counted…` contracts ask for counting envs, in which
 a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
 `Fault` says what goes wrong in which of them.
 """
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swath.testing.by_hand import check_by_hand
+    from swath.testing.channel_contract import ChannelContract
     from swath.testing.checks import check_continuity, check_flags, check_ids, joined, same_data
     from swath.testing.collection_contract import CollectionContract, CountedCollectionContract
     from swath.testing.counted import check_counted, marks_of
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ENDLESS": "script",
     "OBSERVATIONS": "marks",
+    "ChannelContract": "channel_contract",
     "CollectionContract": "collection_contract",
     "CountedCollectionContract": "collection_contract",
     "CountedHostContract": "host_contract",
@@ -75,6 +78,7 @@ _HOME = {
 __all__ = [
     "ENDLESS",
     "OBSERVATIONS",
+    "ChannelContract",
     "CollectionContract",
     "CountedCollectionContract",
     "CountedHostContract",

@@ -1,0 +1,77 @@
+"""What weights are called: nested keys and dotted names are the same, prefixes of `module` come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+
+Flat = dict[str, Any]
+"""Tensors by their dotted names; what `get_extra_state()` gave under names that end in `_extra_state`."""
+
+_PREFIX = "module."
+_DEEPEST = 4
+_EXTRA = "_extra_state"
+
+
+def flat_weights(source: Any) -> Flat:
+    """Names and tensors of a module, a TensorDict, or a mapping with string keys, nested or dotted.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if isinstance(source, nn.Module):
+        return dict(_flatten(held_by(source), ""))
+    if isinstance(source, TensorDictBase | Mapping):
+        return dict(_flatten(source, ""))
+    raise TypeError(f"weights are a {type(source).__name__}; pass a module, a TensorDict, or a dict of tensors")
+
+
+def held_by(module: nn.Module) -> Flat:
+    """A module's own parameters and buffers, not copies, and extra state as it gives it."""
+    held: Flat = module.state_dict(keep_vars=True)
+    buffers = module.named_buffers(remove_duplicate=False)
+    return {**held, **{name: buffer for name, buffer in buffers if name not in held}}
+
+
+def is_extra(name: str) -> bool:
+    """Whether it is a module's extra state."""
+    return name.rpartition(".")[2] == _EXTRA
+
+
+def owner(name: str) -> str:
+    """Path of the submodule that a weight belongs to; empty for the module itself."""
+    return name.rpartition(".")[0]
+
+
+def renamed(theirs: Flat, fits: Callable[[Flat], bool]) -> Flat | None:
+    """`theirs` under names that fit: as they are, or with some prefixes more or less if exactly one way fits."""
+    if fits(theirs):
+        return theirs
+    fitting = [way for way in _ways(theirs) if fits(way)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _flatten(source: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in source.items():
+        if not isinstance(key, str):
+            raise TypeError(f"weights have the key {key!r}; names of weights are strings")
+        if isinstance(value, torch.Tensor) or is_extra(key):
+            yield prefix + key, value.detach() if isinstance(value, torch.Tensor) else value
+        elif isinstance(value, TensorDictBase | Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            raise TypeError(f"weight {prefix}{key} is a {type(value).__name__}; it must be a tensor")
+
+
+def _ways(theirs: Flat) -> Iterator[Flat]:
+    """The same weights with one, two, … prefixes less, then more."""
+    less = theirs
+    for depth in range(1, _DEEPEST + 1):
+        if all(name.startswith(_PREFIX) for name in less):
+            less = {name.removeprefix(_PREFIX): value for name, value in less.items()}
+            yield less
+        yield {_PREFIX * depth + name: value for name, value in theirs.items()}

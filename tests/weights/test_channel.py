@@ -1,0 +1,246 @@
+"""The channel's register, its locks and its releases; what holds in every place is in the contract."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from swath.weights.channel import Channel, Update
+from swath.weights.manifest import Manifest
+from swath.weights.register import Mark, Register, Sent
+from swath.weights.snapshot import take
+
+
+class Kept:
+    """A shared value that says what became of it."""
+
+    def __init__(self, value):
+        self.value = value
+        self.released = 0
+
+    def open(self):
+        assert not self.released, "opened after its release"
+        return self.value
+
+    def release(self):
+        self.released += 1
+
+
+class Store:
+    """A `share` that keeps what it made."""
+
+    def __init__(self, room=1000):
+        self.made = []
+        self.room = room
+
+    def __call__(self, value):
+        if len(self.made) == self.room:
+            raise MemoryError("the store is full")
+        self.made.append(Kept(value))
+        return self.made[-1]
+
+    @property
+    def live(self):
+        return [kept.value for kept in self.made if not kept.released]
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def channel(store):
+    return Channel(store)
+
+
+def opened(update):
+    return None if update is None else (update.version, {name: shared.open() for name, shared in update.models.items()})
+
+
+def sent(channel, worker=0, life=0):
+    with channel.update_for((worker, life)) as update:
+        return opened(update)
+
+
+def not_sent(channel):
+    """What would have been sent, had the wire not broken."""
+    with suppress(OSError), channel.update_for((0, 0)) as update:
+        raise OSError("the wire broke")
+    return opened(update)
+
+
+def test_before_the_first_publication_nothing_is_sent(channel):
+    assert (channel.version, channel.version_of(0), channel.version_for(0)) == (0, 0, 0)
+    assert sent(channel) is None
+
+
+def test_models_that_are_not_named_keep_their_weights(channel):
+    channel.publish({"policy": "p1", "critic": "c1"})
+    assert sent(channel) == (1, {"policy": "p1", "critic": "c1"})
+    channel.publish({"critic": "c2", "random": None})
+    assert sent(channel) == (2, {"critic": "c2"})
+    assert sent(channel, worker=1) == (2, {"policy": "p1", "critic": "c2"})
+
+
+def test_what_was_meant_for_one_gives_way_to_what_is_meant_for_all(channel, store):
+    channel.publish({"policy": "all1", "critic": "c1"})
+    channel.publish({"policy": "own", "critic": "own"}, [1])
+    channel.publish({"policy": "all2"})
+    assert sent(channel, 1) == (3, {"policy": "all2", "critic": "own"})
+    assert store.live == ["c1", "own", "all2"]
+
+
+def test_the_same_snapshot_for_many_is_shared_once(channel, store):
+    snapshot = "s"
+    channel.publish_each({worker: {"policy": snapshot} for worker in range(8)})
+    assert store.live == ["s"]
+
+
+def test_versions_of_workers_are_those_they_were_sent(channel):
+    channel.publish({"policy": "a"})
+    channel.publish({"policy": "b"}, [1])
+    assert [channel.version_for(worker) for worker in (0, 1, 2)] == [1, 2, 1]
+    sent(channel, 1)
+    assert [channel.version_of(worker) for worker in (0, 1, 2)] == [0, 2, 0]
+    assert channel.version == 2
+
+
+def test_a_version_can_be_set_back_and_is_sent_all_the_same(channel):
+    for _ in range(5):
+        channel.publish({"policy": "new"})
+    sent(channel)
+    assert channel.publish({"policy": "old"}, version=2) == channel.version == 2
+    assert sent(channel) == (2, {"policy": "old"})
+    assert channel.publish_each({0: {"policy": "own"}}, version=2) == 2
+    assert sent(channel) == (2, {"policy": "own"})
+    assert channel.publish({}) == 3
+
+
+def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
+    channel.publish({"policy": "a"})
+    channel.joined(5, own_weights=True)
+    channel.joined(6)
+    assert sent(channel, 5) == (1, {})
+    assert sent(channel, 6) == (1, {"policy": "a"})
+    assert sent(channel, 5, life=1) == (1, {})
+    channel.publish({"policy": "b"})
+    assert sent(channel, 5, life=1) == (2, {"policy": "b"})
+    assert sent(channel, 5, life=2) == (2, {"policy": "b"})
+
+
+def test_what_could_not_be_sent_or_did_not_arrive_is_sent_again(channel):
+    channel.publish({"policy": "a"})
+    assert not_sent(channel) == (1, {"policy": "a"})
+    assert channel.version_of(0) == 0
+    assert sent(channel) == (1, {"policy": "a"})
+    assert sent(channel) is None
+    assert not_sent(channel) is None
+    assert sent(channel) is None, "it had arrived before"
+    channel.lost((0, 1))
+    assert sent(channel) is None, "another life lost it"
+    channel.lost((0, 0))
+    assert sent(channel) == (1, {"policy": "a"})
+
+
+def test_what_is_being_sent_is_not_released_under_the_senders_hands(channel, store):
+    channel.publish({"policy": "a"})
+    with channel.update_for((0, 0)) as update:
+        channel.publish({"policy": "b"})
+        assert opened(update) == (1, {"policy": "a"})
+        assert store.live == ["a", "b"]
+    assert store.live == ["b"]
+    assert [kept.released for kept in store.made] == [1, 0]
+
+
+def test_a_worker_that_is_gone_leaves_nothing(channel, store):
+    channel.publish({"policy": "a"})
+    channel.publish({"policy": "own"}, [1])
+    channel.left(1)
+    assert store.live == ["a"]
+
+
+def test_when_one_of_several_snapshots_finds_no_room_none_is_published(channel):
+    store = Store(room=3)
+    channel = Channel(store)
+    channel.publish({"policy": "a", "critic": "c"})
+    with pytest.raises(MemoryError):
+        channel.publish({"policy": "b", "critic": "d"})
+    assert (channel.version, store.live) == (1, ["a", "c"])
+    assert sent(channel) == (1, {"policy": "a", "critic": "c"})
+
+
+def test_the_newest_can_be_read_here(channel, store):
+    source = nn.Linear(2, 2)
+    assert channel.newest(0) == {}
+    channel.publish({"policy": take(source, Manifest.of(source))})
+    newest = channel.newest(0)["policy"]
+    assert newest.tensors().keys() == {"weight", "bias"}
+    assert newest.buffers is not store.live[0].buffers
+
+
+def test_an_update_changes_all_models_or_none():
+    source, target, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(3, 3)
+    snapshot = take(source, Manifest.of(source))
+    before = target.weight.detach().clone()
+    update = Update(1, {"policy": Kept(snapshot), "critic": Kept(snapshot)})
+    with pytest.raises(ValueError, match="the model's has"):
+        update.apply({"policy": target, "critic": other}.__getitem__)
+    assert bool((target.weight == before).all())
+    update.apply(lambda model_id: target)
+    assert bool((target.weight == source.weight).all())
+
+
+def test_the_register_says_what_was_sent_to_whom():
+    register = Register()
+    assert register.sent(0) is None
+    register.put({"policy": "a"})
+    assert register.due((0, 3)) == (Mark(1, 1), {"policy": "a"})
+    assert register.sent(0) == Sent(3, Mark(1, 1))
+    register.put_each({0: {"policy": "b"}}, version=7)
+    assert (register.mark, list(register.items())) == (Mark(2, 7), ["a", "b"])
+
+
+WORKERS, LIVES, MODELS = range(3), range(2), ("policy", "critic")
+ACTS = st.one_of(
+    st.tuples(st.just("all"), st.sets(st.sampled_from(MODELS))),
+    st.tuples(st.just("some"), st.sets(st.sampled_from(MODELS)), st.sets(st.sampled_from(WORKERS))),
+    st.tuples(st.just("ask"), st.sampled_from(WORKERS), st.booleans()),
+)
+
+
+@given(st.lists(ACTS, max_size=30))
+def test_whatever_happens_a_request_brings_each_model_to_the_newest_meant_for_it(acts):
+    store = Store()
+    channel = Channel(store)
+    lives = dict.fromkeys(WORKERS, 0)
+    wanted = {worker: {} for worker in WORKERS}
+    versions = dict.fromkeys(WORKERS, 0)
+    held = {worker: {} for worker in WORKERS}
+    runs = dict.fromkeys(WORKERS, 0)
+    for number, (kind, *rest) in enumerate(acts):
+        if kind == "ask":
+            worker, reborn = rest
+            if reborn:
+                lives[worker] += 1
+                held[worker], runs[worker] = {}, 0
+            update = sent(channel, worker, lives[worker])
+            if update is not None:
+                runs[worker] = update[0]
+                assert all(held[worker].get(model) != value for model, value in update[1].items()), "sent twice"
+                held[worker].update(update[1])
+            assert (held[worker], runs[worker]) == (wanted[worker], versions[worker])
+            assert channel.version_of(worker) == versions[worker]
+        else:
+            models = {model: f"{model} {number}" for model in rest[0]}
+            addressed = WORKERS if kind == "all" else rest[1]
+            version = channel.publish(models, None if kind == "all" else addressed)
+            for worker in addressed:
+                wanted[worker].update(models)
+                versions[worker] = version
+    everyones = {value for worker in WORKERS for value in wanted[worker].values()}
+    assert everyones <= set(store.live)
+    assert len(store.live) <= len(MODELS) * (1 + len(WORKERS))
+    assert all(kept.released <= 1 for kept in store.made)

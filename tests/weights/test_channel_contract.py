@@ -1,0 +1,63 @@
+"""Weights on their way to workers, in every place, and the reference: a place where nothing ever goes wrong."""
+
+import pytest
+
+from swath.testing import ChannelContract
+from swath.workers.base import Handle
+from swath.workers.outcome import Value
+from swath.workers.packing import owned, pack, unpack
+from swath.workers.tickets import Board, Ticket
+
+
+class Letter:
+    """A shared value that is bytes; what is read after its release is not there."""
+
+    def __init__(self, value):
+        packed = pack(value)
+        self.parts = packed.head, owned(packed.buffers)
+
+    def open(self):
+        head, buffers = self.parts
+        for buffer in buffers:
+            buffer.flags.writeable = False
+        return unpack(head, buffers)
+
+    def release(self):
+        self.parts = None
+
+
+class AtOnce:
+    """A backend whose workers answer before `call` returns."""
+
+    def __init__(self):
+        self.board = Board()
+        self.workers = {}
+
+    def spawn(self, job):
+        handle = Handle(job)
+        self.workers[handle] = job.build()
+        self.board.settle(handle.ready, Value(None))
+        return handle
+
+    def call(self, handle, method, *args):
+        ticket = Ticket(handle.name, method)
+        self.board.settle(ticket, Value(getattr(self.workers[handle], method)(*args)))
+        return ticket
+
+    def wait(self, tickets, timeout=None, interrupted=None):
+        return self.board.wait(tickets, timeout, interrupted)
+
+    def share(self, value):
+        return Letter(value)
+
+    def kill(self, handle):
+        self.workers.pop(handle, None)
+
+    def close(self):
+        self.workers.clear()
+
+
+class TestAtOnce(ChannelContract):
+    @pytest.fixture
+    def make_backend(self):
+        return AtOnce
