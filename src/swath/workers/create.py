@@ -1,0 +1,34 @@
+"""Backends by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from swath.workers.base import Backend
+from swath.workers.inline import InlineBackend
+from swath.workers.thread import ThreadBackend
+
+
+def backend(name: str, *, preload: Sequence[str] = ()) -> Backend:
+    """A place for workers.
+
+    Args:
+        name: `"inline"` or `"direct"`, `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
+        preload: modules that all workers need, imported once where that saves time.
+
+    Raises:
+        ValueError: there is no such place.
+    """
+    if name in ("inline", "direct"):
+        return InlineBackend()
+    if name == "thread":
+        return ThreadBackend()
+    if name in ("process", "multiprocessing"):
+        from swath.workers.process import ProcessBackend  # noqa: PLC0415  not where there is no fork
+
+        return ProcessBackend(preload)
+    if name == "ray":
+        made: Backend = import_module("swath.workers.ray").RayBackend()
+        return made
+    raise ValueError(f"backend={name!r} must be one of 'inline', 'thread', 'process', 'ray'")

@@ -1,0 +1,64 @@
+"""How a worker answers, wherever it lives: its object is built once, then its methods are called.
+
+    before ─▶ build ─▶ object ─▶ method(…) ─▶ Value | Error
+
+An exception is an answer. What is no `Exception` (`SystemExit`, say) is the end of the worker: it is not caught here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from swath.errors import SwathError, WorkerLost
+from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.tickets import Name
+
+
+class Hosted:
+    """A worker's object in its place; used by one thread at a time.
+
+    Args:
+        name: which life of which worker.
+    """
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self._built = False
+        self._object: Any = None
+
+    def build(self, before: Callable[[], Any] | None, load: Callable[[], Callable[[], Any]]) -> Outcome:
+        """Run `before`, then make the object with what `load` gives; the value is `None`."""
+        return attempted(self._build, before, load)
+
+    def answer(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
+        """Call a method of the object."""
+        if not self._built:
+            return Error(
+                SwathError(f"{described(self.name)} was not built, so {method}() cannot be called; spawn another")
+            )
+        return attempted(lambda: getattr(self._object, method)(*args, **kwargs))
+
+    def _build(self, before: Callable[[], Any] | None, load: Callable[[], Callable[[], Any]]) -> None:
+        if before is not None:
+            before()
+        self._object = load()()
+        self._built = True
+
+
+def attempted(function: Callable[..., Any], *args: Any) -> Outcome:
+    """What became of it."""
+    try:
+        return Value(function(*args))
+    except Exception as error:  # noqa: BLE001  whatever users' code raises is an answer
+        return Error(error)
+
+
+def described(name: Name) -> str:
+    """The worker in words."""
+    return f"worker {name.worker} (life {name.life})"
+
+
+def lost(name: Name, how: str, exit: int | str | None = None) -> Error:  # noqa: A002  the field's name
+    """The answer to all that is open when a worker ends: `how` completes "worker 0 (life 0) …"."""
+    return Error(WorkerLost(f"{described(name)} {how}", worker=name.worker, life=name.life, exit=exit))

@@ -1,0 +1,137 @@
+"""Workers in the thread of whoever waits for them: nothing runs until somebody waits.
+
+spawn, call ─▶ queue ─▶ wait: carries out the oldest call, until one of its tickets is done
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swath.workers.base import Handle, Job
+from swath.workers.hosting import lost
+from swath.workers.local import Call, LocalHandle, LocalShared
+from swath.workers.outcome import Error
+from swath.workers.tickets import Board, Ticket
+
+
+class InlineBackend:
+    """Workers that need no thread and no process; the reference for all other places.
+
+    Several threads may wait: one at a time carries out calls. `KeyboardInterrupt` leaves `wait`; the call that it broke
+    off is carried out anew when somebody waits again.
+    """
+
+    def __init__(self) -> None:
+        self._board = Board()
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[LocalHandle, Call]] = deque()
+        self._handles: set[LocalHandle] = set()
+        self._running = False
+
+    def spawn(self, job: Job) -> Handle:
+        """Queue the worker's start."""
+        handle = LocalHandle(job)
+        self._handles.add(handle)
+        self._enqueue(handle, Call(handle.ready))
+        return handle
+
+    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+        """Queue a call; its arguments are copied."""
+        assert isinstance(handle, LocalHandle)
+        call = Call(Ticket(handle.name, method), method, *copy.deepcopy((args, kwargs)))
+        self._enqueue(handle, call)
+        return call.ticket
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """Carry out queued calls, oldest first, until one of the tickets is done; a call is never broken off."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            done = [ticket for ticket in tickets if ticket.done]
+            left = None if until is None else until - time.monotonic()
+            if done or (interrupted is not None and interrupted()) or (left is not None and left < 0):
+                return done
+            if not self._carry_out_oldest():
+                self._board.wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
+
+    def share(self, value: Any) -> LocalShared:
+        """Copy the value once."""
+        return LocalShared(value)
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+        self._board.wake()
+
+    def kill(self, handle: Handle) -> None:
+        """Forget the worker; a call that another thread is carrying out is abandoned."""
+        assert isinstance(handle, LocalHandle)
+        self._end(handle, lost(handle.name, "was killed"))
+
+    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+        """Nothing is needed."""
+        return "this process", "this process"
+
+    def close(self) -> None:
+        """Forget all workers."""
+        for handle in list(self._handles):
+            self._end(handle, lost(handle.name, "was ended: its backend is closed"))
+
+    def _enqueue(self, handle: LocalHandle, call: Call) -> None:
+        ended = handle.opened(call.ticket)
+        if ended is not None:
+            self._board.settle(call.ticket, ended)
+            return
+        with self._lock:
+            self._queue.append((handle, call))
+        self._board.wake()
+
+    def _free(self) -> bool:
+        """Whether there is something to carry out, and nobody at it."""
+        with self._lock:
+            return bool(self._queue) and not self._running
+
+    def _carry_out_oldest(self) -> bool:
+        with self._lock:
+            if self._running or not self._queue:
+                return False
+            handle, call = self._queue.popleft()
+            self._running = True
+        if call.ticket.done:  # its worker has ended
+            self._running = False
+            return True
+        self._carry_out(handle, call)
+        return True
+
+    def _carry_out(self, handle: LocalHandle, call: Call) -> None:
+        try:
+            outcome = handle.carry_out(call)
+        except KeyboardInterrupt:
+            self._again(handle, call)
+            raise
+        except BaseException as error:  # noqa: BLE001  as in a process: it ends the worker, not the caller
+            self._running = False
+            self._end(handle, lost(handle.name, f"ended itself with {error!r}", exit=repr(error)))
+        else:
+            self._running = False
+            handle.answered(call.ticket)
+            self._board.settle(call.ticket, outcome)
+
+    def _again(self, handle: LocalHandle, call: Call) -> None:
+        with self._lock:
+            self._running = False
+            self._queue.appendleft((handle, call))
+        self._board.wake()
+
+    def _end(self, handle: LocalHandle, outcome: Error) -> None:
+        self._handles.discard(handle)
+        for ticket in handle.end(outcome):
+            self._board.settle(ticket, outcome)

@@ -1,0 +1,124 @@
+"""What places within this process have in common: values are copied where elsewhere they would cross a border."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from swath.errors import PayloadLost
+from swath.workers.base import Handle, Job
+from swath.workers.hosting import Hosted
+from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.packing import Parcel, owned, pack, unpack
+from swath.workers.tickets import Ticket
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that waits for its turn.
+
+    Attributes:
+        ticket: where its outcome goes.
+        method: what to call; `None` to build the worker.
+        args: copies of what was given.
+        kwargs: likewise.
+    """
+
+    ticket: Ticket
+    method: str | None = None
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LocalHandle(Handle):
+    """A worker of this process."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._hosted = Hosted(job.name)
+        self._lock = threading.Lock()
+        self._open: dict[Ticket, None] = {self.ended: None}
+        self._end: Error | None = None
+
+    def opened(self, ticket: Ticket) -> Error | None:
+        """Note that the ticket is to be settled; the answer to it if the worker has ended."""
+        with self._lock:
+            if self._end is None:
+                self._open[ticket] = None
+            return self._end
+
+    def answered(self, ticket: Ticket) -> None:
+        """Note that the ticket is settled."""
+        with self._lock:
+            self._open.pop(ticket, None)
+
+    def end(self, outcome: Error) -> list[Ticket]:
+        """Let go of the object; what is open. Nothing the second time."""
+        with self._lock:
+            if self._end is not None:
+                return []
+            self._end = outcome
+            left = list(self._open)
+            self._open.clear()
+        self._hosted = Hosted(self.job.name)
+        return left
+
+    def carry_out(self, call: Call) -> Outcome:
+        """Build, or call the method; what comes back shares no memory with the worker but the body of a parcel."""
+        if call.method is None:
+            return self._hosted.build(self.job.before, lambda: self.job.build)
+        return _handed_over(self._hosted.answer(call.method, call.args, call.kwargs))
+
+
+class LocalShared:
+    """A value that was copied once; its arrays cannot be written."""
+
+    def __init__(self, value: Any) -> None:
+        packed = pack(value)
+        self._head = packed.head
+        self._buffers = [memoryview(buffer).toreadonly() for buffer in owned(packed.buffers)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalShared:
+        return self
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written."""
+        return unpack(self._head, self._buffers)
+
+    def release(self) -> None:
+        """Its memory goes when nobody holds it any more."""
+
+
+class Kept:
+    """A parcel whose body never went anywhere."""
+
+    def __init__(self, parcel: Parcel) -> None:
+        self.head = copy.deepcopy(parcel.head)
+        self._body = [parcel.body]
+
+    def open(self) -> Any:
+        """The body itself.
+
+        Raises:
+            PayloadLost: it was closed.
+        """
+        if not self._body:
+            raise PayloadLost("the parcel is closed; open it before")
+        return self._body[0]
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._body.clear()
+
+
+def _handed_over(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Error):
+        return outcome
+    try:
+        value = outcome.value
+        return Value(Kept(value) if isinstance(value, Parcel) else copy.deepcopy(value))
+    except Exception as error:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere
+        return Error(error)

@@ -1,0 +1,201 @@
+"""The worker processes of one backend: how they begin, are called and end.
+
+A life ends in one place, `_finish`, which settles what is open. What leads there:
+
+    the nursery has reaped it ─────────────────────────▶ _finish
+    kill, or its wire ended ─▶ Kill ─▶ reaped, or 5 s ──▶ _finish
+    the nursery is dead ─▶ killed from here ─▶ wire ends, or 5 s ─▶ _finish
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from swath.errors import Closed
+from swath.workers.base import Job
+from swath.workers.blocks import Lender
+from swath.workers.cargo import given, lent
+from swath.workers.hosting import lost
+from swath.workers.messages import Ended, Forked, Setup
+from swath.workers.nursery import kill_group
+from swath.workers.nursing import Nursing
+from swath.workers.packing import Packed, pack
+from swath.workers.process_handle import ProcessHandle
+from swath.workers.reader import Line, Reader
+from swath.workers.sharing import ProcessShared, naming
+from swath.workers.tickets import Board, Ticket
+from swath.workers.wire import Frame
+
+_END_S = 5.0
+_CLOSE_S = 10.0
+
+
+class Processes:
+    """All of a process backend but what users hold: the reader's thread knows this, and not the backend.
+
+    Args:
+        preload: modules that nurseries import.
+    """
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self.board = Board()
+        self._preload = preload
+        self._driver = os.getpid()
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._handles: dict[int, ProcessHandle] = {}
+        self._lender = Lender()
+        self._lending = threading.Lock()
+        self._closed = False
+        self._reader = Reader("swath process workers", self._end_all)
+        self._nursing = self._new_nursing()
+
+    def spawn(self, job: Job) -> ProcessHandle:
+        """See `Backend.spawn`."""
+        before, build = _packed("before", job.before), _packed("build", job.build)
+        here, there = socket.socketpair()
+        with self._lock:
+            if self._closed or os.getpid() != self._driver:
+                raise Closed(
+                    "no worker can be spawned: the backend is closed, or belongs to the process that forked us"
+                )
+            if self._nursing.exit is not None:
+                self._nursing = self._new_nursing()
+            handle = ProcessHandle(job, next(self._numbers), self._nursing)
+            self._handles[handle.number] = handle
+            handle.line = Line(self._reader, here, partial(self._answered, handle), partial(self._silent, handle))
+        handle.nursing.fork(handle.number, there)
+        fds: list[int] = []
+        setup = _setup(job, before, build, fds)
+        handle.line.send(pickle.dumps(setup), fds)
+        return handle
+
+    def call(self, handle: ProcessHandle, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ticket:
+        """See `Backend.call`."""
+        ticket = Ticket(handle.name, method)
+        fds: list[int] = []
+        with naming() as named:
+            packed = pack((args, kwargs))
+        with self._lending:
+            for block in named.values():
+                block.holders += 1
+        ended = handle.send(ticket, given(packed, fds), fds, named)
+        if ended is not None:
+            self._lender.returned.extend(named)
+            self.board.settle(ticket, ended)
+        return ticket
+
+    def share(self, value: Any) -> ProcessShared:
+        """See `Backend.share`."""
+        packed = pack(value)
+        with self._lending:
+            cargo, block = lent(packed, self._lender)
+        return ProcessShared(cargo, block, self._lender)
+
+    def kill(self, handle: ProcessHandle) -> None:
+        """See `Backend.kill`."""
+        handle.killed = handle.killed or "was killed"
+        handle.nursing.kill(handle.number)
+        self._reader.post(partial(self._condemn, handle))
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+        if os.getpid() == self._driver:
+            self._reader.close(_CLOSE_S)
+
+    # What follows happens in the reader's thread.
+
+    def _answered(self, handle: ProcessHandle, frame: Frame) -> None:
+        ticket, outcome = handle.receive(frame, self._lender)
+        self.board.settle(ticket, outcome)
+
+    def _silent(self, handle: ProcessHandle, broken: Exception | None) -> None:
+        """Its wire has ended: it is dead, or as good as."""
+        if handle.nursing.exit is not None:
+            self._finish(handle, "was lost with the process that started it", "unknown")
+            return
+        if broken is not None:
+            handle.killed = f"was killed, since what it sent cannot be read: {broken!r}"
+        self._condemn(handle)
+
+    def _condemn(self, handle: ProcessHandle) -> None:
+        """See to it that it ends, and wait for that no longer than is sensible."""
+        handle.nursing.kill(handle.number)
+        how = f"{handle.killed or 'closed its wire'}, but is still there after {_END_S:g} s"
+        self._reader.after(_END_S, partial(self._finish, handle, how, "unknown"))
+
+    def _heard(self, news: Forked | Ended) -> None:
+        """The nursery tells of a worker."""
+        handle = self._handles.get(news.worker)
+        if handle is None:
+            return
+        if isinstance(news, Forked):
+            handle.pid = news.pid
+        else:
+            handle.line.read()  # it may have answered before it died
+            self._finish(handle, handle.killed or _words(news.exit), news.exit)
+
+    def _orphaned(self, nursing: Nursing) -> None:
+        """The nursery is dead."""
+        for handle in [handle for handle in self._handles.values() if handle.nursing is nursing]:
+            how = f"was lost with the process that started it, which {_words(nursing.exit)}"
+            if handle.pid is None or not handle.line.watched:
+                self._finish(handle, how, "unknown")
+            else:
+                kill_group(handle.pid)
+                self._reader.after(_END_S, partial(self._finish, handle, how, "unknown"))
+
+    def _finish(self, handle: ProcessHandle, how: str, exit: int | str) -> None:  # noqa: A002  the field's name
+        self._handles.pop(handle.number, None)
+        outcome = lost(handle.name, how, exit)
+        tickets = handle.end(outcome, self._lender)
+        handle.line.close()
+        for ticket in (*tickets, handle.ended):
+            self.board.settle(ticket, outcome)
+
+    def _end_all(self, broken: BaseException | None) -> None:
+        with self._lock:
+            self._closed = True
+        self._nursing.end()
+        how = (
+            "was ended: its backend is closed" if broken is None else f"was ended, since its backend broke: {broken!r}"
+        )
+        for handle in list(self._handles.values()):
+            self._finish(handle, how, -signal.SIGKILL)
+        with self._lending:
+            self._lender.close()
+
+    def _new_nursing(self) -> Nursing:
+        return Nursing(self._reader, self._preload, self._heard, self._orphaned)
+
+
+def _packed(part: str, function: Any) -> Packed:
+    try:
+        return pack(function)
+    except Exception as error:
+        raise TypeError(
+            f"{part}={function!r} cannot be sent to a process: {error}; make what it refers to in the worker, inside it"
+        ) from error
+
+
+def _setup(job: Job, before: Packed, build: Packed, fds: list[int]) -> Setup:
+    surroundings = dict(os.environ), list(sys.path), list(sys.argv), str(Path.cwd()), job.threads
+    return Setup(job.name, *surroundings, given(before, fds), given(build, fds))
+
+
+def _words(exit: int | str | None) -> str:  # noqa: A002  the field's name
+    if not isinstance(exit, int):
+        return str(exit)
+    if exit < 0:
+        return f"was killed by {signal.Signals(-exit).name}"
+    return f"ended with exit code {exit}"

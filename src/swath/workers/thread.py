@@ -1,0 +1,119 @@
+"""Workers in threads of this process.
+
+spawn, call ─▶ queue of the worker ─▶ its thread carries out the calls ─▶ tickets
+"""
+
+from __future__ import annotations
+
+import copy
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swath.workers.base import Handle, Job
+from swath.workers.hosting import lost
+from swath.workers.local import Call, LocalHandle, LocalShared
+from swath.workers.outcome import Error
+from swath.workers.tickets import Board, Ticket
+
+_JOIN_S = 1.0
+
+
+class ThreadHandle(LocalHandle):
+    """A worker and its thread.
+
+    Attributes:
+        queue: calls; `None` ends the thread.
+        thread: a daemon.
+    """
+
+    def __init__(self, job: Job, serve: Callable[[ThreadHandle], None]) -> None:
+        super().__init__(job)
+        self.queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        name = f"swath worker {job.name.worker} (life {job.name.life})"
+        self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it was killed while it was busy and is busy still: threads cannot be ended from outside."""
+        return self.ended.done and self.thread.is_alive()
+
+
+class ThreadBackend:
+    """Workers that share this process: its memory, its random generators, its interpreter lock."""
+
+    def __init__(self) -> None:
+        self._board = Board()
+        self._handles: set[ThreadHandle] = set()
+
+    def spawn(self, job: Job) -> Handle:
+        """Start a thread that builds the worker."""
+        handle = ThreadHandle(job, self._serve)
+        handle.opened(handle.ready)
+        handle.queue.put(Call(handle.ready))
+        self._handles.add(handle)
+        handle.thread.start()
+        return handle
+
+    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+        """Hand the worker's thread a call; its arguments are copied."""
+        assert isinstance(handle, ThreadHandle)
+        call = Call(Ticket(handle.name, method), method, *copy.deepcopy((args, kwargs)))
+        ended = handle.opened(call.ticket)
+        if ended is None:
+            handle.queue.put(call)
+        else:
+            self._board.settle(call.ticket, ended)
+        return call.ticket
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """The tickets that are done; see `Board.wait`."""
+        return self._board.wait(tickets, timeout, interrupted)
+
+    def share(self, value: Any) -> LocalShared:
+        """Copy the value once."""
+        return LocalShared(value)
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+        self._board.wake()
+
+    def kill(self, handle: Handle) -> None:
+        """End the thread once it is idle; what it is busy with is abandoned, and its result ignored."""
+        assert isinstance(handle, ThreadHandle)
+        self._end(handle, lost(handle.name, "was killed"))
+
+    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+        """A thread."""
+        return "a thread", f"{threading.active_count()} threads are running"
+
+    def close(self) -> None:
+        """End all threads; those that are busy are abandoned."""
+        handles = list(self._handles)
+        for handle in handles:
+            self._end(handle, lost(handle.name, "was ended: its backend is closed"))
+        for handle in handles:
+            if handle.thread is not threading.current_thread():
+                handle.thread.join(_JOIN_S)
+
+    def _serve(self, handle: ThreadHandle) -> None:
+        while (call := handle.queue.get()) is not None and not handle.ended.done:
+            try:
+                outcome = handle.carry_out(call)
+            except BaseException as error:  # noqa: BLE001  as in a process: it ends the worker
+                self._end(handle, lost(handle.name, f"ended itself with {error!r}", exit=repr(error)))
+            else:
+                handle.answered(call.ticket)
+                self._board.settle(call.ticket, outcome)
+
+    def _end(self, handle: ThreadHandle, outcome: Error) -> None:
+        self._handles.discard(handle)
+        for ticket in handle.end(outcome):
+            self._board.settle(ticket, outcome)
+        handle.queue.put(None)
