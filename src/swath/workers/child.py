@@ -90,8 +90,7 @@ class _Desk:
         given_args = attempted(taken, request.args, fds)
         if isinstance(given_args, Error):
             return given_args
-        args, kwargs = given_args.value
-        return self._hosted.answer(request.method, args, kwargs)
+        return self._hosted.answer(request.method, given_args.value)
 
     def _encoded(self, serial: int, outcome: Outcome, fds: list[int]) -> Reply:
         if isinstance(outcome, Error):

@@ -7,7 +7,7 @@ An exception is an answer. What is no `Exception` (`SystemExit`, say) is the end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from swath.errors import SwathError, WorkerLost
@@ -31,13 +31,13 @@ class Hosted:
         """Run `before`, then make the object with what `load` gives; the value is `None`."""
         return attempted(self._build, before, load)
 
-    def answer(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
+    def answer(self, method: str, args: Sequence[Any]) -> Outcome:
         """Call a method of the object."""
         if not self._built:
             return Error(
                 SwathError(f"{described(self.name)} was not built, so {method}() cannot be called; spawn another")
             )
-        return attempted(lambda: getattr(self._object, method)(*args, **kwargs))
+        return attempted(lambda: getattr(self._object, method)(*args))
 
     def _build(self, before: Callable[[], Any] | None, load: Callable[[], Callable[[], Any]]) -> None:
         if before is not None:

@@ -40,10 +40,10 @@ class InlineBackend:
         self._enqueue(handle, Call(handle.ready))
         return handle
 
-    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Queue a call; its arguments are copied."""
         assert isinstance(handle, LocalHandle)
-        call = Call(Ticket(handle.name, method), method, *copy.deepcopy((args, kwargs)))
+        call = Call(Ticket(handle.name, method), method, copy.deepcopy(args))
         self._enqueue(handle, call)
         return call.ticket
 

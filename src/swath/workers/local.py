@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from swath.errors import PayloadLost
@@ -24,13 +24,11 @@ class Call:
         ticket: where its outcome goes.
         method: what to call; `None` to build the worker.
         args: copies of what was given.
-        kwargs: likewise.
     """
 
     ticket: Ticket
     method: str | None = None
     args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 class LocalHandle(Handle):
@@ -70,7 +68,7 @@ class LocalHandle(Handle):
         """Build, or call the method; what comes back shares no memory with the worker but the body of a parcel."""
         if call.method is None:
             return self._hosted.build(self.job.before, lambda: self.job.build)
-        return _handed_over(self._hosted.answer(call.method, call.args, call.kwargs))
+        return _handed_over(self._hosted.answer(call.method, call.args))
 
 
 class LocalShared:

@@ -63,7 +63,7 @@ class Setup(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Call a method with these arguments `(args, kwargs)`.
+    """Call a method with these arguments.
 
     Attributes:
         serial: the answer has the same.

@@ -46,14 +46,14 @@ class ProcessBackend:
         """
         return self._processes.spawn(job)
 
-    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Send a call and return at once.
 
         Raises:
             TypeError: an argument cannot be pickled.
         """
         assert isinstance(handle, ProcessHandle)
-        return self._processes.call(handle, method, args, kwargs)
+        return self._processes.call(handle, method, args)
 
     def wait(
         self,

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -80,12 +80,12 @@ class Processes:
         handle.line.send(pickle.dumps(setup), fds)
         return handle
 
-    def call(self, handle: ProcessHandle, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ticket:
+    def call(self, handle: ProcessHandle, method: str, args: Sequence[Any]) -> Ticket:
         """See `Backend.call`."""
         ticket = Ticket(handle.name, method)
         fds: list[int] = []
         with naming() as named:
-            packed = pack((args, kwargs))
+            packed = pack(args)
         with self._lending:
             for block in named.values():
                 block.holders += 1

@@ -56,10 +56,10 @@ class ThreadBackend:
         handle.thread.start()
         return handle
 
-    def call(self, handle: Handle, method: str, *args: Any, **kwargs: Any) -> Ticket:
+    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Hand the worker's thread a call; its arguments are copied."""
         assert isinstance(handle, ThreadHandle)
-        call = Call(Ticket(handle.name, method), method, *copy.deepcopy((args, kwargs)))
+        call = Call(Ticket(handle.name, method), method, copy.deepcopy(args))
         ended = handle.opened(call.ticket)
         if ended is None:
             handle.queue.put(call)
