@@ -240,7 +240,7 @@ class Stop:
 
     def collection_stopped(self):
         self.left -= 1
-        return self.left < 0
+        return self.left <= 0
 
 
 def test_an_interruptor_ends_a_fragment_early_and_masks_the_rest():
@@ -267,19 +267,24 @@ def test_after_an_interruption_the_episodes_go_on():
     assert batch[IDS].tolist() == [[0] * 5, [1] * 5]
 
 
-def test_a_batch_may_be_interrupted_before_its_first_step():
-    stop = Stop(0)
+def test_a_batch_that_is_interrupted_at_once_has_one_row():
+    stop = Stop(5)
     with collector(CountingEnvs(counting(7)), envs_per_worker=2, interruptor=stop) as made:
-        stop.left = 5
         made.next()
         stop.left = 0
         batch = made.next()
-        assert not batch["collector", "mask"].any()
+        assert batch["collector", "mask"].tolist() == [[True, False, False, False, False]] * 2
+        assert batch["observation"][0, 0, 2] == 5
         stop.left = 100
         made.next()
         assert made.stats()["episode_length"] == 7
-        assert made.stats()["frames"] == 20
+        assert made.stats()["frames"] == 22
         assert made.stats()["episode_return"] > 0
+
+
+def test_a_run_whose_batches_are_all_interrupted_comes_to_its_end():
+    with collector(CountingEnvs(LONG), interruptor=Stop(0), total_frames=3) as made:
+        assert [int(batch["collector", "mask"].sum()) for batch in made] == [1, 1, 1]
 
 
 def test_worker_idx_is_in_the_ids_and_another_one_begins_episodes():

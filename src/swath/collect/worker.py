@@ -46,7 +46,7 @@ class Place:
     Attributes:
         worker: its index.
         n_steps: T, the steps of a fragment.
-        stopped: asked once a step; true ends the fragment early.
+        stopped: asked after each step; true ends the fragment there, so that it has at least one row.
     """
 
     worker: int
@@ -240,9 +240,11 @@ class Worker:
                 if self._stale or self.episodes.reset_at_each_iter:
                     self._reset(None)
                 source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
-                while made < self.place.n_steps and not self.place.stopped():
+                while made < self.place.n_steps:
                     self._buffer.write(rows, made, next(source))
                     made += 1
+                    if self.place.stopped():
+                        break
             return self._fragment(rows, made)
         except BaseException as error:
             self._lose(made)
@@ -251,8 +253,7 @@ class Worker:
             raise
 
     def _fragment(self, rows: Rows | TensorDictRows, made: int) -> Fragment:
-        if made:
-            self._buffer.seal(rows, made)
+        self._buffer.seal(rows, made)
         if made < self.place.n_steps:
             rows.blank_from(made)
         if self.faults.check_finite:
@@ -268,9 +269,8 @@ class Worker:
         if made == shape[1]:
             return self._ids.label(rows.last, rows.valid)
         ids, counts = np.full(shape, NO_TRAJECTORY, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        if made:
-            assert rows.valid is not None
-            ids[:, :made], counts[:, :made] = self._ids.label(rows.last[:, :made], rows.valid[:, :made])
+        assert rows.valid is not None
+        ids[:, :made], counts[:, :made] = self._ids.label(rows.last[:, :made], rows.valid[:, :made])
         return ids, counts
 
     def _reset(self, seeds: list[int] | None) -> None:

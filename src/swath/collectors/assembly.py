@@ -33,7 +33,7 @@ class CollectionRequest:
         faults: what to do when things go wrong.
         hooks: functions of the user.
         worker: index of the worker.
-        stopped: asked once a step; true ends the fragment early.
+        stopped: asked after each step; true ends the fragment there.
         buffer: where batches are written, if anywhere.
         seed: root of all seeds; `None` seeds nothing.
     """

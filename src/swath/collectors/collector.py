@@ -82,7 +82,8 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
         track_traj_ids: keep trajectory ids.
         worker_idx: index of this collector inside a larger one; part of trajectory ids and seeds.
-        interruptor: its `collection_stopped()` is asked once a step; true ends the batch early, with masked rows.
+        interruptor: its `collection_stopped()` is asked after each step; true ends the batch there: the rows that were
+            not made are masked, and at least one was made.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the whole source.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
         backend: `None` or `"direct"`.
