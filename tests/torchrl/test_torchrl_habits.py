@@ -65,3 +65,6 @@ def test_set_truncated_marks_the_last_step_also_where_flags_are_nested():
 def test_a_policy_sees_the_device_it_was_given_and_none_if_none_was():
     first(Counting, policy := Sees(), policy_device="cpu")
     assert policy.device == torch.device("cpu")
+    batch = first(Counting, policy := Sees(), env_device="cpu")
+    assert policy.device is None
+    assert torch.equal(batch["action"], push(batch["observation"]))

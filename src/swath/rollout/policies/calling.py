@@ -25,6 +25,9 @@ Call: TypeAlias = Callable[[Inputs], Any]
 InputBatch: TypeAlias = tuple[tuple[int, ...], torch.device | None]
 """The batch shape of a policy's inputs, and their device."""
 
+NOT_WRAPPED = "Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True."
+"""How the error of a policy ends that fits no way of calling; TorchRL's users look for these words."""
+
 _TENSORDICT_NAMES = ("tensordict", "td")
 _EXPLORATION = "exploration_type"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_ONLY)
@@ -70,8 +73,8 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
         return Convention("single", (), explores)
     raise TypeError(
         f"cannot tell how to call the policy {_name(policy)}: its parameters are {list(inputs)}, the env's entries "
-        f"{list(observation)}. Name its parameters after these entries, give it `in_keys`, let it take one "
-        "`tensordict`, or pass trust_policy=True to have it called with the TensorDict as it is"
+        f"{list(observation)}. Name its parameters after these entries, give it `in_keys`, or let it take one "
+        f"`tensordict`. {NOT_WRAPPED}"
     )
 
 

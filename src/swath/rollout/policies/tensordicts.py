@@ -198,7 +198,10 @@ def _memory_of(policy: Any, how: Convention, root: TensorDictBase) -> Memory:
 
 
 def _writing(policy: Any, options: Binding, home: torch.device | None) -> Write:
-    """A policy that takes the TensorDict; it may write into it or return another."""
+    """A policy that takes the TensorDict; it may write into it or return another.
+
+    One that has no device sees a TensorDict that has none either, wherever the env is.
+    """
     mode, call = set_interaction_type(options.exploration), without_searches(policy)
     there = options.device
 
@@ -207,8 +210,16 @@ def _writing(policy: Any, options: Binding, home: torch.device | None) -> Write:
             answer = call(root)
         return root if answer is root or answer is None else root.update(answer)
 
-    if there is None or there == home:
+    def write_anywhere(root: TensorDictBase) -> TensorDictBase:
+        given = root.copy().clear_device_()
+        with mode:
+            answer = call(given)
+        return root.update(given if answer is None else answer)
+
+    if there == home:
         return write
+    if there is None:
+        return write_anywhere
 
     def write_there(root: TensorDictBase) -> TensorDictBase:
         given = root.to(there)
