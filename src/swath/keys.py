@@ -9,6 +9,7 @@ Key: TypeAlias = str | tuple[str, ...]
 
 OBSERVATION = "observation"
 ACTION = "action"
+ACTION_MASK = "action_mask"
 LOG_PROB = "action_log_prob"
 STATE_VALUE = "state_value"
 ADVANTAGE = "advantage"

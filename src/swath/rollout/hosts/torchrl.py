@@ -21,6 +21,7 @@ from swath.keys import Key, as_key, as_tuple
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.specs import TensorDictSpec
+from swath.rollout.hosts.torchrl_masks import drawing
 from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
@@ -207,7 +208,7 @@ def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
         rewarded=_keys(env.reward_keys),
         done=effective(_keys(env.done_keys)),
         flags=_keys(env.done_keys),
-        draw=lambda root: live().rand_action(root),
+        draw=drawing(live),
         imagine=lambda: live().fake_tensordict(),
         env=live,
     )

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from swath.keys import ACTION_MASK
 from swath.rollout.buffer import Column, column_of
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.policies.bound import BoundPolicy
-from swath.rollout.policies.random_policy import ACTION_MASK, RandomPolicy
+from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.spaces import Leaves
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from swath.keys import ACTION_MASK
 from swath.rollout.spaces import Leaf, Leaves, action_leaves
-
-ACTION_MASK = "action_mask"
 
 
 class RandomPolicy:
@@ -20,6 +19,7 @@ class RandomPolicy:
     Unbounded sides of a Box are drawn as gymnasium does: normal if both are open, exponential if one is. An observation
     entry `"action_mask"` `[*B, n]` restricts a Discrete action to its non-zero entries; for a MultiDiscrete action the
     masks of its parts stand side by side, `[*B, Σnᵢ]`. Where a mask allows nothing, as after an end, all is allowed.
+    In envs of TorchRL the same holds for each action that has an entry `"action_mask"` beside it, also in a group.
 
     Args:
         action_spec: a gymnasium space; `None` takes that of the env the policy is used with.

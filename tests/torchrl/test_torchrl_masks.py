@@ -1,0 +1,107 @@
+"""Random actions where an env writes a mask beside its observation."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
+from torchrl.envs import ActionMask, EnvBase, SerialEnv, TransformedEnv
+
+from swath import Collector, RandomPolicy
+
+CHOICES = 4
+FLAG = Categorical(2, dtype=torch.bool, shape=(1,))
+
+
+class Rules(EnvBase):
+    """Allows one choice of each part, another one after each step; `allows` says which, given the step."""
+
+    def __init__(self, action, width=CHOICES, group=None, allows=lambda step: step % CHOICES, shape=()):
+        super().__init__()
+        self.group, self.width, self.allows, self.shape_of_mask = group, width, allows, (*shape, width)
+        mask = Composite(action_mask=Categorical(2, dtype=torch.bool, shape=self.shape_of_mask))
+        self.action_spec = Composite(action=action) if group is None else Composite({group: Composite(action=action)})
+        self.observation_spec = Composite(step=Unbounded((1,)), **(mask if group is None else {group: mask}))
+        self.reward_spec, self.done_spec = Unbounded((1,)), Composite(done=FLAG, terminated=FLAG.clone())
+        self.step_nr = 0
+
+    def _seen(self):
+        allowed = torch.zeros(self.width, dtype=torch.bool)
+        allowed[self.allows(self.step_nr)] = True
+        mask = {"action_mask": allowed.expand(self.shape_of_mask).clone()}
+        return {"step": torch.tensor([float(self.step_nr)]), **(mask if self.group is None else {self.group: mask})}
+
+    def _reset(self, tensordict=None, **kwargs):
+        self.step_nr = 0
+        return TensorDict(self._seen())
+
+    def _step(self, tensordict):
+        self.step_nr += 1
+        no = torch.zeros(1, dtype=torch.bool)
+        return TensorDict({**self._seen(), "reward": torch.zeros(1), "done": no, "terminated": no.clone()})
+
+    def _set_seed(self, seed):
+        """There is no randomness."""
+
+
+def drawn(env, policy=None, **options):
+    with Collector(env, policy, frames_per_batch=16, **options) as collector:
+        return next(iter(collector))
+
+
+STEPS = torch.arange(16) % CHOICES
+
+
+@pytest.mark.parametrize("policy", [None, RandomPolicy()])
+@pytest.mark.parametrize(
+    ("spec", "chosen"),
+    [
+        (Categorical(CHOICES), lambda action: action),
+        (Categorical(CHOICES, shape=(1,)), lambda action: action[:, 0]),
+        (OneHot(CHOICES), lambda action: action.long().argmax(-1)),
+    ],
+    ids=["categorical", "in a column", "one-hot"],
+)
+def test_random_actions_are_those_that_a_bare_mask_allows(policy, spec, chosen):
+    assert torch.equal(chosen(drawn(lambda: Rules(spec.clone()), policy)["action"]), STEPS)
+
+
+@pytest.mark.parametrize("spec", [MultiCategorical((2, 2)), MultiOneHot((2, 2))], ids=["categorical", "one-hot"])
+def test_every_part_of_an_action_obeys_its_part_of_the_mask(spec):
+    env = lambda: Rules(spec.clone(), allows=lambda step: [step % 2, 2 + (step // 2) % 2])
+    action = drawn(env)["action"].long()
+    if spec.shape == (CHOICES,):
+        action = torch.stack([part.argmax(-1) for part in action.split(2, dim=-1)], -1)
+    steps = torch.arange(16)
+    assert torch.equal(action, torch.stack([steps % 2, (steps // 2) % 2], -1))
+
+
+def test_the_agents_of_a_group_obey_the_mask_of_their_group():
+    env = lambda: Rules(Categorical(CHOICES, shape=(3,)), group="agents", shape=(3,))
+    assert torch.equal(drawn(env)["agents", "action"], STEPS.unsqueeze(-1).expand(16, 3))
+
+
+def test_random_actions_of_a_batch_obey_each_envs_mask_also_before_the_policy_begins():
+    env = SerialEnv(2, [lambda: Rules(OneHot(CHOICES)), lambda: Rules(OneHot(CHOICES), allows=lambda step: 3)])
+    policy = lambda tensordict: tensordict.set("action", torch.zeros(2, CHOICES, dtype=torch.bool))
+    action = drawn(env, policy, init_random_frames=1)["action"].long().argmax(-1)
+    assert action.tolist() == [STEPS[:8].tolist(), [3] * 8]
+
+
+def test_where_a_mask_allows_nothing_everything_is_allowed():
+    action = drawn(lambda: Rules(Categorical(CHOICES), allows=lambda step: []))["action"]
+    assert action.unique().numel() > 1
+
+
+def test_a_mask_that_the_spec_knows_already_is_left_to_it():
+    env = lambda: TransformedEnv(Rules(Categorical(CHOICES)), ActionMask())
+    assert torch.equal(drawn(env)["action"], STEPS)
+
+
+def test_a_mask_beside_an_action_that_is_no_choice_is_an_observation_like_any_other():
+    action = drawn(lambda: Rules(Bounded(-1, 1, (1,))))["action"]
+    assert action.unique().numel() == 16
+
+
+def test_a_mask_that_does_not_fit_is_refused_with_both_shapes():
+    with pytest.raises(ValueError, match=r"cannot obey 'action_mask' of shape \(3,\): 'action' wants .* \(4,\)"):
+        drawn(lambda: Rules(Categorical(CHOICES), width=3, allows=lambda step: 0))
