@@ -12,6 +12,7 @@ from torchrl.envs import (
     EnvCreator,
     InitTracker,
     ObservationNorm,
+    ParallelEnv,
     SerialEnv,
     StepCounter,
     TransformedEnv,
@@ -32,6 +33,14 @@ def first(env, policy=None, *, frames=12, **options):
 
 def pushing():
     return Answer(push)
+
+
+class Impatient(Counting):
+    """With episodes as long as it has patience."""
+
+    def __init__(self, patience=3):
+        self.lengths = (patience,)
+        super().__init__()
 
 
 def test_no_policy_at_all_means_actions_drawn_from_the_envs_spec():
@@ -145,6 +154,21 @@ def test_classes_instances_and_creators_are_sources_and_are_closed_in_the_end(ma
 
 def test_keywords_go_to_the_maker_of_the_env():
     assert first(Counting, pushing(), create_env_kwargs={"batch_size": (3,)}).shape == (3, 4)
+
+
+@pytest.mark.parametrize("batched", [SerialEnv, lambda *args: ParallelEnv(*args, mp_start_method="fork")])
+def test_keywords_for_a_batched_instance_reach_the_makers_of_its_envs(batched):
+    env = batched(2, Impatient)
+    batch = first(env, pushing(), frames=8, create_env_kwargs={"patience": 2})
+    assert batch["next", "done"].squeeze(-1).int().tolist() == [[0, 1, 0, 1]] * 2
+
+
+def test_keywords_for_a_batched_instance_that_has_built_its_envs_are_refused():
+    env = SerialEnv(2, Impatient)
+    env.reset()
+    with pytest.raises(ValueError, match=r"has not built its envs yet, .* an instance \(SerialEnv\); pass a callable"):
+        Collector(env, pushing(), frames_per_batch=8, create_env_kwargs={"patience": 2})
+    env.close()
 
 
 def test_a_batched_env_cannot_be_copied():

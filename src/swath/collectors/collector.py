@@ -54,7 +54,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
         total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
         envs_per_worker: how many envs to build and step together; batches are then `[envs_per_worker, T]`.
-        create_env_kwargs: keywords for the id or callable.
+        create_env_kwargs: keywords for the id or callable, or for the makers of a batched TorchRL env.
         seed: as `set_seed(seed)` after construction.
         device: fills `policy_device` and `storing_device` where these are `None`.
         storing_device: where batches live.

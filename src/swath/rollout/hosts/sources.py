@@ -19,7 +19,7 @@ from swath.rollout.hosts.base import ArrayHost, Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
-from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of
+from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of, has_makers
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout.spaces import action_leaves, observation_leaves
@@ -33,7 +33,7 @@ class Source:
 
     Attributes:
         env: an id, a callable or an instance.
-        kwargs: keywords for the id or callable.
+        kwargs: keywords for the id or callable, or for the makers of a batched env that has not built its envs yet.
         copies: how many envs to step together; `None` takes the source as it is.
         copies_name: the user's name for that number, for messages.
     """
@@ -48,8 +48,11 @@ class Source:
             count(self.copies_name, self.copies)
         if not (isinstance(self.env, str) or _is_env(self.env) or callable(self.env)):
             raise TypeError(f"an env source is a {type(self.env).__name__}; it must be {FORMS}")
-        if _is_env(self.env) and self.kwargs:
-            raise ValueError("create_env_kwargs go to a callable or an id, but the env source is an instance")
+        if _is_env(self.env) and self.kwargs and not has_makers(self.env):
+            raise ValueError(
+                "create_env_kwargs go to a callable or an id, or to the makers of a batched TorchRL env that has not "
+                f"built its envs yet, but the env source is an instance ({type(self.env).__name__}); pass a callable"
+            )
 
     @property
     def is_instance(self) -> bool:
@@ -106,6 +109,8 @@ def _vector_host(source: Source, env: Any) -> Host:
 
 def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
     with closed_on_failure([] if source.is_instance else [first]):
+        if source.is_instance and source.kwargs:
+            first.update_kwargs(dict(source.kwargs))
         if source.copies is not None and first.batch_size:
             raise ValueError(
                 f"{source.copies_name}={source.copies} for {type(first).__name__}, which is batched already "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,12 @@ class Fitting:
         if self.device is not None:
             env = env.to(self.device)
         return env if self.max_steps is None else _limited(env, self.max_steps)
+
+
+def has_makers(env: Any) -> bool:
+    """Whether this is a batched env that has yet to build its envs, so that keywords still reach their makers."""
+    module = sys.modules.get("torchrl.envs.batched_envs")
+    return module is not None and isinstance(env, module.BatchedEnvBase) and bool(env.is_closed)
 
 
 def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
