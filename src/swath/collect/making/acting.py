@@ -17,10 +17,10 @@ from torch import nn
 
 from swath.collect.making.devices import placed
 from swath.collect.making.policy_request import PolicyRequest
-from swath.collect.making.policy_source import compiled, given_or_built, is_trusted
+from swath.collect.making.policy_source import compiled, is_trusted
 from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
-from swath.rollout.hosts.base import Host, first_of
+from swath.rollout.hosts.specs import HostSpec
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.bound import BoundPolicy
@@ -35,8 +35,9 @@ class Acting:
     """The policy of one worker in this process: as it was given, and as it acts.
 
     Args:
-        asked: which policy, and how it is called.
-        host: the envs that it acts in.
+        asked: how the policy is called.
+        given: the policy.
+        spec: the envs that it acts in.
         device: where it runs; `None` leaves it where it is.
 
     Attributes:
@@ -45,10 +46,10 @@ class Acting:
         device: where its inputs go; `None` for the CPU.
     """
 
-    def __init__(self, asked: PolicyRequest, host: Host, device: torch.device | None) -> None:
+    def __init__(self, asked: PolicyRequest, given: Any, spec: HostSpec, device: torch.device | None) -> None:
         self._asked = asked
-        self._spec = host.spec
-        self.given = given_or_built(asked, first_of(host.env))
+        self._spec = spec
+        self.given = given
         self.policy = placed(self.given, device)
         self.device = device or device_of(self.policy)
         self._snapshot: nn.Module | None = None
@@ -119,7 +120,7 @@ class Acting:
             device=self.device,
             exploration=asked.exploration,
             trust=is_trusted(called, asked.trust),
-            recurrent=asked.recurrent,
+            recurrent=asked.recurrent is not False,
             finite=finite,
         )
         with preserved(self.device), torch.no_grad():

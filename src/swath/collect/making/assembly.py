@@ -9,11 +9,12 @@ from typing import Any
 from swath.collect.making.acting import Acting
 from swath.collect.making.devices import Devices
 from swath.collect.making.policy_request import PolicyRequest
+from swath.collect.making.policy_source import Given
 from swath.collect.making.vector_limits import require_resettable, require_truncated_key
 from swath.collect.worker import Place, Seeding, Worker, never
 from swath.options import Budget, Entries, EpisodeRules, Faults
 from swath.rollout.fragment import Layout
-from swath.rollout.hosts.base import EnvRaised, Host
+from swath.rollout.hosts.base import EnvRaised, Host, first_of
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.specs import HostSpec
@@ -38,7 +39,7 @@ class WorkerRequest:
         worker: its index.
         life: which of its lives.
         seed: root of its seeds; `None` seeds nothing.
-        stopped: asked once a step; true ends the fragment early.
+        stopped: asked after each step; true ends the fragment there.
     """
 
     source: Source
@@ -79,13 +80,14 @@ def build_worker(request: WorkerRequest) -> Built:
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
-    host = build(request.source, Fitting(request.episodes.max_frames, request.devices.movable_env))
+    given = Given(request.policy)
+    host = build(request.source, _fitting(request, given))
     with closed_on_failure(_mine(host, request.source)):
         request.devices.require_env(host.spec)
         require_truncated_key(host.spec, request.episodes)
         require_resettable(host.spec, request.episodes, request.faults, is_instance=request.source.is_instance)
         observation = _first_reset(host, request)
-        acting = Acting(request.policy, host, request.devices.policy)
+        acting = Acting(request.policy, given(first_of(host.env)), host.spec, request.devices.policy)
         bound = acting.bound(observation, finite=request.faults.check_finite)
         n_steps = request.share.steps(host.spec.num_envs)
         worker = Worker(
@@ -110,6 +112,11 @@ def build_worker(request: WorkerRequest) -> Built:
             open=host.spec.open,
         )
         return Built(worker, acting, layout)
+
+
+def _fitting(request: WorkerRequest, given: Given) -> Fitting:
+    policy = given if request.policy.recurrent else None
+    return Fitting(request.episodes.max_frames, request.devices.movable_env, policy)
 
 
 def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:

@@ -18,7 +18,8 @@ class PolicyRequest:
         policy: the policy, or `None`.
         factory: builds it instead.
         trust: call it with the TensorDict, unchecked.
-        recurrent: supply `is_init` and recurrent state.
+        recurrent: supply `is_init` and recurrent state: `None` beside the env, True by transforms of the env, if it
+            takes any, False not at all.
         exploration: how it picks actions.
         compile: whether and how to compile it.
         cudagraph: whether and how to capture it.
@@ -27,7 +28,7 @@ class PolicyRequest:
     policy: Any = None
     factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
     trust: bool | None = None
-    recurrent: bool = True
+    recurrent: bool | None = None
     exploration: ExplorationType = ExplorationType.RANDOM
     compile: bool | Mapping[str, Any] | None = None
     cudagraph: bool | Mapping[str, Any] | None = None

@@ -28,6 +28,7 @@ from swath.rollout.spaces import Array, Leaves
 from swath.rollout.tensordicts import entries_of
 
 _DONE, _TERMINATED, _TRUNCATED, _RESET = "done", "terminated", "truncated", "_reset"
+_FOUND_NONE = (KeyError, AttributeError, TypeError)
 _OWN_WAYS = ("_torchrl_native_autoreset", "_compiled_step_and_maybe_reset")
 
 
@@ -91,7 +92,8 @@ class TorchRLHost:
         try:
             made, root = self._advance(action[0])
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            everyone = [(env, error) for env in range(self.spec.num_envs)]
+            cause = _explained(error, action[0], self.spec.acted)
+            everyone = [(env, cause) for env in range(self.spec.num_envs)]
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         action[0] = made
         following = made.get("next")
@@ -212,6 +214,17 @@ def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
         imagine=lambda: live().fake_tensordict(),
         env=live,
     )
+
+
+def _explained(error: Exception, made: TensorDictBase, acted: Sequence[Key]) -> Exception:
+    """The error of a step; a plainer one where the env looked for an action and found none."""
+    there = _keys(list(made.keys(include_nested=True)))
+    missing = [key for key in acted if key not in there]
+    if not missing or not isinstance(error, _FOUND_NONE):
+        return error
+    explained = KeyError(f"the policy must answer with the action {missing}; the entries are {sorted(map(str, there))}")
+    explained.__cause__ = error
+    return explained
 
 
 def effective(done: Sequence[Key]) -> tuple[Key, ...]:

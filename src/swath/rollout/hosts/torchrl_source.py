@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from swath.keys import STEP_COUNT, as_tuple
+from swath.rollout.hosts.torchrl_memory import with_memory
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,12 @@ class Fitting:
     Attributes:
         max_steps: most steps of an episode; counted, and cut, by the env itself.
         device: where it runs; `None` leaves it where it is.
+        policy: the policy for such an env, if the env is to supply what that reads; `None` if not.
     """
 
     max_steps: int | None = None
     device: torch.device | None = None
+    policy: Callable[[Any], Any] | None = None
 
     def applied(self, env: Any) -> Any:
         """The env, fitted.
@@ -33,6 +36,8 @@ class Fitting:
         """
         if self.device is not None:
             env = env.to(self.device)
+        if self.policy is not None:
+            env = with_memory(env, self.policy(env))
         return env if self.max_steps is None else _limited(env, self.max_steps)
 
 

@@ -56,19 +56,11 @@ class TensorDictActor:
     def try_on(self, observation: Leaves) -> None:
         """Call the policy once, to learn its outputs; `observation` stays as it is.
 
-        Raises:
-            KeyError: the action is missing.
-            ValueError: it has another shape than the envs want.
+        Whether an action is missing is the env's to say in its first step: a transform may make it of something else.
         """
         root = observation[0].clone()
         self.begin(range(self._spec.num_envs))
         made = self._write(self._with_memory(root))
-        found = set(_keys_of(made))
-        missing = [key for key in self._spec.acted if key not in found]
-        if missing:
-            raise KeyError(
-                f"the policy must answer with the action {missing}; the entries are {sorted(map(str, found))}"
-            )
         for key in self._memory.keys:
             self._state[key] = torch.zeros_like(made.get(under_next(key)))
         self._before = self._state
