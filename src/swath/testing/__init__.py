@@ -34,6 +34,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from swath.testing.backend_contract import BackendContract
     from swath.testing.by_hand import check_by_hand
     from swath.testing.channel_contract import ChannelContract
     from swath.testing.checks import check_continuity, check_flags, check_ids, joined, same_data
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ENDLESS": "script",
     "OBSERVATIONS": "marks",
+    "BackendContract": "backend_contract",
     "ChannelContract": "channel_contract",
     "CollectionContract": "collection_contract",
     "CountedCollectionContract": "collection_contract",
@@ -78,6 +80,7 @@ _HOME = {
 __all__ = [
     "ENDLESS",
     "OBSERVATIONS",
+    "BackendContract",
     "ChannelContract",
     "CollectionContract",
     "CountedCollectionContract",

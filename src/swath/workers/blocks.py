@@ -177,6 +177,10 @@ class Borrower:
         for block_id in gone:
             self._views.pop(block_id, None)
 
+    def close(self) -> None:
+        """Let go of all blocks; their memory goes with the last views of it."""
+        self._views.clear()
+
 
 def _padded(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -15,7 +15,7 @@ def backend(name: str, *, preload: Sequence[str] = ()) -> Backend:
 
     Args:
         name: `"inline"` or `"direct"`, `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
-        preload: modules that all workers need, imported once where that saves time.
+        preload: modules that workers need besides torch, tensordict and gymnasium, imported once where that saves time.
 
     Raises:
         ValueError: there is no such place.
@@ -25,9 +25,9 @@ def backend(name: str, *, preload: Sequence[str] = ()) -> Backend:
     if name == "thread":
         return ThreadBackend()
     if name in ("process", "multiprocessing"):
-        from swath.workers.process import ProcessBackend  # noqa: PLC0415  not where there is no fork
+        from swath.workers.process import PRELOAD, ProcessBackend  # noqa: PLC0415  not where there is no fork
 
-        return ProcessBackend(preload)
+        return ProcessBackend((*PRELOAD, *preload))
     if name == "ray":
         made: Backend = import_module("swath.workers.ray").RayBackend()
         return made

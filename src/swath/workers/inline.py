@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import lost
 from swath.workers.local import Call, LocalHandle, LocalShared
@@ -31,10 +32,17 @@ class InlineBackend:
         self._lock = threading.Lock()
         self._queue: deque[tuple[LocalHandle, Call]] = deque()
         self._handles: set[LocalHandle] = set()
+        self._closed = False
         self._running = False
 
     def spawn(self, job: Job) -> Handle:
-        """Queue the worker's start."""
+        """Queue the worker's start.
+
+        Raises:
+            Closed: the backend is closed.
+        """
+        if self._closed:
+            raise Closed("no worker can be spawned: the backend is closed")
         handle = LocalHandle(job)
         self._handles.add(handle)
         self._enqueue(handle, Call(handle.ready))
@@ -82,6 +90,7 @@ class InlineBackend:
 
     def close(self) -> None:
         """Forget all workers."""
+        self._closed = True
         for handle in list(self._handles):
             self._end(handle, lost(handle.name, "was ended: its backend is closed"))
 

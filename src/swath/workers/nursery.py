@@ -17,7 +17,9 @@ import pickle
 import selectors
 import signal
 import socket
+import traceback
 from importlib import import_module
+from typing import NoReturn
 
 from swath.workers import child
 from swath.workers.messages import Ended, Fork, Forked, Kill, Preload, Ready
@@ -65,6 +67,7 @@ class Nursery:
         self._watch_children()
         self._selector.register(self._wire, selectors.EVENT_READ, self._obey)
         patience = None if self._watch_driver() else _LOOK_FOR_DRIVER_S
+        self._obey()  # orders may have come together with the first message
         while os.getppid() == self._driver:
             for key, _ in self._selector.select(patience):
                 key.data()
@@ -132,6 +135,13 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def serve(sock: socket.socket) -> None:
+def serve(sock: socket.socket) -> NoReturn:
     """Be a nursery until the driver is gone."""
-    Nursery(Wire(sock, patient=True)).serve()
+    code = 1
+    try:
+        Nursery(Wire(sock, patient=True)).serve()
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)  # nothing here is worth a tidy end of the interpreter

@@ -22,19 +22,18 @@ from swath.workers.processes import Processes
 from swath.workers.sharing import ProcessShared
 from swath.workers.tickets import Ticket
 
-PRELOAD = ("numpy", "torch", "tensordict", "gymnasium")
+PRELOAD = ("torch", "tensordict", "gymnasium")
 
 
 class ProcessBackend:
     """Workers in processes of their own, forked by a nursery that has imported what they need.
 
     Args:
-        preload: modules that the nursery imports besides numpy, torch, tensordict and gymnasium; what starts threads
-            when it is imported must not be among them.
+        preload: modules that the nursery imports, so that workers need not; none that starts threads when imported.
     """
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
-        self._processes = Processes((*PRELOAD, *preload))
+    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
+        self._processes = Processes(preload)
         self._finalizer = weakref.finalize(self, self._processes.close)
 
     def spawn(self, job: Job) -> Handle:

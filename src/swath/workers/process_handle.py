@@ -95,6 +95,7 @@ class ProcessHandle(Handle):
             self._end = outcome
             calls = list(self._calls.values())
             self._calls.clear()
+        self._seen.close()
         for _, named in calls:
             lender.returned.extend(named)
         return [ticket for ticket, _ in calls]

@@ -34,7 +34,7 @@ from swath.workers.process_handle import ProcessHandle
 from swath.workers.reader import Line, Reader
 from swath.workers.sharing import ProcessShared, naming
 from swath.workers.tickets import Board, Ticket
-from swath.workers.wire import Frame
+from swath.workers.wire import Frame, close_all
 
 _END_S = 5.0
 _CLOSE_S = 10.0
@@ -63,21 +63,14 @@ class Processes:
     def spawn(self, job: Job) -> ProcessHandle:
         """See `Backend.spawn`."""
         before, build = _packed("before", job.before), _packed("build", job.build)
-        here, there = socket.socketpair()
-        with self._lock:
-            if self._closed or os.getpid() != self._driver:
-                raise Closed(
-                    "no worker can be spawned: the backend is closed, or belongs to the process that forked us"
-                )
-            if self._nursing.exit is not None:
-                self._nursing = self._new_nursing()
-            handle = ProcessHandle(job, next(self._numbers), self._nursing)
-            self._handles[handle.number] = handle
-            handle.line = Line(self._reader, here, partial(self._answered, handle), partial(self._silent, handle))
-        handle.nursing.fork(handle.number, there)
         fds: list[int] = []
-        setup = _setup(job, before, build, fds)
-        handle.line.send(pickle.dumps(setup), fds)
+        try:
+            setup = pickle.dumps(_setup(job, before, build, fds))
+            handle = self._begun(job)
+        except BaseException:
+            close_all(fds)
+            raise
+        handle.line.send(setup, fds)
         return handle
 
     def call(self, handle: ProcessHandle, method: str, args: Sequence[Any]) -> Ticket:
@@ -113,6 +106,20 @@ class Processes:
         if os.getpid() == self._driver:
             self._reader.close(_CLOSE_S)
 
+    def _begun(self, job: Job) -> ProcessHandle:
+        """A worker that waits for its setup."""
+        with self._lock:
+            if self._closed or os.getpid() != self._driver:
+                raise Closed("no worker can be spawned: the backend is closed, or another process made it")
+            if self._nursing.exit is not None:
+                self._nursing = self._new_nursing()
+            handle = ProcessHandle(job, next(self._numbers), self._nursing)
+            here, there = socket.socketpair()
+            handle.line = Line(self._reader, here, partial(self._answered, handle), partial(self._silent, handle))
+            self._handles[handle.number] = handle
+        handle.nursing.fork(handle.number, there)
+        return handle
+
     # What follows happens in the reader's thread.
 
     def _answered(self, handle: ProcessHandle, frame: Frame) -> None:
@@ -147,7 +154,9 @@ class Processes:
 
     def _orphaned(self, nursing: Nursing) -> None:
         """The nursery is dead."""
-        for handle in [handle for handle in self._handles.values() if handle.nursing is nursing]:
+        with self._lock:
+            orphans = [handle for handle in self._handles.values() if handle.nursing is nursing]
+        for handle in orphans:
             how = f"was lost with the process that started it, which {_words(nursing.exit)}"
             if handle.pid is None or not handle.line.watched:
                 self._finish(handle, how, "unknown")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from swath.workers.wire import Ended, Frame, Wire
+from swath.workers.wire import Ended, Frame, Wire, close_all
 
 _log = logging.getLogger("swath")
 
@@ -135,7 +135,9 @@ class Line:
     def send(self, body: bytes, fds: Sequence[int] = ()) -> None:
         """Send a frame, soon if not now; from any thread. Nobody hears of it when the other side is gone."""
         with self._lock, contextlib.suppress(Ended):  # the reader sees the end
-            if not self.wire.send(body, fds):
+            if self.over:
+                close_all(fds)
+            elif not self.wire.send(body, fds):
                 self._reader.post(lambda: self._reader.watch(self, writing=True))
 
     def attend(self, events: int) -> None:
@@ -163,8 +165,8 @@ class Line:
     def close(self) -> None:
         """Close this end; in the reader's thread."""
         self._reader.unwatch(self)
-        self.over = True
         with self._lock:
+            self.over = True
             self.wire.close()
 
     def _flush(self) -> None:

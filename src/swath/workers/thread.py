@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import lost
 from swath.workers.local import Call, LocalHandle, LocalShared
@@ -46,9 +47,16 @@ class ThreadBackend:
     def __init__(self) -> None:
         self._board = Board()
         self._handles: set[ThreadHandle] = set()
+        self._closed = False
 
     def spawn(self, job: Job) -> Handle:
-        """Start a thread that builds the worker."""
+        """Start a thread that builds the worker.
+
+        Raises:
+            Closed: the backend is closed.
+        """
+        if self._closed:
+            raise Closed("no worker can be spawned: the backend is closed")
         handle = ThreadHandle(job, self._serve)
         handle.opened(handle.ready)
         handle.queue.put(Call(handle.ready))
@@ -95,11 +103,10 @@ class ThreadBackend:
 
     def close(self) -> None:
         """End all threads; those that are busy are abandoned."""
-        handles = list(self._handles)
-        for handle in handles:
-            self._end(handle, lost(handle.name, "was ended: its backend is closed"))
-        for handle in handles:
-            if handle.thread is not threading.current_thread():
+        self._closed = True
+        for handle in list(self._handles):
+            busy = self._end(handle, lost(handle.name, "was ended: its backend is closed"))
+            if not busy and handle.thread is not threading.current_thread():
                 handle.thread.join(_JOIN_S)
 
     def _serve(self, handle: ThreadHandle) -> None:
@@ -112,8 +119,11 @@ class ThreadBackend:
                 handle.answered(call.ticket)
                 self._board.settle(call.ticket, outcome)
 
-    def _end(self, handle: ThreadHandle, outcome: Error) -> None:
+    def _end(self, handle: ThreadHandle, outcome: Error) -> bool:
+        """End it; whether it was busy."""
         self._handles.discard(handle)
-        for ticket in handle.end(outcome):
+        tickets = handle.end(outcome)
+        for ticket in tickets:
             self._board.settle(ticket, outcome)
         handle.queue.put(None)
+        return len(tickets) > 1  # the end of its life was open in any case
