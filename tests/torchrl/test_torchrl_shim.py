@@ -10,7 +10,7 @@ import torchrl.collectors.utils
 
 from swath.collectors.collector import Collector
 from swath.testing.swapping import Swap
-from swath.testing.torchrl_shim import TABLE
+from swath.testing.torchrl_shim import LENT, TABLE
 
 TESTS = """
     import torch
@@ -20,6 +20,7 @@ TESTS = """
     from torchrl.collectors.utils import split_trajectories
     from torchrl.data import MultiStep
     from torchrl.data.postprocs.postprocs import MultiStep as TheSame
+    from torchrl.envs import GymEnv
 
     def batch():
         return TensorDict({"next": {"done": torch.tensor([[False], [True], [False]]), "reward": torch.ones(3, 1),
@@ -38,6 +39,17 @@ TESTS = """
         MultiStep(0.9, 2)(batch())
         with Collector("CartPole-v1", frames_per_batch=4, total_frames=4) as collector:
             assert len(list(collector)) == 1
+
+    def test_what_only_torchrls_own_tests_look_at():
+        def policy(observation):
+            return observation[:1] * 0, observation.sum(), observation.min()
+
+        env = GymEnv("Pendulum-v1")
+        with Collector(env, policy, frames_per_batch=4, total_frames=8) as collector:
+            assert (collector._frames, collector._iter, collector._use_buffers) == (0, -1, True)
+            list(collector)
+            assert (collector._frames, collector._iter) == (8, 1)
+            assert collector._wrapped_policy.out_keys == ["action", "output1", "output2"]
 """
 
 
@@ -75,11 +87,11 @@ def report(tmp_path_factory):
 
 
 def test_tests_and_conftests_that_import_from_torchrl_get_ours(report):
-    assert "3 passed" in report
+    assert "4 passed" in report
 
 
 def test_the_report_says_what_was_ours_and_how_often_it_was_used(report):
-    assert "torchrl.collectors.Collector was swath.Collector: used 1 times" in report
+    assert "torchrl.collectors.Collector was swath.Collector: used 2 times" in report
     assert "torchrl.collectors.utils.split_trajectories was swath.split_trajectories: used 2 times" in report
     assert "torchrl.data.postprocs.MultiStep was swath.MultiStep: used 1 times" in report
     assert "torchrl.collectors.BaseCollector was swath.BaseCollector: a base class, not counted" in report
@@ -108,10 +120,12 @@ def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
 
 def test_names_are_put_back_when_the_run_is_over():
     theirs, init = torchrl.collectors.Collector, Collector.__init__
-    swap = Swap(TABLE)
+    swap = Swap(TABLE, LENT)
     swap.apply()
     assert torchrl.collectors.Collector is Collector
+    assert Collector._use_buffers
     swap.undo()
+    assert not hasattr(Collector, "_use_buffers")
     assert torchrl.collectors.Collector is theirs
     assert Collector.__init__ is init
 

@@ -16,8 +16,13 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
+_ABSENT = object()
+
 Table = Mapping[str, Mapping[str, Any]]
 """Modules of the other library, names in them, what takes their place."""
+
+Lent = Mapping[Any, Mapping[str, Any]]
+"""Classes of ours, names of attributes, what these are."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,12 @@ class Swap:
 
     Args:
         table: what to put where.
+        lent: attributes that classes of ours get meanwhile.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, lent: Lent | None = None) -> None:
         self._table = table
+        self._lent = lent or {}
         self._before: list[tuple[Any, str, Any]] = []
         self._places: list[tuple[str, str, Any]] = []
         self._uses: Counter[Any] = Counter()
@@ -64,12 +71,18 @@ class Swap:
         for module, name, ours in self._there(modules):
             self._places.append((module, name, ours))
             self._set(modules[module], name, self._counting(ours, modules[module], name))
+        for owner, attributes in self._lent.items():
+            for name, value in attributes.items():
+                self._set(owner, name, value)
 
     def undo(self) -> None:
         """Put everything back; twice is fine. Counts are kept."""
         while self._before:
             owner, name, value = self._before.pop()
-            setattr(owner, name, value)
+            if value is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
     def swapped(self) -> list[Swapped]:
         """What was replaced, in the table's order."""
@@ -108,7 +121,7 @@ class Swap:
         return counting
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
-        self._before.append((owner, name, vars(owner)[name]))
+        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
 
 

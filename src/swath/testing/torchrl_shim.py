@@ -4,18 +4,21 @@
 
 Names are attributes of TorchRL's own modules, so that `from torchrl.collectors import Collector` gives ours. Names that
 we do not have stay TorchRL's. At the end of the run a table says which was which, and how often ours were used.
+TorchRL's own tests look at a few private attributes, too; our collector has them for as long as the run lasts.
 """
 
 from __future__ import annotations
 
 import pytest
 from _pytest.terminal import TerminalReporter
+from tensordict.nn import TensorDictModule
 
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
+from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
-from swath.testing.swapping import Swap, Table
+from swath.testing.swapping import Lent, Swap, Table
 
 _COLLECTORS = {
     "Collector": Collector,
@@ -34,6 +37,25 @@ TABLE: Table = {
 }
 """Old names of TorchRL's are here too: those that the installed version lacks are passed over."""
 
+
+def _wrapped(collector: Collector) -> TensorDictModule:
+    """The policy as TorchRL shows one that it has wrapped: with the names that its outputs have got."""
+    env, policy = collector.env, collector.policy
+    theirs = {NEXT, COLLECTOR, *env.observation_keys, *env.state_keys, *env.done_keys}
+    outputs = [key for key, _ in collector.fake_tensordict().items() if key not in theirs]
+    return TensorDictModule(policy, in_keys=env.observation_keys, out_keys=outputs)
+
+
+LENT: Lent = {
+    Collector: {
+        "_frames": property(lambda collector: collector.stats()["frames"]),
+        "_iter": property(lambda collector: collector.stats()["batches"] - 1),
+        "_use_buffers": True,
+        "_wrapped_policy": property(_wrapped),
+    }
+}
+"""What TorchRL's own tests read of a collector beneath its public surface; here it is said from ours."""
+
 ABOUT_COLLECTING = ("torchrl.collectors", "torchrl.collectors.utils", "torchrl.data.postprocs")
 """Modules whose other names the report lists; `torchrl.data` has hundreds that are no concern of ours."""
 
@@ -44,7 +66,7 @@ _MISSING = pytest.StashKey[str]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Replace the names before anything of the user's is imported."""
-    swap = Swap(TABLE)
+    swap = Swap(TABLE, LENT)
     try:
         swap.apply()
     except ModuleNotFoundError as error:
