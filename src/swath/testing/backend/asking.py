@@ -1,0 +1,126 @@
+"""What all tests of a backend do: spawn toy workers, ask, wait, count what is left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from swath.testing.toy_worker import ToyWorker
+from swath.workers.base import Backend, Handle, Job
+from swath.workers.outcome import Error
+from swath.workers.tickets import Name, Ticket
+
+DEADLINE_S = 60.0
+LARGE = 3_000_000
+
+
+class Place:
+    """What tests must know of a place for workers.
+
+    Attributes:
+        concurrent: whether workers go on while nobody waits.
+        own_process: whether each worker has a process of its own on this machine.
+        sees_idle_deaths: whether `Handle.ended` is settled without a call.
+    """
+
+    concurrent = True
+    own_process = True
+    sees_idle_deaths = True
+
+
+class Visit:
+    """A backend as one test sees it.
+
+    Args:
+        backend: others use it too, one after another.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._workers: list[Handle] = []
+        self.call, self.wait, self.share = backend.call, backend.wait, backend.share
+        self.wake, self.kill, self.room, self.close = backend.wake, backend.kill, backend.room, backend.close
+
+    def spawn(self, job: Job) -> Handle:
+        """Spawn, and remember to kill."""
+        self._workers.append(self._backend.spawn(job))
+        return self._workers[-1]
+
+    def over(self) -> None:
+        """Kill what was spawned."""
+        for worker in self._workers:
+            self._backend.kill(worker)
+        for worker in self._workers:
+            result_of_end(self._backend, worker)
+
+
+def job(
+    build: Callable[[], Any] = ToyWorker,
+    *,
+    index: int = 0,
+    life: int = 0,
+    before: Callable[[], Any] | None = None,
+) -> Job:
+    """A toy worker, unless told otherwise."""
+    return Job(build, Name(index, life), before=before)
+
+
+def result(backend: Backend, ticket: Ticket) -> Any:
+    """Wait for the ticket; its value."""
+    assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
+    return ticket.value
+
+
+def error_of(backend: Backend, ticket: Ticket) -> BaseException:
+    """Wait for the ticket; what it raised."""
+    assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
+    assert isinstance(ticket.outcome, Error), f"{ticket.method} of {ticket.name} has raised nothing"
+    return ticket.outcome.exception
+
+
+def ask(backend: Backend, worker: Handle, method: str, *args: Any) -> Any:
+    """Call, wait, and give the value."""
+    return result(backend, backend.call(worker, method, *args))
+
+
+def result_of_end(backend: Backend, worker: Handle) -> BaseException:
+    """Wait for the worker's end; its cause."""
+    return error_of(backend, worker.ended)
+
+
+def lost_by_asking(backend: Backend, worker: Handle) -> BaseException:
+    """What a call to a dead worker is answered with."""
+    return error_of(backend, backend.call(worker, "pid"))
+
+
+def run_once(make_backend: Callable[[], Backend]) -> list[int]:
+    """A backend from its beginning to its end; the processes of its workers."""
+    backend = make_backend()
+    workers = [backend.spawn(job(index=index)) for index in range(3)]
+    pids = [ask(backend, worker, "pid") for worker in workers]
+    shared = backend.share({"array": np.ones(LARGE)})
+    for worker in workers:
+        ask(backend, worker, "read", shared)
+        ask(backend, worker, "parcel", 1, LARGE).open()
+    backend.kill(workers[0])
+    backend.call(workers[1], "echo", np.ones(LARGE))
+    backend.close()
+    return pids
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def exists(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""What holds of workers that have processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from swath.errors import WorkerLost
+from swath.testing.backend.asking import (
+    Place,
+    ask,
+    error_of,
+    exists,
+    job,
+    lost_by_asking,
+    result_of_end,
+)
+from swath.testing.toy_worker import Gate, ToyWorker
+from swath.workers.base import Backend, Job
+from swath.workers.tickets import Name
+
+
+class OwnProcesses(Place):
+    """Tests of processes."""
+
+    def test_a_process_that_is_killed_from_outside_is_lost(self, backend: Backend, gate: Gate) -> None:
+        """Busy or idle; the exit says how."""
+        self._need_processes()
+        for busy in (True, False):
+            worker = backend.spawn(job())
+            pid = ask(backend, worker, "pid")
+            if busy:
+                backend.call(worker, "wait_at", gate)
+                gate.await_arrival()
+            os.kill(pid, signal.SIGKILL)
+            lost = result_of_end(backend, worker) if self.sees_idle_deaths else lost_by_asking(backend, worker)
+            assert isinstance(lost, WorkerLost)
+            assert not exists(pid)
+
+    def test_a_process_that_exits_says_its_code(self, backend: Backend) -> None:
+        """`os._exit` in the midst of a method."""
+        self._need_processes()
+        worker = backend.spawn(job())
+        lost = error_of(backend, backend.call(worker, "exit", 3))
+        assert isinstance(lost, WorkerLost)
+        assert lost.exit == 3
+
+    def test_a_process_that_is_stopped_can_be_killed(self, backend: Backend) -> None:
+        """It cannot be asked to go."""
+        self._need_processes()
+        worker = backend.spawn(job())
+        pid = ask(backend, worker, "pid")
+        os.kill(pid, signal.SIGSTOP)
+        call = backend.call(worker, "add", 1)
+        backend.kill(worker)
+        assert isinstance(error_of(backend, call), WorkerLost)
+        assert not exists(pid)
+
+    def test_interrupts_of_the_keyboard_are_not_for_workers(self, backend: Backend) -> None:
+        """They belong to the driver."""
+        self._need_processes()
+        worker = backend.spawn(job())
+        os.kill(ask(backend, worker, "pid"), signal.SIGINT)
+        assert ask(backend, worker, "add", 1) == 1
+
+    def test_processes_draw_different_numbers(self, backend: Backend) -> None:
+        """From all three generators that a process has."""
+        self._need_processes()
+        draws = [ask(backend, backend.spawn(job(index=index)), "draw") for index in range(3)]
+        for numbers in zip(*draws, strict=True):
+            assert len(set(numbers)) == 3
+
+    def test_processes_have_as_many_threads_as_they_were_given(self, backend: Backend) -> None:
+        """Of torch."""
+        self._need_processes()
+        for threads in (1, 2):
+            worker = backend.spawn(Job(ToyWorker, Name(0, 0), threads=threads))
+            assert ask(backend, worker, "threads") == threads
+
+    def _need_processes(self) -> None:
+        if not self.own_process:
+            pytest.skip("workers here have no processes of their own")
