@@ -4,8 +4,11 @@ import pytest
 
 from swath.testing import ChannelContract
 from swath.workers.base import Handle
+from swath.workers.inline import InlineBackend
 from swath.workers.outcome import Value
 from swath.workers.packing import owned, pack, unpack
+from swath.workers.process import ProcessBackend
+from swath.workers.thread import ThreadBackend
 from swath.workers.tickets import Board, Ticket
 
 
@@ -61,3 +64,21 @@ class TestAtOnce(ChannelContract):
     @pytest.fixture
     def make_backend(self):
         return AtOnce
+
+
+class TestInline(ChannelContract):
+    @pytest.fixture
+    def make_backend(self):
+        return InlineBackend
+
+
+class TestThreads(ChannelContract):
+    @pytest.fixture
+    def make_backend(self):
+        return ThreadBackend
+
+
+class TestProcesses(ChannelContract):
+    @pytest.fixture
+    def make_backend(self):
+        return ProcessBackend

@@ -35,14 +35,16 @@ class Ticket:
 
     Attributes:
         sent: when, in seconds of `time.monotonic`.
+        settled: when the outcome was filled in, likewise.
     """
 
-    __slots__ = ("method", "name", "outcome", "sent")
+    __slots__ = ("method", "name", "outcome", "sent", "settled")
 
     def __init__(self, name: Name, method: str) -> None:
         self.name = name
         self.method = method
         self.sent = time.monotonic()
+        self.settled: float | None = None
         self.outcome: Outcome | None = None
 
     @property
@@ -92,6 +94,7 @@ class Board:
         with self._changed:
             if ticket.outcome is not None:
                 return False
+            ticket.settled = time.monotonic()
             ticket.outcome = outcome
             self._changed.notify_all()
             return True

@@ -1,0 +1,222 @@
+"""Who lives, who comes back and when, and when too few are left.
+
+    waiting ──Start──▶ starting ──Ready──▶ up
+       ▲                  │ Died            │ Died
+       └── next life ─────┴─────────────────┴── no more lives ──▶ gone
+
+Pure: events in, instructions out, time as an argument; no process, no clock, no thread. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal, TypeAlias
+
+from swath.options import Survival
+from swath.workers.tickets import Name
+
+Phase = Literal["waiting", "starting", "up", "gone"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A life can be called from now on."""
+
+    name: Name
+
+
+@dataclass(frozen=True)
+class Died:
+    """A life is over."""
+
+    name: Name
+    cause: BaseException
+
+
+@dataclass(frozen=True)
+class Added:
+    """One worker more, with the next index, up already."""
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """Time has passed."""
+
+
+Event: TypeAlias = Ready | Died | Added | Ticked
+
+
+@dataclass(frozen=True)
+class Start:
+    """Begin this life."""
+
+    name: Name
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """This life, which replaces another, was not ready in time: end it, then report that it died."""
+
+    name: Name
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """This was the worker's last life."""
+
+    name: Name
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Too few are left.
+
+    Attributes:
+        causes: of the deaths of those that were given up, in their order.
+    """
+
+    causes: tuple[BaseException, ...]
+
+
+Instruction: TypeAlias = Start | Overdue | GiveUp | Fail
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of one worker.
+
+    Attributes:
+        life: which of its lives; of one that waits, the next.
+        phase: where it is.
+        since: when the phase began; of one that waits, when it ends.
+        restarts: that count against it.
+    """
+
+    life: int = 0
+    phase: Phase = "waiting"
+    since: float = -inf
+    restarts: int = 0
+
+
+class FleetState:
+    """The lives of `n` workers; all are to be started with the first `Ticked`.
+
+    Args:
+        n: how many.
+        survival: how often they are replaced, and how many are needed.
+
+    Attributes:
+        restarts: lives that replace others, so far.
+        failed: whether too few are left.
+        due_at: when the next `Ticked` is wanted; infinite if none is.
+    """
+
+    def __init__(self, n: int, survival: Survival) -> None:
+        self._survival = survival
+        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(n)}
+        self._deaths: list[tuple[int, BaseException]] = []
+        self.restarts = 0
+        self.failed = False
+        self.due_at = -inf
+
+    @property
+    def workers(self) -> Mapping[int, Standing]:
+        """All there ever were, by index."""
+        return self._workers
+
+    @property
+    def required(self) -> int:
+        """With fewer the run ends."""
+        return self._survival.min_workers or len(self._workers)
+
+    @property
+    def left(self) -> int:
+        """How many live or are coming back."""
+        return sum(standing.phase != "gone" for standing in self._workers.values())
+
+    def lives(self, name: Name) -> bool:
+        """Whether this life has been started and is not over."""
+        standing = self._workers.get(name.worker)
+        return standing is not None and standing.life == name.life and standing.phase in ("starting", "up")
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """What is to be done now. News of lives that are over already change nothing.
+
+        Args:
+            event: what has happened.
+            now: seconds of any clock that does not go backwards.
+        """
+        instructions = self._handle(event, now)
+        self.due_at = min((self._deadline(standing) for standing in self._workers.values()), default=inf)
+        return instructions
+
+    def _handle(self, event: Event, now: float) -> list[Instruction]:
+        match event:
+            case Ready(name):
+                self._ready(name, now)
+            case Died(name, cause):
+                return self._died(name, cause, now)
+            case Added():
+                self._workers[len(self._workers)] = Standing(phase="up", since=now)
+        return self._due(now)
+
+    def _ready(self, name: Name, now: float) -> None:
+        standing = self._workers[name.worker]
+        if (standing.life, standing.phase) == (name.life, "starting"):
+            self._workers[name.worker] = replace(standing, phase="up", since=now)
+
+    def _died(self, name: Name, cause: BaseException, now: float) -> list[Instruction]:
+        if not self.lives(name):
+            return self._due(now)
+        standing = self._forgiven(name.worker, self._workers[name.worker], now)
+        self._deaths.append((name.worker, cause))
+        if not self._may_return(standing):
+            return self._given_up(name, standing, now)
+        self.restarts += 1
+        number = standing.restarts + 1
+        until = now + self._survival.restarts.delay(number)
+        self._workers[name.worker] = Standing(name.life + 1, "waiting", until, number)
+        return self._due(now)
+
+    def _forgiven(self, worker: int, standing: Standing, now: float) -> Standing:
+        """A long life clears the count."""
+        enough = self._survival.restarts.forgive_after_s
+        if enough is None or standing.phase != "up" or now - standing.since < enough:
+            return standing
+        self._deaths = [death for death in self._deaths if death[0] != worker]
+        return replace(standing, restarts=0)
+
+    def _may_return(self, standing: Standing) -> bool:
+        most = self._survival.restarts
+        within_total = most.max_total is None or self.restarts < most.max_total
+        return not self.failed and within_total and standing.restarts < most.max_per_worker
+
+    def _given_up(self, name: Name, standing: Standing, now: float) -> list[Instruction]:
+        self._workers[name.worker] = replace(standing, phase="gone", since=now)
+        if self.failed or self.left >= self.required:
+            return [GiveUp(name)]
+        self.failed = True
+        causes = (cause for worker, cause in self._deaths if self._workers[worker].phase == "gone")
+        return [GiveUp(name), Fail(tuple(causes))]
+
+    def _due(self, now: float) -> list[Instruction]:
+        due = [worker for worker, standing in self._workers.items() if self._deadline(standing) <= now]
+        return [self._seen_to(worker, self._workers[worker], now) for worker in due]
+
+    def _seen_to(self, worker: int, standing: Standing, now: float) -> Instruction:
+        name = Name(worker, standing.life)
+        if standing.phase == "starting":
+            return Overdue(name)
+        self._workers[worker] = replace(standing, phase="starting", since=now)
+        return Start(name)
+
+    def _deadline(self, standing: Standing) -> float:
+        """When something is to be done about a worker if nothing happens to it before."""
+        if standing.phase == "waiting" and not self.failed:
+            return standing.since
+        patience = self._survival.placement_timeout_s
+        if standing.phase == "starting" and standing.life > 0 and patience is not None:
+            return standing.since + patience
+        return inf

@@ -1,0 +1,108 @@
+"""How workers are brought up for whoever waits for them: all, or an exception that says why not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from swath.errors import FleetFailed, PlacementFailed
+from swath.options import Survival
+from swath.workers.base import Backend, Handle
+from swath.workers.lives import Lives
+from swath.workers.watch import Watch
+
+
+class Placing:
+    """Brings workers up.
+
+    Args:
+        backend: where.
+        lives: the workers that are replaced when they die.
+        watch: over them.
+        survival: how long to wait, and how many are needed.
+    """
+
+    def __init__(self, backend: Backend, lives: Lives, watch: Watch, survival: Survival) -> None:
+        self._backend = backend
+        self._lives = lives
+        self._watch = watch
+        self._survival = survival
+
+    def first(self) -> tuple[int, ...]:
+        """Begin all lives and wait until they are up; who is missing when enough of them are."""
+        until = self._watch.until(self._survival.placement_timeout_s)
+        self._lives.placing = True
+        while True:
+            known = self._watch.look()
+            self._raise_refusal()
+            missing = self._missing()
+            if not missing or self._watch.passed(until):
+                break
+            self._watch.pause((), known, until)
+        if missing:
+            self._go_on_without(missing)
+        self._lives.placing = False
+        return missing
+
+    def more(self, handles: Sequence[Handle]) -> None:
+        """Wait until these are ready, which are not replaced when they die."""
+        until = self._watch.until(self._survival.placement_timeout_s)
+        while True:
+            known = self._watch.look()
+            missing = [handle for handle in handles if not _is_ready(handle)]
+            if not missing:
+                return
+            if self._watch.passed(until):
+                raise self._not_placed(missing, len(handles))
+            self._watch.pause([handle.ready for handle in missing], known, until)
+
+    def failure(self) -> FleetFailed | None:
+        """What ends the run, if too few are left."""
+        causes, state = self._lives.causes, self._lives.state
+        if causes is None:
+            return None
+        needed = "all" if self._survival.min_workers is None else f"min_workers={state.required}"
+        why = "; ".join(f"{type(cause).__name__}: {cause}" for cause in causes)
+        return FleetFailed(
+            f"{state.left} of {len(state.workers)} workers are left, and {needed} are needed; the others ended: {why}",
+            causes=causes,
+        )
+
+    def _missing(self) -> tuple[int, ...]:
+        workers = self._lives.state.workers
+        return tuple(worker for worker, standing in workers.items() if standing.phase in ("waiting", "starting"))
+
+    def _raise_refusal(self) -> None:
+        if self._lives.refused is not None:
+            raise self._lives.refused
+        if (failure := self.failure()) is not None:
+            raise failure
+
+    def _go_on_without(self, missing: tuple[int, ...]) -> None:
+        handles, state = self._lives.handles, self._lives.state
+        failure = self._not_placed([handles[worker] for worker in missing], len(state.workers))
+        if len(self._lives.up) < state.required:
+            raise failure
+        warnings.warn(f"{failure}; the others begin without them", UserWarning, stacklevel=4)
+
+    def _not_placed(self, missing: Sequence[Handle], n: int) -> PlacementFailed:
+        asked, available = self._backend.room(missing[0])
+        names = ", ".join(str(handle.name.worker) for handle in missing)
+        return PlacementFailed(
+            f"{len(missing)} of {n} workers ({names}) were not ready after "
+            f"placement_timeout_s={self._survival.placement_timeout_s:g}: each asks for {asked}; there is {available}",
+            asked=asked,
+            available=available,
+        )
+
+
+def _is_ready(handle: Handle) -> bool:
+    """Whether it can be called.
+
+    Raises:
+        BaseException: what building it raised.
+    """
+    if not handle.ready.done:
+        return False
+    handle.ready.value  # noqa: B018  it raises
+    return True

@@ -1,0 +1,128 @@
+"""A backend that is a play: what happens to whom and when is written down, and its clock goes from scene to scene."""
+
+import itertools
+from heapq import heappop, heappush
+
+from swath.errors import Closed, WorkerLost
+from swath.workers.base import Handle, Job
+from swath.workers.outcome import Error, Value
+from swath.workers.tickets import Name, Ticket
+
+NEVER = float("inf")
+
+
+def job(name):
+    return Job(object, name)
+
+
+class Staged:
+    """Workers that answer after `takes[method]` seconds, one call after another.
+
+    Attributes:
+        now: seconds.
+        starts: by name, or by worker: seconds that a start takes, or what it raises; 0 by default.
+        dies: seconds after which a life ends by itself, by name.
+        takes: seconds that a call takes, by method, or by name and method.
+        raises: what a method raises.
+        spawned: the lives that were begun, with the time.
+        killed: the lives that were killed, with the time.
+    """
+
+    def __init__(self):
+        self.now = 0.0
+        self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
+        self.spawned, self.killed, self.calls = [], [], []
+        self.closed = 0
+        self.wakes = 0
+        self._scenes = []
+        self._order = itertools.count()
+        self._open = {}
+        self._free_at = {}
+
+    def clock(self):
+        return self.now
+
+    def at(self, when, happening):
+        heappush(self._scenes, (when, next(self._order), happening))
+
+    def spawn(self, job):
+        if self.closed:
+            raise Closed("the backend is closed")
+        start = self.starts.get(job.name, self.starts.get(job.name.worker, 0.0))
+        if isinstance(start, tuple):
+            raise start[0]
+        handle = Handle(job)
+        self.spawned.append((job.name, self.now))
+        self._open[handle] = [handle.ready, handle.ended]
+        delay, outcome = (0.0, Error(start)) if isinstance(start, Exception) else (start, Value(None))
+        self._free_at[handle] = self.now + delay
+        self.at(self.now + delay, lambda: self._settle(handle, handle.ready, outcome))
+        if job.name in self.dies:
+            self.at(self.now + self.dies[job.name], lambda: self.end(handle))
+        return handle
+
+    def call(self, handle, method, *args):
+        ticket = self._stamped(Ticket(handle.name, method))
+        self.calls.append((handle.name, method, args))
+        if handle not in self._open:
+            self._fill(ticket, handle.ended.outcome)
+            return ticket
+        self._open[handle].append(ticket)
+        takes = self.takes.get((handle.name, method), self.takes.get(method, 1.0))
+        self._free_at[handle] = max(self.now, self._free_at[handle]) + takes
+        outcome = Error(self.raises[method]) if method in self.raises else Value((handle.name, method))
+        self.at(self._free_at[handle], lambda: self._settle(handle, ticket, outcome))
+        return ticket
+
+    def wait(self, tickets, timeout=None, interrupted=None):
+        until = NEVER if timeout is None else self.now + timeout
+        while not any(ticket.done for ticket in tickets) and not (interrupted is not None and interrupted()):
+            when, _, happening = self._scenes[0] if self._scenes else (NEVER, 0, None)
+            if min(when, until) == NEVER:
+                raise AssertionError(f"at {self.now} s nothing will ever happen that {tickets} wait for")
+            if when > until:
+                self.now = until
+                break
+            heappop(self._scenes)
+            self.now = max(self.now, when)
+            happening()
+        return [ticket for ticket in tickets if ticket.done]
+
+    def wake(self):
+        self.wakes += 1
+
+    def kill(self, handle):
+        if handle in self._open:
+            self.killed.append((handle.name, self.now))
+        self.end(handle, "was killed")
+
+    def end(self, handle, how="ended by itself"):
+        name = handle.name
+        lost = WorkerLost(f"worker {name.worker} (life {name.life}) {how}", worker=name.worker, life=name.life)
+        for ticket in self._open.pop(handle, ()):
+            self._fill(ticket, Error(lost))
+
+    def room(self, handle):
+        return f"room for {handle.name.worker}", "none"
+
+    def close(self):
+        self.closed += 1
+        for handle in list(self._open):
+            self.end(handle, "was ended")
+
+    def _settle(self, handle, ticket, outcome):
+        if ticket in self._open.get(handle, ()):
+            self._open[handle].remove(ticket)
+            self._fill(ticket, outcome)
+
+    def _fill(self, ticket, outcome):
+        if not ticket.done:
+            ticket.outcome, ticket.settled = outcome, self.now
+
+    def _stamped(self, ticket):
+        ticket.sent = self.now
+        return ticket
+
+
+def lives_of(worker, n):
+    return [Name(worker, life) for life in range(n)]

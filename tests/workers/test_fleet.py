@@ -1,0 +1,443 @@
+"""A fleet over a play: each row of the fault table, on a clock that nobody waits for."""
+
+import logging
+
+import pytest
+from staged import NEVER, Staged, job, lives_of
+
+from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
+from swath.options import Restarts, Survival
+from swath.workers.fleet import Fleet
+from swath.workers.tickets import Name
+
+
+@pytest.fixture
+def stage():
+    return Staged()
+
+
+@pytest.fixture
+def fleet(stage):
+    """Makes a fleet over the stage."""
+
+    def fleet(n=2, *, up=True, **options):
+        made = Fleet(stage, job, n, Survival(**options), stage.clock)
+        if up:
+            made.bring_up()
+        return made
+
+    return fleet
+
+
+def ask(fleet, worker, method="collect", **options):
+    return fleet.call(fleet.up[worker], method, **options)
+
+
+def answer(fleet, ticket):
+    while not ticket.done:
+        fleet.wait([ticket])
+    return ticket.value
+
+
+def wait_for_ever(fleet):
+    while True:
+        fleet.wait([])
+
+
+def wait_for(fleet, worker):
+    while worker not in fleet.up:
+        fleet.wait([])
+    return fleet.up[worker]
+
+
+def test_workers_are_begun_together_and_waited_for(stage, fleet):
+    stage.starts = {0: 3.0, 1: 5.0}
+    made = fleet(2)
+    assert stage.spawned == [(Name(0, 0), 0.0), (Name(1, 0), 0.0)]
+    assert stage.now == 5.0
+    assert list(made.up) == [0, 1]
+    assert [made.name(worker) for worker in made.up] == [handle.name for handle in made.up.values()]
+    assert repr(made) == "<Fleet 2 workers: 2 up>"
+
+
+def test_a_call_is_answered_by_the_worker_it_was_sent_to(fleet):
+    made = fleet(2)
+    tickets = [ask(made, worker) for worker in (1, 0)]
+    assert [answer(made, ticket) for ticket in tickets] == [(Name(1, 0), "collect"), (Name(0, 0), "collect")]
+
+
+def test_what_a_builder_raises_leaves_as_itself_and_nothing_is_left(stage, fleet):
+    stage.starts = {0: 3.0, 1: ValueError("no such env")}
+    made = fleet(2, up=False)
+    with pytest.raises(ValueError, match="no such env"):
+        made.bring_up()
+    assert stage.closed
+    assert len(stage.spawned) == 2, "nobody is replaced"
+    with pytest.raises(Closed):
+        made.wait([])
+
+
+def test_what_cannot_be_sent_leaves_as_itself(stage, fleet):
+    stage.starts = {1: (TypeError("cannot pickle"),)}
+    with pytest.raises(TypeError, match="cannot pickle"):
+        fleet(2)
+    assert stage.closed
+
+
+def test_a_death_while_workers_are_brought_up_is_a_life(stage, fleet):
+    stage.starts, stage.dies = {0: 5.0}, {Name(0, 0): 1.0}
+    made = fleet(1)
+    assert made.up[0].name == Name(0, 1)
+    assert made.restarts == 1
+
+
+def test_workers_that_die_while_they_are_brought_up_until_too_few_are_left(stage, fleet):
+    stage.starts, stage.dies = {0: 5.0}, dict.fromkeys(lives_of(0, 4), 1.0)
+    with pytest.raises(FleetFailed, match="0 of 1 workers are left, and all are needed") as failed:
+        fleet(1)
+    assert len(failed.value.causes) == 4
+    assert stage.closed
+
+
+def test_too_few_workers_in_time_is_an_error_that_says_what_was_asked_for(stage, fleet):
+    stage.starts = {1: NEVER, 2: NEVER}
+    with pytest.raises(PlacementFailed, match=r"2 of 3 workers \(1, 2\) were not ready after .*=30") as failed:
+        fleet(3, placement_timeout_s=30.0)
+    assert (failed.value.asked, failed.value.available) == ("room for 1", "none")
+    assert stage.now == 30.0
+    assert stage.closed
+
+
+def test_enough_workers_in_time_go_on_with_a_warning_and_the_others_join_later(stage, fleet):
+    stage.starts = {1: 50.0}
+    made = fleet(3, up=False, placement_timeout_s=30.0, min_workers=2)
+    with pytest.warns(UserWarning, match=r"1 of 3 workers \(1\) were not ready .*the others begin without them"):
+        assert made.bring_up() == (1,)
+    assert list(made.up) == [0, 2]
+    seen = made.changes
+    assert made.wait([]) == []
+    assert (stage.now, sorted(made.up)) == (50.0, [0, 1, 2])
+    assert made.changes > seen
+
+
+def test_a_late_joiner_that_cannot_be_built_counts_as_dead(stage, fleet):
+    stage.starts = {Name(1, 0): 50.0}
+    made = fleet(2, up=False, placement_timeout_s=30.0, min_workers=1, restarts=Restarts(0))
+    with pytest.warns(UserWarning, match="not ready"):
+        made.bring_up()
+    stage.end(made.handle(1), "ran out of memory")
+    assert made.wait([]) == []
+    assert (made.workers_lost, made.restarts) == (1, 0)
+
+
+def test_a_worker_that_dies_is_replaced_at_once_and_its_calls_are_answered_with_its_loss(stage, fleet, caplog):
+    made = fleet(2)
+    handle, ticket = made.up[0], ask(made, 0)
+    stage.at(0.5, lambda: stage.end(handle, "was killed by signal 9"))
+    with caplog.at_level(logging.WARNING, "swath"):
+        assert made.wait([ticket]) == [ticket]
+    with pytest.raises(WorkerLost, match="signal 9"):
+        _ = ticket.value
+    assert stage.spawned[2:] == [(Name(0, 1), 0.5)]
+    assert caplog.messages == [
+        "worker 0 (life 0) was killed by signal 9; life 1 begins at once (restart 1 of 3)",
+    ]
+    assert list(made.up) == [1]
+    made.wait([])
+    assert made.up[0].name == made.name(0) == Name(0, 1)
+    assert (made.restarts, made.workers_lost, made.late) == (1, 0, 0)
+
+
+def test_an_idle_worker_that_dies_is_replaced_too(stage, fleet):
+    made = fleet(2)
+    stage.end(made.up[1])
+    made.look()
+    assert [name for name, _ in stage.spawned] == [Name(0, 0), Name(1, 0), Name(1, 1)]
+
+
+def test_a_death_that_only_an_answer_tells_of_is_a_death(stage, fleet):
+    made = fleet(1)
+    stage.raises["collect"] = WorkerLost("the actor died", worker=0, life=0)
+    ticket = ask(made, 0)
+    assert made.wait([ticket]) == [ticket]
+    assert not made.up
+    assert stage.killed == [(Name(0, 0), 1.0)]
+
+
+def test_an_exception_is_an_answer_and_the_worker_lives_on(stage, fleet):
+    made = fleet(1)
+    stage.raises["collect"] = RuntimeError("env broke")
+    with pytest.raises(RuntimeError, match="env broke"):
+        answer(made, ask(made, 0))
+    assert list(made.up) == [0]
+    assert made.restarts == 0
+
+
+def test_a_call_to_a_life_that_is_over_is_answered_with_its_loss(stage, fleet):
+    made = fleet(1)
+    handle = made.up[0]
+    stage.end(handle)
+    made.wait([])
+    with pytest.raises(WorkerLost):
+        answer(made, made.call(handle, "collect"))
+    assert made.restarts == 1, "one death is one"
+
+
+def test_later_replacements_wait_and_nobody_waits_longer(stage, fleet, caplog):
+    made = fleet(1, restarts=Restarts(3, backoff_s=4.0))
+    stage.dies = dict.fromkeys(lives_of(0, 9), 0.25)
+    stage.end(made.up[0])
+    with caplog.at_level(logging.WARNING, "swath"), pytest.raises(FleetFailed):
+        wait_for_ever(made)
+    assert stage.spawned == [(Name(0, 0), 0.0), (Name(0, 1), 0.0), (Name(0, 2), 4.25), (Name(0, 3), 12.5)]
+    assert [message.partition("; ")[2] for message in caplog.messages] == [
+        "life 1 begins at once (restart 1 of 3)",
+        "life 2 begins in 4 s (restart 2 of 3)",
+        "life 3 begins in 8 s (restart 3 of 3)",
+        "it is given up after 3 restarts; 0 workers are left",
+    ]
+
+
+def test_news_of_workers_ends_a_wait(stage, fleet):
+    made = fleet(2)
+    stage.takes["collect"] = 100.0
+    handle, ticket, seen = made.up[0], ask(made, 1), made.changes
+    stage.at(0.5, lambda: stage.end(handle))
+    assert made.wait([ticket], seen=seen) == []
+    assert stage.now == 0.5
+    assert made.changes > seen
+
+
+def test_news_since_the_caller_looked_ends_a_wait_at_once(stage, fleet):
+    made = fleet(2)
+    seen = made.changes
+    stage.end(made.up[0])
+    made.look()
+    assert made.wait([], seen=seen) == []
+    assert stage.now == 0.0
+
+
+def test_a_wait_ends_after_its_timeout_or_when_interrupted(stage, fleet):
+    made = fleet(1)
+    stage.takes["collect"] = 50.0
+    ticket = ask(made, 0)
+    assert made.wait([ticket], timeout=7.0) == []
+    assert stage.now == 7.0
+    assert made.wait([ticket], interrupted=lambda: True) == []
+    assert stage.now == 7.0
+    assert made.wait([ticket]) == [ticket]
+    assert stage.now == 50.0
+
+
+def test_a_worker_that_cannot_be_replaced_is_given_up_and_the_others_go_on(stage, fleet):
+    made = fleet(3, restarts=Restarts(0), min_workers=2)
+    ticket = ask(made, 1)
+    stage.end(made.up[0])
+    assert made.wait([]) == []
+    assert (made.workers_lost, list(made.up)) == (1, [1, 2])
+    assert answer(made, ticket) == (Name(1, 0), "collect")
+    assert made.failure is None
+
+
+def test_with_too_few_left_what_is_answered_comes_first_then_the_failure_again_and_again(stage, fleet):
+    made = fleet(2, restarts=Restarts(0))
+    finished, running = ask(made, 1), ask(made, 1)
+    stage.wait([finished])
+    stage.end(made.up[0], "ran out of memory")
+    assert made.wait([finished, running]) == [finished]
+    for _ in range(2):
+        with pytest.raises(FleetFailed, match=r"1 of 2 workers are left, and all are needed.*memory") as failed:
+            made.wait([running])
+        assert [str(cause) for cause in failed.value.causes] == ["worker 0 (life 0) ran out of memory"]
+    assert made.failure is not None
+
+
+def test_after_the_failure_the_living_still_answer(stage, fleet):
+    made = fleet(2, restarts=Restarts(0))
+    stage.end(made.up[0])
+    made.look()
+    ticket = ask(made, 1, "state")
+    made.answers([ticket])
+    assert ticket.value == (Name(1, 0), "state")
+    assert list(made.standings()) == [0, 1]
+
+
+def test_a_fragment_that_takes_too_long_is_a_death(stage, fleet, caplog):
+    made = fleet(2, fragment_timeout_s=20.0)
+    stage.takes[Name(0, 0), "collect"] = NEVER
+    hung, fine = ask(made, 0, late=True), ask(made, 1, late=True)
+    assert made.wait([hung, fine]) == [fine]
+    with caplog.at_level(logging.WARNING, "swath"):
+        assert made.wait([hung]) == [hung]
+    assert stage.killed == [(Name(0, 0), 20.0)]
+    assert isinstance(hung.outcome.exception, WorkerLost)
+    (message,) = caplog.messages
+    assert message == (
+        "worker 0 (life 0) was killed: collect() took longer than fragment_timeout_s=20; "
+        "life 1 begins at once (restart 1 of 3)"
+    )
+    assert (made.late, made.restarts) == (1, 1)
+
+
+def test_a_fragment_has_its_time_from_when_the_worker_has_nothing_older_to_do(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    stage.takes["collect"] = 15.0
+    tickets = [ask(made, 0, late=True) for _ in range(4)]
+    assert [answer(made, ticket) for ticket in tickets] == [(Name(0, 0), "collect")] * 4
+    assert (stage.now, made.late) == (60.0, 0)
+
+
+def test_a_control_call_that_hangs_is_not_waited_for_for_ever_by_a_fragment_behind_it(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    stage.takes["reset"] = NEVER
+    control, fragment = ask(made, 0, "reset"), ask(made, 0, late=True)
+    assert made.wait([fragment]) == [fragment]
+    assert (stage.now, made.late) == (20.0, 1)
+    assert isinstance(control.outcome.exception, WorkerLost)
+
+
+def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    ticket = ask(made, 0, late=True)
+    stage.wait([ticket])
+    stage.now = 500.0
+    assert made.wait([ticket]) == [ticket]
+    assert made.late == 0
+
+
+def test_without_a_deadline_nobody_is_late(stage, fleet):
+    made = fleet(1, fragment_timeout_s=None)
+    stage.takes["collect"] = 1e6
+    assert answer(made, ask(made, 0, late=True)) == (Name(0, 0), "collect")
+
+
+REPLACEMENTS = {
+    "is not placed in time": (NEVER, 30.0, "was not ready placement_timeout_s=30.0 after it was begun"),
+    "cannot be built": (ValueError("no such env"), 0.0, "no such env"),
+    "cannot be begun": ((OSError("no more processes"),), 0.0, "no more processes"),
+}
+
+
+@pytest.mark.parametrize(("start", "seconds", "cause"), REPLACEMENTS.values(), ids=REPLACEMENTS)
+def test_a_replacement_that_does_not_come_up_counts_as_a_life(stage, fleet, start, seconds, cause):
+    made = fleet(1, restarts=Restarts(2, backoff_s=0.5), placement_timeout_s=30.0)
+    stage.starts = dict.fromkeys(lives_of(0, 9)[1:], start)
+    stage.end(made.up[0], "was killed")
+    with pytest.raises(FleetFailed) as failed:
+        wait_for_ever(made)
+    death, *rest = map(str, failed.value.causes)
+    assert death == "worker 0 (life 0) was killed"
+    assert len(rest) == 2
+    assert all(cause in one for one in rest)
+    assert stage.now == 2 * seconds + 0.5
+
+
+def test_the_backend_itself_is_gone(stage, fleet):
+    made = fleet(2, restarts=Restarts(3, backoff_s=0.5))
+    tickets = [ask(made, worker) for worker in (0, 1)]
+    stage.close()
+    assert made.wait(tickets) == tickets
+    with pytest.raises(FleetFailed, match="the backend is closed"):
+        wait_for_ever(made)
+
+
+def test_a_life_can_be_ended_from_outside_as_if_it_had_died(stage, fleet):
+    made = fleet(1)
+    handle = made.up[0]
+    made.replace(handle, ValueError("it built another structure"))
+    made.replace(handle, ValueError("it built another structure"))
+    assert stage.killed == [(Name(0, 0), 0.0)]
+    assert made.restarts == 1
+    made.wait([])
+    assert made.name(0) == Name(0, 1)
+
+
+def test_all_answers_are_waited_for_and_the_late_are_named(stage, fleet):
+    made = fleet(3, fragment_timeout_s=600.0)
+    stage.takes[Name(1, 0), "state"] = 30.0
+    tickets = [ask(made, worker, "state") for worker in made.up]
+    with pytest.raises(WorkerLate, match=r"workers \[1\] have not answered state\(\) within 5.0 s") as late:
+        made.answers(tickets, 5.0)
+    assert (late.value.workers, late.value.deadline) == ((1,), 5.0)
+    made.answers(tickets)
+    assert stage.now == 30.0
+    assert list(made.up) == [0, 1, 2], "a control call kills nobody"
+
+
+def test_answers_of_the_dead_are_their_loss(stage, fleet):
+    made = fleet(2)
+    tickets = [ask(made, worker, "state") for worker in made.up]
+    stage.end(made.up[0])
+    made.answers(tickets)
+    assert isinstance(tickets[0].outcome.exception, WorkerLost)
+    assert tickets[1].value == (Name(1, 0), "state")
+
+
+def test_workers_are_added_go_on_counting_and_are_replaced(stage, fleet):
+    made = fleet(2)
+    assert made.add([job, job]) == (2, 3)
+    assert list(made.up) == [0, 1, 2, 3]
+    stage.end(made.up[3])
+    made.look()
+    assert wait_for(made, 3).name == Name(3, 1)
+
+
+ADDITIONS = {
+    "not in time": ({3: NEVER}, {}, PlacementFailed, r"1 of 2 workers \(3\) were not ready"),
+    "not built": ({3: ValueError("no such env")}, {}, ValueError, "no such env"),
+    "not begun": ({3: (TypeError("cannot pickle"),)}, {}, TypeError, "cannot pickle"),
+    "dead before it was ready": ({3: 5.0}, {Name(3, 0): 1.0}, WorkerLost, "ended by itself"),
+}
+
+
+@pytest.mark.parametrize(("starts", "dies", "error", "message"), ADDITIONS.values(), ids=ADDITIONS)
+def test_of_workers_that_cannot_be_added_none_is(stage, fleet, starts, dies, error, message):
+    made = fleet(2, placement_timeout_s=30.0)
+    stage.starts, stage.dies = starts, dies
+    with pytest.raises(error, match=message):
+        made.add([job, job])
+    assert list(made.standings()) == list(made.up) == [0, 1]
+    assert (made.restarts, made.failure) == (0, None)
+    assert Name(2, 0) in [name for name, _ in stage.killed]
+    stage.starts, stage.dies = {}, {}
+    assert made.add([job]) == (2,)
+
+
+def test_workers_are_asked_to_close_and_what_that_raises_is_told(stage, fleet):
+    made = fleet(2)
+    stage.raises["close"] = OSError("the window is gone")
+    assert [str(error) for error in made.close()] == ["the window is gone"] * 2
+    assert stage.closed == 1
+    assert made.close() == []
+    assert repr(made) == "<Fleet 2 workers: closed>"
+    for verb in (made.look, lambda: made.wait([]), lambda: made.answers([]), lambda: ask(made, 0)):
+        with pytest.raises(Closed):
+            verb()
+
+
+def test_closing_waits_no_longer_than_it_may(stage, fleet):
+    made = fleet(2)
+    stage.takes[Name(0, 0), "close"] = NEVER
+    assert made.close(10.0) == []
+    assert (stage.now, stage.closed) == (10.0, 1)
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"farewell": None}])
+def test_closing_at_once_asks_nobody(stage, fleet, options):
+    made = fleet(2)
+    made.close(**options)
+    assert (stage.calls, stage.closed, stage.now) == ([], 1, 0.0)
+
+
+def test_a_fleet_that_was_never_brought_up_can_be_closed(stage, fleet):
+    made = fleet(2, up=False)
+    assert made.close() == []
+    assert stage.closed == 1
+
+
+def test_the_status_line_counts_phases(stage, fleet):
+    made = fleet(3, min_workers=1, restarts=Restarts(1))
+    stage.starts = {0: 5.0}
+    stage.end(made.up[0])
+    made.look()
+    assert repr(made) == "<Fleet 3 workers: 2 up, 1 starting>"

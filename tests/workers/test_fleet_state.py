@@ -1,0 +1,289 @@
+"""Who lives, who comes back and when, and when too few are left: events in, instructions out."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swath.options import Restarts, Survival
+from swath.workers.fleet_state import (
+    Added,
+    Died,
+    Fail,
+    FleetState,
+    GiveUp,
+    Overdue,
+    Ready,
+    Standing,
+    Start,
+    Ticked,
+)
+from swath.workers.tickets import Name
+
+BOOM = RuntimeError("boom")
+
+
+def state(n=1, *, min_workers=None, placement_timeout_s=None, **restarts):
+    survival = Survival(
+        Restarts(**restarts), min_workers=min_workers, fragment_timeout_s=None, placement_timeout_s=placement_timeout_s
+    )
+    return FleetState(n, survival)
+
+
+def up(n=1, at=0.0, **options):
+    """A fleet whose workers are all up."""
+    made = state(n, **options)
+    made.handle(Ticked(), at)
+    for worker in range(n):
+        made.handle(Ready(Name(worker, 0)), at)
+    return made
+
+
+def die(fleet, worker=0, *, at=0.0, cause=BOOM):
+    """The end of a worker's present life."""
+    return fleet.handle(Died(Name(worker, fleet.workers[worker].life), cause), at)
+
+
+def ready(fleet, worker=0, *, at=0.0):
+    return fleet.handle(Ready(Name(worker, fleet.workers[worker].life)), at)
+
+
+def test_all_workers_are_begun_with_the_first_tick_and_once():
+    fleet = state(3)
+    assert fleet.due_at == -inf
+    assert fleet.handle(Ticked(), 5.0) == [Start(Name(worker, 0)) for worker in range(3)]
+    assert fleet.handle(Ticked(), 6.0) == []
+    assert fleet.due_at == inf
+    assert {standing.phase for standing in fleet.workers.values()} == {"starting"}
+
+
+def test_a_worker_is_up_when_its_present_life_is_ready():
+    fleet = state()
+    fleet.handle(Ticked(), 0.0)
+    ready(fleet, at=2.0)
+    assert fleet.workers[0] == Standing(0, "up", 2.0, 0)
+    die(fleet, at=3.0)
+    fleet.handle(Ready(Name(0, 0)), 4.0)
+    assert fleet.workers[0].phase == "starting", "the life that is ready is over"
+
+
+def test_the_first_replacement_is_immediate_and_later_ones_wait_longer_and_longer():
+    fleet = up(max_per_worker=5, backoff_s=0.5, backoff_max_s=3.0)
+    now, waits = 0.0, []
+    for life in range(1, 6):
+        instructions = die(fleet, at=now)
+        begun = now if instructions else fleet.due_at
+        waits.append(begun - now)
+        assert (instructions or fleet.handle(Ticked(), begun)) == [Start(Name(0, life))]
+        now = begun
+        ready(fleet, at=now)
+    assert waits == [0.0, 0.5, 1.0, 2.0, 3.0]
+    assert fleet.restarts == 5
+
+
+def test_nobody_is_begun_before_it_is_time():
+    fleet = up(backoff_s=10.0)
+    die(fleet, at=0.0)
+    assert die(fleet, at=1.0) == []
+    assert fleet.due_at == 11.0
+    assert fleet.handle(Ticked(), 10.9) == []
+    assert fleet.handle(Ticked(), 11.0) == [Start(Name(0, 2))]
+
+
+def test_a_death_while_starting_counts_as_a_life():
+    fleet = up(max_per_worker=1)
+    assert die(fleet) == [Start(Name(0, 1))]
+    assert die(fleet) == [GiveUp(Name(0, 1)), Fail((BOOM, BOOM))]
+
+
+def test_without_restarts_the_first_death_is_the_last():
+    fleet = up(2, max_per_worker=0)
+    assert die(fleet, 1) == [GiveUp(Name(1, 0)), Fail((BOOM,))]
+    assert fleet.failed
+    assert (fleet.left, fleet.required, fleet.restarts) == (1, 2, 0)
+
+
+def test_news_of_a_life_that_is_over_change_nothing():
+    fleet = up(2, min_workers=1, max_per_worker=1)
+    die(fleet, 0)
+    before = dict(fleet.workers)
+    assert fleet.handle(Died(Name(0, 0), BOOM), 1.0) == []
+    assert fleet.handle(Died(Name(0, 7), BOOM), 1.0) == []
+    assert dict(fleet.workers) == before
+    die(fleet, 0)
+    assert fleet.workers[0].phase == "gone"
+    assert fleet.handle(Died(Name(0, 1), BOOM), 1.0) == []
+    assert fleet.left == 1
+
+
+@pytest.mark.parametrize(
+    ("min_workers", "losses_until_the_end"), [(None, 1), (4, 1), (3, 2), (1, 4)], ids=["all", "4", "3", "1"]
+)
+def test_the_run_ends_with_fewer_than_it_needs(min_workers, losses_until_the_end):
+    fleet = up(4, min_workers=min_workers, max_per_worker=0)
+    causes = [RuntimeError(str(number)) for number in range(4)]
+    for number in range(losses_until_the_end - 1):
+        assert die(fleet, number, cause=causes[number]) == [GiveUp(Name(number, 0))]
+        assert not fleet.failed
+    last = losses_until_the_end - 1
+    assert die(fleet, last, cause=causes[last]) == [GiveUp(Name(last, 0)), Fail(tuple(causes[: last + 1]))]
+    assert fleet.failed
+
+
+def test_those_that_are_coming_back_count_as_left():
+    fleet = up(2, min_workers=2, max_per_worker=2, backoff_s=9.0)
+    for _ in range(2):
+        die(fleet, 0)
+        die(fleet, 1)
+    assert [standing.phase for standing in fleet.workers.values()] == ["waiting", "waiting"]
+    assert (fleet.left, fleet.failed) == (2, False)
+
+
+def test_replacements_of_all_together_are_limited_too():
+    fleet = up(3, min_workers=1, max_per_worker=5, max_total=2)
+    assert die(fleet, 0) == [Start(Name(0, 1))]
+    assert die(fleet, 1) == [Start(Name(1, 1))]
+    assert die(fleet, 2) == [GiveUp(Name(2, 0))]
+    assert die(fleet, 0) == [GiveUp(Name(0, 1))]
+    assert die(fleet, 1) == [GiveUp(Name(1, 1)), Fail((BOOM,) * 5)]
+
+
+FORGIVING = {
+    "a long life": (600.0, 600.0, True),
+    "a life not long enough": (600.0, 599.9, False),
+    "any life": (0.0, 0.0, True),
+    "never": (None, 1e9, False),
+}
+
+
+@pytest.mark.parametrize(("forgive_after_s", "lived", "forgiven"), FORGIVING.values(), ids=FORGIVING)
+def test_a_long_life_clears_the_count(forgive_after_s, lived, forgiven):
+    fleet = up(max_per_worker=1, forgive_after_s=forgive_after_s)
+    die(fleet, at=0.0)
+    ready(fleet, at=50.0)
+    assert die(fleet, at=50.0 + lived)[0] == (Start if forgiven else GiveUp)(Name(0, 2 if forgiven else 1))
+
+
+def test_time_spent_starting_is_no_life():
+    fleet = up(max_per_worker=1, forgive_after_s=10.0)
+    die(fleet, at=0.0)
+    assert GiveUp(Name(0, 1)) in die(fleet, at=100.0)
+
+
+def test_a_total_is_not_cleared_and_forgiven_deaths_are_no_causes():
+    fleet = up(max_per_worker=9, max_total=2, forgive_after_s=1.0)
+    for number in range(2):
+        die(fleet, at=10.0 * number, cause=RuntimeError(number))
+        ready(fleet, at=10.0 * number)
+    last = RuntimeError("last")
+    assert die(fleet, at=30.0, cause=last) == [GiveUp(Name(0, 2)), Fail((last,))]
+
+
+def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths():
+    fleet = up(3, min_workers=2, max_per_worker=1)
+    causes = [RuntimeError(str(number)) for number in range(5)]
+    for worker, cause in zip((2, 0, 1, 2), causes, strict=False):
+        die(fleet, worker, cause=cause)
+    assert die(fleet, 0, cause=causes[4]) == [
+        GiveUp(Name(0, 1)),
+        Fail((causes[0], causes[1], causes[3], causes[4])),
+    ]
+
+
+def test_after_the_end_nobody_is_begun_any_more():
+    fleet = up(3, max_per_worker=1, backoff_s=5.0)
+    die(fleet, 0)
+    die(fleet, 1)
+    assert Fail in map(type, die(fleet, 0))
+    assert die(fleet, 1) == [GiveUp(Name(1, 1))]
+    assert die(fleet, 2) == [GiveUp(Name(2, 0))]
+    assert fleet.due_at == inf
+    assert fleet.handle(Ticked(), 1e9) == []
+
+
+def test_a_replacement_that_is_not_ready_in_time_is_overdue_a_first_life_is_not():
+    fleet = state(placement_timeout_s=30.0)
+    fleet.handle(Ticked(), 0.0)
+    assert fleet.due_at == inf
+    assert fleet.handle(Ticked(), 100.0) == []
+    assert die(fleet, at=100.0) == [Start(Name(0, 1))]
+    assert fleet.due_at == 130.0
+    assert fleet.handle(Ticked(), 130.0) == [Overdue(Name(0, 1))]
+    assert die(fleet, at=130.0) == []
+    assert fleet.workers[0] == Standing(2, "waiting", 130.5, 2)
+
+
+def test_an_added_worker_is_up_counts_and_is_replaced():
+    fleet = up(2)
+    assert fleet.handle(Added(), 3.0) == []
+    assert fleet.workers[2] == Standing(0, "up", 3.0, 0)
+    assert fleet.required == 3
+    assert die(fleet, 2) == [Start(Name(2, 1))]
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["ready", "died", "stale", "added", "ticked"]),
+        st.integers(0, 3),
+        st.sampled_from([0.0, 0.3, 1.0, 20.0]),
+    ),
+    max_size=60,
+)
+SURVIVALS = st.builds(
+    Survival,
+    st.builds(
+        Restarts,
+        max_per_worker=st.integers(0, 3),
+        max_total=st.none() | st.integers(0, 6),
+        backoff_s=st.sampled_from([0.0, 0.5, 5.0]),
+        forgive_after_s=st.sampled_from([None, 0.0, 10.0]),
+    ),
+    min_workers=st.none() | st.integers(1, 3),
+    placement_timeout_s=st.sampled_from([None, 15.0]),
+)
+
+
+@given(SURVIVALS, EVENTS)
+def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, events):
+    fleet, now, n_failures = FleetState(3, survival), 0.0, 0
+    begun = {}
+    for kind, number, passing in [("ticked", 0, 0.0), *events]:
+        now += passing
+        worker = number % len(fleet.workers)
+        name = Name(worker, fleet.workers[worker].life)
+        had_failed = fleet.failed
+        instructions = fleet.handle(
+            {
+                "ready": Ready(name),
+                "died": Died(name, BOOM),
+                "stale": Died(Name(worker, name.life - 1), BOOM),
+                "added": Added(),
+                "ticked": Ticked(),
+            }[kind],
+            now,
+        )
+        if kind == "added":
+            begun[Name(len(fleet.workers) - 1, 0)] = now
+        for instruction in instructions:
+            match instruction:
+                case Start(life):
+                    assert not had_failed
+                    assert life not in begun, "begun twice"
+                    assert life.life == 0 or Name(life.worker, life.life - 1) in begun, "a life was left out"
+                    begun[life] = now
+                case Overdue(life):
+                    assert life.life > 0
+                    assert now >= begun[life] + survival.placement_timeout_s
+                case GiveUp(life):
+                    assert fleet.workers[life.worker].phase == "gone"
+                case Fail(causes):
+                    n_failures += 1
+                    assert causes
+                    assert fleet.left < fleet.required
+        assert all(one.restarts <= survival.restarts.max_per_worker for one in fleet.workers.values())
+        assert fleet.due_at > now or kind != "ticked" or Overdue in map(type, instructions)
+    most = survival.restarts.max_total
+    assert most is None or fleet.restarts <= most
+    assert fleet.restarts == sum(one.life for one in fleet.workers.values())
+    assert n_failures == int(fleet.failed)

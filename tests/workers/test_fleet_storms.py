@@ -1,0 +1,89 @@
+"""Whatever befalls a fleet's workers, whoever draws from it gets what was promised, or the failure."""
+
+import logging
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from staged import NEVER, Staged, job
+
+from swath.errors import FleetFailed, WorkerLost
+from swath.options import Restarts, Survival
+from swath.workers.fleet import Fleet
+from swath.workers.outcome import Error
+from swath.workers.tickets import Name
+
+WANTED, N, DEADLINE_S = 12, 3, 20.0
+NAMES = st.builds(Name, st.integers(0, N - 1), st.integers(0, 3))
+FATES = {
+    "starts": st.dictionaries(NAMES, st.sampled_from([0.0, 4.0, NEVER, (OSError("no more processes"),)]), max_size=4),
+    "dies": st.dictionaries(NAMES, st.sampled_from([0.0, 0.5, 1.0, 7.0]), max_size=5),
+    "hangs": st.sets(NAMES, max_size=3),
+}
+SURVIVALS = st.builds(
+    Survival,
+    st.builds(Restarts, max_per_worker=st.integers(0, 3), backoff_s=st.sampled_from([0.0, 2.0])),
+    min_workers=st.none() | st.integers(1, N),
+    fragment_timeout_s=st.just(DEADLINE_S),
+    placement_timeout_s=st.just(30.0),
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Nobody reads of thousands of restarts."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def drawn(fleet):
+    """Fragments, one at a time from every worker, as an asynchronous collection draws them."""
+    got, asked = [], {}
+    while len(got) < WANTED:
+        seen = fleet.changes
+        for worker, handle in fleet.up.items():
+            if worker not in asked:
+                asked[worker] = fleet.call(handle, "collect", late=True)
+        for ticket in fleet.wait(list(asked.values()), seen=seen):
+            del asked[ticket.name.worker]
+            if not isinstance(ticket.outcome, Error):
+                got.append(ticket)
+    return got
+
+
+def play(stage, fleet, fates):
+    """The fragments, or the failure, when these fates befall workers that were all up."""
+    fleet.bring_up()
+    stage.starts, stage.dies = fates["starts"], fates["dies"]
+    stage.takes = {(name, "collect"): NEVER for name in fates["hangs"]}
+    for name, seconds in stage.dies.items():
+        if name.life == 0:
+            stage.at(seconds, partial(stage.end, fleet.handle(name.worker)))
+    try:
+        return drawn(fleet), None
+    except FleetFailed as failed:
+        return [], failed
+
+
+@given(SURVIVALS, st.fixed_dictionaries(FATES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_draw_ends_with_what_was_promised_or_with_the_failure(survival, fates):
+    stage = Staged()
+    fleet = Fleet(stage, job, N, survival, stage.clock)
+    got, failed = play(stage, fleet, fates)
+    phases = [standing.phase for standing in fleet.standings().values()]
+    fleet.close(0.0)
+    if failed is None:
+        assert len(set(map(id, got))) == WANTED, "a fragment was delivered twice"
+        assert not {ticket.name for ticket in got} & fates["hangs"]
+    else:
+        assert all(isinstance(cause, WorkerLost | OSError | TimeoutError) for cause in failed.causes)
+        assert N - phases.count("gone") < (survival.min_workers or N)
+        assert len(failed.causes) >= phases.count("gone")
+    lives = [name for name, _ in stage.spawned]
+    assert len(set(lives)) == len(lives), "a life was begun twice"
+    assert fleet.late <= len(fates["hangs"])
+    faults = sum(map(len, fates.values()))
+    assert stage.now <= WANTED + faults * (30.0 + DEADLINE_S + 4.0), "it waited for longer than it had to"
