@@ -138,7 +138,8 @@ def _leave_nursery(nursery: int, not_mine: Iterable[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for fd in not_mine:
-        os.close(fd)
+        with contextlib.suppress(OSError):  # a kqueue is not inherited
+            os.close(fd)
 
 
 def _die_with(parent: int) -> None:

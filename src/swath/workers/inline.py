@@ -61,15 +61,21 @@ class InlineBackend:
         timeout: float | None = None,
         interrupted: Callable[[], bool] | None = None,
     ) -> list[Ticket]:
-        """Carry out queued calls, oldest first, until one of the tickets is done; a call is never broken off."""
+        """Carry out queued calls, oldest first, until one of the tickets is done.
+
+        A call is never broken off, and one is carried out however little time there is: whoever polls gets somewhere.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             done = [ticket for ticket in tickets if ticket.done]
-            left = None if until is None else until - time.monotonic()
-            if done or (interrupted is not None and interrupted()) or (left is not None and left < 0):
+            if done or (interrupted is not None and interrupted()):
                 return done
-            if not self._carry_out_oldest():
+            carried_out = self._carry_out_oldest()
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not carried_out:
                 self._board.wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
+            if left == 0:
+                return [ticket for ticket in tickets if ticket.done]
 
     def share(self, value: Any) -> LocalShared:
         """Copy the value once."""

@@ -11,12 +11,14 @@ kills all workers and ends.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import os
 import pickle
 import selectors
 import signal
 import socket
+import sys
 import traceback
 from importlib import import_module
 from typing import NoReturn
@@ -39,8 +41,8 @@ class Nursery:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._pids: dict[int, int] = {}
-        self._own_fds = [wire.fileno()]
         self._selector = selectors.DefaultSelector()
+        self._own_fds = [wire.fileno(), self._selector.fileno()]
         self._driver = -1
 
     def serve(self) -> None:
@@ -108,7 +110,7 @@ class Nursery:
             self._tell(Ended(worker, f"could not be forked: {error}"))
         else:
             if pid == 0:
-                child.live(fd, nursery, self._own_fds)
+                child.live(fd, nursery, [*self._own_fds, *self._wire.held])
             with contextlib.suppress(OSError):  # it does the same; either is first
                 os.setpgid(pid, pid)
             self._pids[worker] = pid
@@ -138,6 +140,8 @@ def kill_group(pid: int) -> None:
 def serve(sock: socket.socket) -> NoReturn:
     """Be a nursery until the driver is gone."""
     code = 1
+    if sys.stderr is not None:
+        faulthandler.enable()
     try:
         Nursery(Wire(sock, patient=True)).serve()
         code = 0

@@ -51,7 +51,7 @@ class Nursing:
         here, there = socket.socketpair()
         with there:
             self._process = _started(there)
-        here.sendall(entry.greeting([part or str(Path.cwd()) for part in sys.path]))
+        here.sendall(entry.greeting([str(part) or str(Path.cwd()) for part in sys.path]))
         self._line = Line(reader, here, self._told, self._ended)
         self._line.send(pickle.dumps(Preload(tuple(preload), os.getpid())))
 
@@ -66,8 +66,8 @@ class Nursing:
     def end(self) -> None:
         """End it with all its workers, and wait for that; in the reader's thread."""
         self._line.close()
-        if not self._ready:
-            self._process.kill()  # it has no workers yet, and no ear
+        if not self._ready and sys.platform == "linux":
+            self._process.kill()  # it imports, and has no ear; if it has workers by now, they die with it
         try:
             self.exit = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -75,6 +75,7 @@ class Processes:
 
     def call(self, handle: ProcessHandle, method: str, args: Sequence[Any]) -> Ticket:
         """See `Backend.call`."""
+        self._require_driver()
         ticket = Ticket(handle.name, method)
         fds: list[int] = []
         with naming() as named:
@@ -97,6 +98,7 @@ class Processes:
 
     def kill(self, handle: ProcessHandle) -> None:
         """See `Backend.kill`."""
+        self._require_driver()
         handle.killed = handle.killed or "was killed"
         handle.nursing.kill(handle.number)
         self._reader.post(partial(self._condemn, handle))
@@ -106,11 +108,19 @@ class Processes:
         if os.getpid() == self._driver:
             self._reader.close(_CLOSE_S)
 
+    def _require_driver(self) -> None:
+        """A fork of the driver has its sockets too, and must not speak in its name."""
+        if os.getpid() != self._driver:
+            raise Closed(
+                f"these workers belong to process {self._driver}, of which this one is a fork; make others here"
+            )
+
     def _begun(self, job: Job) -> ProcessHandle:
         """A worker that waits for its setup."""
         with self._lock:
-            if self._closed or os.getpid() != self._driver:
-                raise Closed("no worker can be spawned: the backend is closed, or another process made it")
+            self._require_driver()
+            if self._closed:
+                raise Closed("no worker can be spawned: the backend is closed")
             if self._nursing.exit is not None:
                 self._nursing = self._new_nursing()
             handle = ProcessHandle(job, next(self._numbers), self._nursing)
@@ -129,7 +139,7 @@ class Processes:
     def _silent(self, handle: ProcessHandle, broken: Exception | None) -> None:
         """Its wire has ended: it is dead, or as good as."""
         if handle.nursing.exit is not None:
-            self._finish(handle, "was lost with the process that started it", "unknown")
+            self._finish(handle, _orphan(handle.nursing), "unknown")
             return
         if broken is not None:
             handle.killed = f"was killed, since what it sent cannot be read: {broken!r}"
@@ -137,9 +147,18 @@ class Processes:
 
     def _condemn(self, handle: ProcessHandle) -> None:
         """See to it that it ends, and wait for that no longer than is sensible."""
-        handle.nursing.kill(handle.number)
-        how = f"{handle.killed or 'closed its wire'}, but is still there after {_END_S:g} s"
-        self._reader.after(_END_S, partial(self._finish, handle, how, "unknown"))
+        if not handle.ended.done:
+            handle.nursing.kill(handle.number)
+            self._reader.after(_END_S, partial(self._give_up, handle))
+
+    def _give_up(self, handle: ProcessHandle) -> None:
+        """The nursery has not reaped it in time."""
+        if handle.ended.done:
+            return
+        if handle.pid is not None:
+            kill_group(handle.pid)
+        how = handle.killed or "closed its wire"
+        self._finish(handle, f"{how}, and was not seen to end in {_END_S:g} s", "unknown")
 
     def _heard(self, news: Forked | Ended) -> None:
         """The nursery tells of a worker."""
@@ -149,7 +168,7 @@ class Processes:
         if isinstance(news, Forked):
             handle.pid = news.pid
         else:
-            handle.line.read()  # it may have answered before it died
+            handle.line.read(all_of_it=True)  # it may have answered before it died
             self._finish(handle, handle.killed or _words(news.exit), news.exit)
 
     def _orphaned(self, nursing: Nursing) -> None:
@@ -157,7 +176,7 @@ class Processes:
         with self._lock:
             orphans = [handle for handle in self._handles.values() if handle.nursing is nursing]
         for handle in orphans:
-            how = f"was lost with the process that started it, which {_words(nursing.exit)}"
+            how = _orphan(nursing)
             if handle.pid is None or not handle.line.watched:
                 self._finish(handle, how, "unknown")
             else:
@@ -200,6 +219,10 @@ def _packed(part: str, function: Any) -> Packed:
 def _setup(job: Job, before: Packed, build: Packed, fds: list[int]) -> Setup:
     surroundings = dict(os.environ), list(sys.path), list(sys.argv), str(Path.cwd()), job.threads
     return Setup(job.name, *surroundings, given(before, fds), given(build, fds))
+
+
+def _orphan(nursing: Nursing) -> str:
+    return f"was lost with the process that starts workers, which {_words(nursing.exit)}"
 
 
 def _words(exit: int | str | None) -> str:  # noqa: A002  the field's name

@@ -147,11 +147,11 @@ class Line:
         if events & selectors.EVENT_READ:
             self.read()
 
-    def read(self) -> None:
+    def read(self, *, all_of_it: bool = False) -> None:
         """Hand on what has arrived; in the reader's thread."""
         broken: Exception | None = None
         try:
-            for frame in self.wire.arrived():
+            for frame in self.wire.arrived(all_of_it=all_of_it):
                 self._arrived(frame)
         except Ended:
             pass

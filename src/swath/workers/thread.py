@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,19 +27,25 @@ class ThreadHandle(LocalHandle):
 
     Attributes:
         queue: calls; `None` ends the thread.
+        was_busy: whether something was open when it was ended.
         thread: a daemon.
     """
 
     def __init__(self, job: Job, serve: Callable[[ThreadHandle], None]) -> None:
         super().__init__(job)
+        self.was_busy = False
         self.queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         name = f"swath worker {job.name.worker} (life {job.name.life})"
         self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
 
+    def __repr__(self) -> str:
+        """A status line."""
+        return super().__repr__().replace("ended", "abandoned, but busy") if self.abandoned else super().__repr__()
+
     @property
     def abandoned(self) -> bool:
-        """Whether it was killed while it was busy and is busy still: threads cannot be ended from outside."""
-        return self.ended.done and self.thread.is_alive()
+        """Whether it was killed while it was busy, and is busy still: threads cannot be ended from outside."""
+        return self.was_busy and self.thread.is_alive()
 
 
 class ThreadBackend:
@@ -102,12 +109,15 @@ class ThreadBackend:
         return "a thread", f"{threading.active_count()} threads are running"
 
     def close(self) -> None:
-        """End all threads; those that are busy are abandoned."""
+        """End all threads; those that are busy for a second more are abandoned."""
         self._closed = True
-        for handle in list(self._handles):
-            busy = self._end(handle, lost(handle.name, "was ended: its backend is closed"))
-            if not busy and handle.thread is not threading.current_thread():
-                handle.thread.join(_JOIN_S)
+        handles = list(self._handles)
+        for handle in handles:
+            self._end(handle, lost(handle.name, "was ended: its backend is closed"))
+        until = time.monotonic() + _JOIN_S
+        for handle in handles:
+            if handle.thread is not threading.current_thread():
+                handle.thread.join(max(0.0, until - time.monotonic()))
 
     def _serve(self, handle: ThreadHandle) -> None:
         while (call := handle.queue.get()) is not None and not handle.ended.done:
@@ -118,12 +128,13 @@ class ThreadBackend:
             else:
                 handle.answered(call.ticket)
                 self._board.settle(call.ticket, outcome)
-
-    def _end(self, handle: ThreadHandle, outcome: Error) -> bool:
-        """End it; whether it was busy."""
         self._handles.discard(handle)
+
+    def _end(self, handle: ThreadHandle, outcome: Error) -> None:
         tickets = handle.end(outcome)
+        if not tickets:
+            return
+        handle.was_busy = len(tickets) > 1  # the end of its life is open in any case
+        handle.queue.put(None)
         for ticket in tickets:
             self._board.settle(ticket, outcome)
-        handle.queue.put(None)
-        return len(tickets) > 1  # the end of its life was open in any case

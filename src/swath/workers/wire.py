@@ -103,8 +103,11 @@ class Wire:
             self._read(0)
         return frame
 
-    def arrived(self) -> Iterator[Frame]:
-        """The frames that are there.
+    def arrived(self, *, all_of_it: bool = False) -> Iterator[Frame]:
+        """The frames that are there; perhaps not all, but then selectors say that there are more.
+
+        Args:
+            all_of_it: make sure that there are no more.
 
         Raises:
             Ended: after the last one.
@@ -113,9 +116,17 @@ class Wire:
             while (frame := self._cut()) is not None:
                 yield frame
             try:
-                self._read(socket.MSG_DONTWAIT)
+                count = self._read(socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
+            if count < _CHUNK and not all_of_it:
+                yield from iter(self._cut, None)
+                return
+
+    @property
+    def held(self) -> list[int]:
+        """Descriptors that have come and belong to frames that have not been handed on."""
+        return list(self._fds)
 
     def close(self) -> None:
         """Close this end, and what was on its way."""
@@ -141,7 +152,7 @@ class Wire:
             self._unsent.popleft()
         return True
 
-    def _read(self, flags: int) -> None:
+    def _read(self, flags: int) -> int:
         try:
             data, ancillary, told, _ = self._sock.recvmsg(_CHUNK, _ROOM_FOR_FDS, flags | _CLOSE_ON_EXEC)
         except BlockingIOError:
@@ -154,6 +165,7 @@ class Wire:
         if not data:
             raise Ended
         self._unread += data
+        return len(data)
 
     def _cut(self) -> Frame | None:
         unread = self._unread

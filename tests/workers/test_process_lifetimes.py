@@ -1,0 +1,184 @@
+"""Drivers of worker processes, as programs of their own: how they end, and that nothing outlives them."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import swath
+
+BEGIN = """
+import os, signal, sys
+from functools import partial
+from swath.testing.backend.asking import ask, job, result, result_of_end
+from swath.testing.toy_worker import ToyWorker
+from swath.workers.process import ProcessBackend
+
+def say(*words):
+    print(*words, flush=True)
+
+backend = ProcessBackend(preload=["torch"])
+workers = [backend.spawn(job(index=index)) for index in range(2)]
+pids = [ask(backend, worker, "pid") for worker in workers]
+say(ask(backend, workers[0], "run", os.getppid), *pids)
+"""
+BUSY = "backend.call(workers[0], 'run', signal.pause); ask(backend, workers[1], 'add', 1); say('busy')\n"
+
+
+@pytest.fixture
+def drive(tmp_path):
+    """Starts a driver; its output, line by line, can be read."""
+    started = []
+
+    def start(script, **options):
+        path = tmp_path / "driver.py"
+        path.write_text(BEGIN + script)
+        root = str(Path(swath.__file__).parents[1])
+        driver = subprocess.Popen(
+            [sys.executable, path],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+            **options,
+        )
+        started.append(driver)
+        return driver
+
+    yield start
+    for driver in started:
+        driver.kill()
+        driver.communicate()
+
+
+def processes_of(driver):
+    """Of the nursery and the workers: descriptors that become readable when they end."""
+    return [os.pidfd_open(int(pid)) for pid in driver.stdout.readline().split()]
+
+
+def assert_all_end(fds):
+    for fd in fds:
+        with os.fdopen(fd) as ended:
+            assert select.select([ended], [], [], 30.0)[0], "a process outlives its driver"
+
+
+@pytest.mark.parametrize(("signum", "busy"), [(signal.SIGKILL, BUSY), (signal.SIGTERM, "")])
+def test_everything_ends_with_a_driver_that_is_killed(drive, signum, busy):
+    driver = drive(busy + "signal.pause()")
+    fds = processes_of(driver)
+    if busy:
+        driver.stdout.readline()
+    driver.send_signal(signum)
+    assert_all_end(fds)
+
+
+@pytest.mark.parametrize("end", ["", "os._exit(1)", "del backend, workers"])
+def test_everything_ends_with_a_driver_that_ends_without_closing(drive, end):
+    driver = drive(BUSY + end)
+    fds = processes_of(driver)
+    assert_all_end(fds)
+    _, errors = driver.communicate(timeout=30)
+    assert "Exception ignored" not in errors
+    assert "Warning" not in errors
+
+
+def test_a_backend_that_nobody_holds_ends_its_workers(drive):
+    driver = drive(BUSY + "ended = workers[0].ended; del backend, workers; say('forgotten'); signal.pause()")
+    fds = processes_of(driver)
+    assert driver.stdout.readline() == "busy\n"
+    assert driver.stdout.readline() == "forgotten\n"
+    assert_all_end(fds)
+
+
+def test_a_program_needs_no_main_guard_and_is_not_run_again(drive):
+    driver = drive(
+        """
+class Mine(ToyWorker):
+    def whose(self):
+        return __name__, offset
+
+offset = 12
+worker = backend.spawn(job(Mine))
+say(ask(backend, worker, "whose"), type(ask(backend, worker, "run", lambda: worker_of_mine())) is Mine)
+""".replace("worker_of_mine()", "Mine()")
+    )
+    output, errors = driver.communicate(timeout=60)
+    assert errors == ""
+    assert output.splitlines()[1:] == ["('__main__', 12) True"]
+
+
+def test_interrupting_the_driver_from_the_keyboard_leaves_the_workers_alone(drive):
+    driver = drive(
+        """
+from pathlib import Path
+from swath.testing.toy_worker import Gate
+gate = Gate.at(Path(sys.argv[0]).parent / "gate")
+call = backend.call(workers[0], "wait_at", gate)
+gate.await_arrival()
+try:
+    say("waiting")
+    backend.wait([call])
+except KeyboardInterrupt:
+    gate.open()
+    say(result(backend, call), ask(backend, workers[0], "add", 1))
+backend.close()
+""",
+        start_new_session=True,
+    )
+    driver.stdout.readline()
+    assert driver.stdout.readline() == "waiting\n"
+    os.killpg(driver.pid, signal.SIGINT)
+    output, errors = driver.communicate(timeout=60)
+    assert (output, errors) == ("None 1\n", "")
+
+
+def test_a_fork_of_the_driver_leaves_its_workers_alone(drive):
+    driver = drive("""
+pid = os.fork()
+if pid == 0:
+    try:
+        backend.call(workers[0], "add", 1)
+    except RuntimeError as error:
+        say(error)
+    backend.close()
+    sys.exit(0)
+os.waitpid(pid, 0)
+say(ask(backend, workers[0], "add", 1))
+""")
+    output, errors = driver.communicate(timeout=60)
+    assert errors == ""
+    _, refusal, answer = output.splitlines()
+    assert "a fork; make others here" in refusal
+    assert answer == "1"
+
+
+def test_workers_end_with_their_driver_although_a_fork_of_it_lives_on(drive):
+    driver = drive(
+        """
+if os.fork() == 0:
+    signal.pause()
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        start_new_session=True,
+    )
+    fds = processes_of(driver)
+    try:
+        assert_all_end(fds)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+def test_what_workers_print_comes_out_of_the_driver(drive):
+    driver = drive("""
+ask(backend, workers[0], "run", print, "from a worker")
+ask(backend, workers[0], "run", lambda: print("an error", file=sys.stderr))
+backend.call(workers[0], "run", lambda: (print("last words"), os._exit(0)))
+result_of_end(backend, workers[0])
+""")
+    output, errors = driver.communicate(timeout=60)
+    assert output.splitlines()[1:2] == ["from a worker"]
+    assert errors == "an error\n"

@@ -1,0 +1,139 @@
+"""What worker processes find around them: their caller's directory, paths and variables; nothing of the nursery."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from swath.testing.backend.asking import ask, job
+from swath.testing.toy_worker import ToyWorker
+from swath.workers.base import Job
+from swath.workers.process import PRELOAD, ProcessBackend
+from swath.workers.tickets import Name
+
+
+@pytest.fixture(scope="module")
+def backend():
+    backend = ProcessBackend()
+    yield backend
+    backend.close()
+
+
+def ask_anew(backend, function, **options):
+    """The function's result in a fresh worker."""
+    worker = backend.spawn(Job(ToyWorker, Name(0, 0), **options))
+    try:
+        return ask(backend, worker, "run", function)
+    finally:
+        backend.kill(worker)
+
+
+def test_directory_paths_variables_and_arguments_are_the_callers_of_now(backend, monkeypatch, tmp_path):
+    assert ask_anew(backend, lambda: os.environ.get("SWATH_TOLD")) is None  # the nursery is up
+    (tmp_path / "only_here.py").write_text("answer = 42")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SWATH_TOLD", "yes")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(sys, "argv", ["program", "--flag"])
+
+    def look():
+        import only_here
+
+        return os.environ["SWATH_TOLD"], "HOME" in os.environ, Path.cwd(), sys.argv, only_here.answer
+
+    assert ask_anew(backend, look) == ("yes", False, tmp_path, ["program", "--flag"], 42)
+
+
+def test_a_directory_that_is_gone_says_so(backend, monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError):
+        backend.spawn(job())
+
+
+def test_workers_begin_with_one_thread(backend):
+    assert ask_anew(backend, lambda: [task.name for task in Path("/proc/self/task").iterdir()] == [str(os.getpid())])
+
+
+def test_libraries_are_told_how_many_threads_they_may_start(backend):
+    def settings():
+        import torch
+
+        return os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"], torch.get_num_threads()
+
+    assert ask_anew(backend, settings) == ("1", "1", 1)
+    assert ask_anew(backend, settings, threads=3) == ("3", "3", 3)
+
+
+def test_nothing_has_touched_the_gpu(backend):
+    def state():
+        import torch
+
+        return torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()
+
+    assert ask_anew(backend, state) == (False, False)
+
+
+def test_what_workers_need_is_imported_before_they_begin(backend):
+    loaded = ask_anew(backend, lambda: set(sys.modules))
+    assert set(PRELOAD) <= loaded
+    assert "ray" not in loaded
+    assert "pytest" not in loaded
+
+
+def test_lives_of_a_worker_draw_different_numbers(backend):
+    def draw():
+        import random
+
+        import numpy as np
+        import torch
+
+        return random.random(), np.random.random(), torch.rand(()).item()
+
+    first, second = ask_anew(backend, draw), ask_anew(backend, draw)
+    assert not set(first) & set(second)
+
+
+def test_before_runs_before_build_is_unpickled(backend):
+    order = []
+
+    class Build:
+        def __reduce__(self):
+            return noted_build, ()
+
+    def before():
+        os.environ["SWATH_ORDER"] = "before"
+
+    worker = backend.spawn(Job(Build(), Name(0, 0), before=before))
+    assert ask(backend, worker, "echo", order) == []
+    assert ask(backend, worker, "kept_order") == "before"
+    backend.kill(worker)
+
+
+def noted_build():
+    """What `Build` becomes in the worker: it notes what had happened by then."""
+    seen = os.environ["SWATH_ORDER"]
+
+    class Noted(ToyWorker):
+        def kept_order(self):
+            return seen
+
+    return Noted
+
+
+def test_a_module_that_cannot_be_imported_early_is_missed_only_where_it_is_needed(tmp_path, monkeypatch):
+    (tmp_path / "broken_early.py").write_text("raise OSError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def use():
+        import broken_early  # noqa: F401
+
+    backend = ProcessBackend(preload=["broken_early", "torch"])
+    worker = backend.spawn(job())
+    with pytest.raises(OSError, match="no licence"):
+        ask(backend, worker, "run", use)
+    backend.close()
