@@ -88,16 +88,18 @@ class Budget:
         )
 
     def steps(self, num_envs: int) -> int:
-        """Steps of `num_envs` envs in a batch: rounded up, and said once if that changes the number."""
-        n_steps = -(-self.frames_per_batch // num_envs)
-        if n_steps * num_envs != self.frames_per_batch:
+        """Steps of `num_envs` envs in a batch, rounded up."""
+        return -(-self.frames_per_batch // num_envs)
+
+    def warn_if_rounded(self, batch_frames: int, *, stacklevel: int) -> None:
+        """Say so if batches have more frames than were asked for."""
+        if batch_frames != self.frames_per_batch:
             warnings.warn(
-                f"frames_per_batch={self.frames_per_batch} is not a multiple of {num_envs} envs; "
-                f"batches have {n_steps * num_envs} frames",
+                f"frames_per_batch={self.frames_per_batch} is not shared evenly by workers and their envs; "
+                f"batches have {batch_frames} frames",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=stacklevel + 1,
             )
-        return n_steps
 
     def random_batches(self, batch_frames: int) -> int:
         """How many of the first batches are random."""

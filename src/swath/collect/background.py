@@ -8,9 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-from swath.collect.collection import Collection
+from swath.collect.deliver import Drawn
+from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
+
+
+class Drawable(Protocol):
+    """A collection, as far as the background needs it."""
+
+    gate: Gate
+
+    def draw(self) -> Drawn:
+        """The next batch."""
 
 
 class Background:
@@ -24,7 +35,7 @@ class Background:
         leave: called when the thread ends, between two fragments.
     """
 
-    def __init__(self, collection: Collection, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+    def __init__(self, collection: Drawable, enter: Callable[[], None], leave: Callable[[], None]) -> None:
         self._collection = collection
         self._enter, self._leave = enter, leave
         self._change = threading.Condition()

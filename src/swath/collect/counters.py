@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -142,6 +143,20 @@ class Counters:
         with self._lock:
             self.frames_dropped += frames
             self.batches_dropped += 1
+
+    def overdue(self) -> None:
+        """A fragment is delivered although it is too old: the one before it was dropped. Warns once."""
+        with self._lock:
+            self.batches_overdue += 1
+            first = self.batches_overdue == 1
+        if first:
+            warnings.warn(
+                "weights are published faster than fragments are made, so that every fragment is older than "
+                "max_staleness allows; one after each that is dropped is delivered: raise max_staleness, "
+                "publish less often, or lower frames_per_batch",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def start_clock(self) -> None:
         """The first draw begins."""

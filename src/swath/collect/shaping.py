@@ -48,7 +48,10 @@ class Shaper:
         """The batch `[*B, T]` of one fragment, on the storing device."""
         if self.cut_last:
             fragment.rows.cut_last()
-        batch = fragment.to_tensordict(self.layout)
+        return self.placed(fragment.to_tensordict(self.layout))
+
+    def placed(self, batch: Any) -> Any:
+        """The batch on the storing device."""
         return batch if self.device is None else batch.to(self.device)
 
     def finish(self, batch: TensorDictBase) -> Any:

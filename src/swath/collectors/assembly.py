@@ -87,7 +87,9 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
         cut_last=request.episodes.set_truncated,
         keep_ids=request.entries.track_ids,
     )
-    return Collection(built.worker, shaper, request.budget, request.buffer), built.acting
+    collection = Collection(built.worker, shaper, request.budget, request.buffer)
+    request.budget.warn_if_rounded(collection.batch_frames, stacklevel=3)
+    return collection, built.acting
 
 
 def collected(entries: Entries, trajectories: Trajectories) -> Entries:

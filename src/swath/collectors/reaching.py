@@ -7,7 +7,7 @@ from typing import Any
 
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
-from swath.collectors.paths import follow
+from swath.collect.paths import call_at, follow
 from swath.collectors.weight_arguments import require_model
 from swath.rollout.hosts.base import first_of
 
@@ -25,12 +25,8 @@ class Reaching:
             AttributeError: a part is missing.
             ValueError: arguments for something that cannot be called.
         """
-        found = self._follow(self, attr_path)
-        if callable(found):
-            return found(*args, **kwargs)
-        if args or kwargs:
-            raise ValueError(f"{attr_path!r} is a {type(found).__name__}, which takes no arguments")
-        return found
+        self._collection.gate.require_open()
+        return call_at(self, attr_path, args, kwargs)
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""

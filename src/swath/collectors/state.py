@@ -1,9 +1,8 @@
-"""What a collector saves, and how it goes on from that."""
+"""What a collector in this process saves, and how it goes on from that."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,36 +11,19 @@ from tensordict import TensorDictBase
 
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
-from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
+from swath.collect.saving import plan_of_worker, save_worker
 from swath.rollout.fragment import Fragment
-from swath.rollout.hosts.base import Stateful
-from swath.weights.loading import plan
-
-WEIGHTS = "policy_state_dict"
-PARTS = ("env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life")
 
 
 def save(collection: Collection, acting: Acting) -> OrderedDict[str, Any]:
     """Counters, weights, version, seed and life."""
-    worker = collection.worker
-    saved: OrderedDict[str, Any] = OrderedDict()
-    if acting.module is not None:
-        saved[WEIGHTS] = OrderedDict(
-            (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
-            for name, value in acting.module.state_dict().items()
-        )
-    host = worker.host
-    saved["env_state_dict"] = host.env_state() if isinstance(host, Stateful) else OrderedDict()
-    saved["frames"] = collection.counters.frames
-    saved["iter"] = collection.counters.batches - 1
-    saved["traj_pool"] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
+    counters = collection.counters
+    saved = save_worker(collection.worker, acting, counters.frames, counters.batches)
     saved["policy_version"] = collection.version
-    saved["seed"] = worker.seed
-    saved["life"] = worker.life
     return saved
 
 
-def load(collection: Collection, acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
+def load(collection: Collection, acting: Acting, saved: Any, *, strict: bool) -> None:
     """Go on from `saved`, in a new life, so that ids exceed all before.
 
     Raises:
@@ -49,24 +31,15 @@ def load(collection: Collection, acting: Acting, saved: Mapping[str, Any], *, st
         KeyError: parts are missing, unless `strict` is false.
         ValueError: weights, for a policy that has none; also only if `strict`.
     """
-    if not isinstance(saved, Mapping):
-        raise TypeError(f"the state dict is a {type(saved).__name__}; give what state_dict() of a Collector returned")
-    _require_parts(acting, saved, strict=strict)
-    weights = saved.get(WEIGHTS) if acting.module is not None else None
-    changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
-    worker, counters = collection.worker, collection.counters
+    go_on = plan_of_worker(collection.worker, acting, saved, strict=strict)
+    counters = collection.counters
     frames, batches = int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1
-    version, seed = int(saved.get("policy_version", collection.version)), saved.get("seed", worker.seed)
-    life = max(worker.life, int(saved.get("life", 0)), _life_of(saved)) + 1
-    for change in changes:
-        change()
+    version = int(saved.get("policy_version", collection.version))
     collection.drop_in_flight()
     counters.frames, counters.batches = frames, batches
     collection.restore_version(version)
     collection.skip_random(frames)
-    if isinstance(worker.host, Stateful):
-        worker.host.load_env_state(saved.get("env_state_dict", {}))
-    worker.go_on(life, seed)
+    go_on()
 
 
 def zero_batch(collection: Collection) -> TensorDictBase:
@@ -77,20 +50,3 @@ def zero_batch(collection: Collection) -> TensorDictBase:
     fragment = Fragment(rows, ids, ids.copy(), 0)
     zeros: TensorDictBase = collection.shaper.without_ids(collection.shaper.plain(fragment)).apply(torch.zeros_like)
     return zeros
-
-
-def _require_parts(acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
-    if not strict:
-        return
-    has_weights = acting.module is not None
-    missing = [part for part in ((WEIGHTS, *PARTS) if has_weights else PARTS) if part not in saved]
-    if missing:
-        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
-    if not has_weights and WEIGHTS in saved:
-        raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")
-
-
-def _life_of(saved: Mapping[str, Any]) -> int:
-    """The life in which the last id was given."""
-    pool = saved.get("traj_pool")
-    return 0 if pool is None else (int(pool["traj_id"]) >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from swath.collect.background import Background
@@ -18,20 +17,30 @@ def collector_stats(collection: Collection, background: Background, workers: str
     Raises:
         ValueError: an unknown view.
     """
-    views: dict[str, Callable[[], dict[str, Any]]] = {
-        "aggregate": lambda: _aggregate(collection, background),
-        "per_worker": lambda: _per_worker(collection, background),
-        "both": lambda: {**_aggregate(collection, background), **_per_worker(collection, background)},
-    }
+    return viewed(workers, _aggregate(collection, background), _per_worker(collection, background))
+
+
+def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
+    """The facts of one of the views.
+
+    Raises:
+        ValueError: an unknown view.
+    """
+    views = {"aggregate": aggregate, "per_worker": per_worker, "both": {**aggregate, **per_worker}}
     if workers not in VIEWS:
         raise ValueError(f"workers must be one of {', '.join(map(repr, VIEWS))}, got {workers!r}")
-    return views[workers]()
+    return views[workers]
+
+
+def error_text(error: BaseException) -> str:
+    """An exception as a short string."""
+    return f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
 
 
 def status_line(collection: Collection, background: Background) -> str:
     """One line: how many envs, frames and which version."""
     state = _state(collection, background)
-    frames = _short(collection.counters.frames)
+    frames = short(collection.counters.frames)
     envs = collection.worker.host.spec.num_envs
     who = f"{collection.name} {envs} env{'s' if envs != 1 else ''}"
     return f"<{who}: {state}; {frames} frames, version {collection.version}>"
@@ -72,7 +81,7 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
     if meter.mean_return is not None:
         facts |= {"episode_return": meter.mean_return, "episode_length": meter.mean_length}
     if background.error is not None:
-        facts["error"] = f"{type(background.error).__name__}: {background.error}"[:LONGEST_ERROR]
+        facts["error"] = error_text(background.error)
     return facts
 
 
@@ -86,7 +95,8 @@ def _per_worker(collection: Collection, background: Background) -> dict[str, Any
     }
 
 
-def _short(number: int) -> str:
+def short(number: int) -> str:
+    """A number of frames in few characters."""
     for unit, size in (("M", 1_000_000), ("k", 1_000)):
         if number >= size:
             return f"{number / size:.1f}{unit}"

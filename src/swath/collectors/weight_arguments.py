@@ -29,31 +29,58 @@ class WeightArguments:
     weights_dict: Mapping[str, Any] | None = None
 
     def source(self) -> Any:
-        """The one source that was given, or `None`.
+        """The one source for the one model of a collector with one worker, or `None`.
+
+        Raises:
+            ValueError: two were given; the message names both. Or weights for other workers.
+            KeyError: a model that this collector does not have.
+        """
+        by_model = self.by_model()
+        require_model(*by_model)
+        weights, each = by_model.get(POLICY), self.per_worker()
+        if each is None:
+            return weights
+        if set(each) != {0}:
+            raise ValueError(f"weights are for the workers {sorted(each)}; this collector has worker 0 only")
+        return each[0]
+
+    @property
+    def empty(self) -> bool:
+        """Whether no source is given."""
+        return not self._given()
+
+    def by_model(self) -> Mapping[str, Any]:
+        """The one source that was given, by model; `None` for a model whose weights are to be fetched.
 
         Raises:
             ValueError: two were given; the message names both.
-            KeyError: a model that this collector does not have.
         """
-        given = {
-            name: value
-            for name, value in (
-                ("policy_or_weights", self.positional),
-                ("weights", self.weights),
-                ("policy", self.policy),
-                ("weights_dict", self.weights_dict),
-            )
-            if value is not None
-        }
+        given = self._given()
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are both given; give one of them")
-        if self.weights_dict is not None:
-            if self.model_id is not None:
-                raise ValueError("weights_dict and model_id are both given; the dict names the models")
-            require_model(*self.weights_dict)
-            return self.weights_dict.get(POLICY)
-        require_model(*(() if self.model_id is None else (self.model_id,)))
-        return _of_worker_0(next(iter(given.values()), None))
+        if self.weights_dict is None:
+            return {POLICY if self.model_id is None else self.model_id: next(iter(given.values()), None)}
+        if self.model_id is not None:
+            raise ValueError("weights_dict and model_id are both given; the dict names the models")
+        return self.weights_dict
+
+    def per_worker(self) -> Mapping[int, Any] | None:
+        """`{worker: weights}`, if that was given.
+
+        Raises:
+            ValueError: worker numbers and names are mixed.
+        """
+        weights = next(iter(self._given().values()), None)
+        if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
+            return None
+        if not all(isinstance(key, int) for key in weights):
+            raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
+        return weights
+
+    def _given(self) -> dict[str, Any]:
+        forms = ("positional", "weights", "policy", "weights_dict")
+        names = {"positional": "policy_or_weights"}
+        return {names.get(form, form): getattr(self, form) for form in forms if getattr(self, form) is not None}
 
 
 def renamed(kwargs: dict[str, Any]) -> Any:
@@ -68,17 +95,6 @@ def renamed(kwargs: dict[str, Any]) -> Any:
     if "policy_weights" in kwargs:
         warnings.warn("policy_weights= is now policy_or_weights=", DeprecationWarning, stacklevel=3)
     return kwargs.get("policy_weights")
-
-
-def _of_worker_0(weights: Any) -> Any:
-    """`{worker: weights}` for the one worker there is."""
-    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
-        return weights
-    if not all(isinstance(key, int) for key in weights):
-        raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
-    if set(weights) != {0}:
-        raise ValueError(f"weights are for the workers {sorted(weights)}; this collector has worker 0 only")
-    return weights[0]
 
 
 def require_model(*models: str) -> None:

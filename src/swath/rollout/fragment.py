@@ -63,7 +63,7 @@ class Fragment:
         rows: the arrays `[B, T, …]`, or a TensorDict of them.
         ids: int64 `[B, T]` trajectory ids, -1 where a row is no transition.
         counts: int64 `[B, T]`: steps of the episode that came before the row.
-        version: the policy version that acted.
+        version: the policy version that acted; int64 `[B]` where envs of several workers are joined.
         worker: which worker made it.
         life: in which of its lives.
     """
@@ -71,7 +71,7 @@ class Fragment:
     rows: Rows | TensorDictRows
     ids: Array
     counts: Array
-    version: int
+    version: int | Array
     worker: int = 0
     life: int = 0
 
@@ -118,11 +118,16 @@ class Fragment:
 
     def _versions(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
         """Entries `[*B, T]`."""
-        version = torch.tensor(self.version, dtype=torch.int64)
-        yield VERSION, version.expand(shape)
+        version = self._version(shape)
+        yield VERSION, version
         if layout.extras.track_version:
-            yield TRACKED_VERSION, version.repeat(shape)
-            yield (NEXT, TRACKED_VERSION), version.repeat(shape)
+            yield TRACKED_VERSION, version.clone(memory_format=torch.contiguous_format)
+            yield (NEXT, TRACKED_VERSION), version.clone(memory_format=torch.contiguous_format)
+
+    def _version(self, shape: tuple[int, ...]) -> torch.Tensor:
+        if isinstance(self.version, int):
+            return torch.tensor(self.version, dtype=torch.int64).expand(shape)
+        return torch.from_numpy(self.version)[:, None].repeat(1, shape[-1]).reshape(shape)
 
 
 def _data(rows: Rows, layout: Layout) -> Iterator[tuple[Key, Any]]:

@@ -39,6 +39,7 @@ class WorkerRequest:
         worker: its index.
         life: which of its lives.
         seed: root of its seeds; `None` seeds nothing.
+        twin: its env is one of several copies of an instance, whose random state it must not share.
         stopped: asked after each step; true ends the fragment there.
     """
 
@@ -52,6 +53,7 @@ class WorkerRequest:
     worker: int = 0
     life: int = 0
     seed: Seeding | None = None
+    twin: bool = False
     stopped: Callable[[], bool] = never
 
     def __post_init__(self) -> None:
@@ -127,7 +129,7 @@ def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:
 def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
     """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
     seeds = None
-    if request.source.shares_a_random_state:
+    if request.source.shares_a_random_state or request.twin:
         root = fresh_root()
         seeds = [derive(root, "env", env) for env in range(host.spec.num_envs)]
     try:

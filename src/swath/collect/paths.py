@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _PART = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<item>[^\]]+)\]")
@@ -24,6 +24,21 @@ def follow(root: Any, path: str) -> Any:
         except (AttributeError, LookupError, TypeError) as error:
             raise AttributeError(f"{part!r} of the path {path!r} is missing on a {type(value).__name__}") from error
     return value
+
+
+def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call what the path leads to; what cannot be called is returned.
+
+    Raises:
+        AttributeError: a part is missing.
+        ValueError: arguments for something that cannot be called.
+    """
+    found = follow(root, path)
+    if callable(found):
+        return found(*args, **kwargs)
+    if args or kwargs:
+        raise ValueError(f"{path!r} is a {type(found).__name__}, which takes no arguments")
+    return found
 
 
 def _parts(path: str) -> Iterator[tuple[Any, bool]]:

@@ -1,0 +1,100 @@
+"""How the workers of a collection are brought up, also in later lives: as they were asked for, with what changed since.
+
+Plan (as constructed) + Standing (seeds, hooks: as they are now) ──job(name)──▶ Job ──▶ RemoteWorker over there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from swath.collect.making.assembly import WorkerRequest
+from swath.collect.making.frozen import Frozen
+from swath.collect.remote import RemoteRequest, build_remote
+from swath.collect.worker import Seeding
+from swath.options import Hooks
+from swath.rollout.policies.random_policy import RandomPolicy
+from swath.workers.base import Job
+from swath.workers.tickets import Name
+
+
+@dataclass(frozen=True)
+class Template:
+    """What one worker is made of, whatever its life.
+
+    Attributes:
+        request: its core.
+        cut_last: mark the last transition of each env in a fragment as truncated.
+        resources: what it asks of its place.
+    """
+
+    request: WorkerRequest
+    cut_last: bool = False
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+    def frozen(self, policies: dict[int, Frozen]) -> Template:
+        """The same with policy and env instances as they are now, each frozen once."""
+        request = self.request
+        policy, env = request.policy.policy, request.source.env
+        if policy is not None and not isinstance(policy, RandomPolicy | Frozen):
+            held = policies.setdefault(id(policy), _frozen_policy(policy))
+            request = replace(request, policy=replace(request.policy, policy=held))
+        if request.source.is_instance:
+            held = Frozen.of(env, "an env", "a callable that builds it")
+            request = replace(request, source=replace(request.source, env=held), twin=True)
+        return replace(self, request=request)
+
+
+def _frozen_policy(policy: Any) -> Frozen:
+    return Frozen.of(policy, "policy", "policy_factory, which builds it in the worker,")
+
+
+@dataclass
+class Standing:
+    """What is true of all workers now, and of their next lives.
+
+    Attributes:
+        seeding: by worker, once they are seeded.
+        hooks: called around fragments.
+        lives: the last life number that each worker has used; ids of a life are never used again.
+    """
+
+    seeding: dict[int, Seeding] = field(default_factory=dict)
+    hooks: Hooks = field(default_factory=Hooks)
+    lives: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Crew:
+    """Makes jobs.
+
+    Attributes:
+        templates: by worker.
+        standing: what changes while they live.
+        threads: torch's threads in each worker.
+        before: runs first in each worker.
+        public: methods that can be called on workers by others.
+    """
+
+    templates: dict[int, Template]
+    standing: Standing
+    threads: int = 1
+    before: Callable[[], Any] | None = None
+    public: Sequence[str] = ()
+
+    def job(self, name: Name) -> Job:
+        """How to bring up this life of this worker."""
+        template, standing = self.templates[name.worker], self.standing
+        life = standing.lives[name.worker] = max(name.life, standing.lives.get(name.worker, -1) + 1)
+        worker = replace(template.request, worker=name.worker, life=life, seed=standing.seeding.get(name.worker))
+        request = RemoteRequest(worker, standing.hooks, template.cut_last)
+        return Job(
+            partial(build_remote, request),
+            name,
+            threads=self.threads,
+            before=self.before,
+            resources=template.resources,
+            public=tuple(self.public),
+        )

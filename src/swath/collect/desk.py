@@ -1,0 +1,218 @@
+"""Asks workers for fragments, and knows what is out: the one place where requests are made and booked.
+
+    ask(worker) ─▶ Sent ─(fleet.wait)─▶ settle(sent) ─▶ sent.received, until close(sent)
+                                                    ├─▶ nothing: lost with its worker, to be asked for again
+                                                    └─▶ raises what user code raised over there
+
+Frames count as asked for until they are delivered, lost or discarded, so that workers are never asked for more than
+is wanted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from swath.collect.asks import Ask, Broken, Head
+from swath.collect.counters import Counters, EpisodeLog
+from swath.collect.tallies import Tallies
+from swath.errors import PayloadLost, WorkerLost
+from swath.options import Budget
+from swath.weights.channel import Channel
+from swath.workers.fleet import Fleet
+from swath.workers.outcome import Error, thawed
+from swath.workers.tickets import Name, Received, Ticket
+
+
+@dataclass(eq=False)
+class Sent:
+    """A fragment that was asked for.
+
+    Attributes:
+        ticket: of the call.
+        frames: how many were asked for.
+        randomly: with random actions.
+        insisted: asked for after its predecessor was dropped as too old, so that it is delivered whatever its age.
+        void: what it brings is not wanted any more.
+        taken: it is being delivered; its worker may be asked for another.
+        received: the fragment, once it is settled.
+    """
+
+    ticket: Ticket
+    frames: int
+    randomly: bool = False
+    insisted: bool = False
+    void: bool = False
+    taken: bool = False
+    received: Received | None = None
+
+    @property
+    def worker(self) -> int:
+        """Who was asked."""
+        return self.ticket.name.worker
+
+    @property
+    def head(self) -> Head:
+        """What is known of the fragment."""
+        assert self.received is not None
+        head: Head = self.received.head
+        return head
+
+
+@dataclass
+class Known:
+    """What the driver has been told of its workers.
+
+    Attributes:
+        tallies: what went wrong in them.
+        episodes: that have ended in them.
+        fragments_lost: with workers that died, or by their stores.
+        next_ids: above every trajectory id given, by worker.
+        versions: with which their last fragments were made.
+        frames: collected, by worker.
+    """
+
+    tallies: Tallies = field(default_factory=Tallies)
+    episodes: EpisodeLog = field(default_factory=EpisodeLog)
+    fragments_lost: int = 0
+    next_ids: dict[int, int] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+    frames: dict[int, int] = field(default_factory=dict)
+    _mourned: set[Name] = field(default_factory=set)
+
+    def mourn(self, name: Name) -> None:
+        """A life has ended; what it was working on is lost, what it would have begun later is not."""
+        self.fragments_lost += name not in self._mourned
+        self._mourned.add(name)
+
+    def book(self, name: Name, head: Head) -> None:
+        """A fragment was made."""
+        self.tallies.note(name, head.tally)
+        self.episodes.book(head.episodes)
+        self.next_ids[name.worker] = head.next_id
+        self.versions[name.worker] = head.version
+        self.frames[name.worker] = self.frames.get(name.worker, 0) + head.frames
+
+
+@dataclass
+class Desk:
+    """Requests of one collection. Its lock guards what is out; nobody waits under it.
+
+    Attributes:
+        fleet: the workers.
+        channel: their weights.
+        frames: asked of one worker at a time, by worker.
+        budget: how much to collect.
+        counters: of the collection.
+        replace_failing: replace a worker whose env raises.
+    """
+
+    fleet: Fleet
+    channel: Channel
+    frames: Mapping[int, int]
+    budget: Budget
+    counters: Counters
+    replace_failing: bool = False
+
+    def __post_init__(self) -> None:
+        self.lock = threading.RLock()
+        self.known = Known()
+        self.out: list[Sent] = []
+        self.write = False
+        self.bell: Any = None
+        self._asked = 0
+        self._numbers = 0
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether more is wanted than is delivered or asked for."""
+        total = self.budget.total_frames
+        return total is None or self.counters.frames + self._asked < total
+
+    def out_of(self, worker: int) -> int:
+        """How many fragments this worker has been asked for that are made, or wait to be drawn."""
+        return sum(sent.worker == worker and not sent.void and not sent.taken for sent in self.out)
+
+    def ask(self, worker: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
+        """Ask a worker that is up for one fragment, with the newest weights meant for it."""
+        self._numbers += 1
+        ask = Ask(randomly, self._numbers, self.bell, self.write)
+        with self.channel.update_for(self.fleet.name(worker)) as update:
+            ticket = self.fleet.call(worker, "collect", update, ask, late=True)
+        sent = Sent(ticket, self.frames[worker], randomly, insisted)
+        self.out.append(sent)
+        self._asked += sent.frames
+        return sent
+
+    def control(self, worker: int, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ticket:
+        """Send a control call, which also brings the worker to the newest weights meant for it."""
+        with self.channel.update_for(self.fleet.name(worker)) as update:
+            return self.fleet.call(worker, "control", update, method, args, kwargs)
+
+    def settle(self, sent: Sent) -> bool:
+        """Book what a request that is done has brought; whether there is a fragment that is wanted.
+
+        Raises:
+            Exception: what user code raised in the worker.
+        """
+        outcome = sent.ticket.outcome
+        assert outcome is not None
+        if isinstance(outcome, Error):
+            self.close(sent)
+            if isinstance(outcome.exception, WorkerLost):
+                self.known.mourn(sent.ticket.name)
+                return False
+            raise outcome.exception
+        if isinstance(outcome.value, Broken):
+            self.known.tallies.note(sent.ticket.name, outcome.value.tally)
+            self.close(sent)
+            error = thawed(outcome.value.error)
+            if outcome.value.by_env and self.replace_failing:
+                self.fleet.replace(sent.ticket.name, error)
+            elif not sent.void:
+                raise error
+            return False
+        sent.received = outcome.value
+        self.known.book(sent.ticket.name, sent.head)
+        if sent.void:
+            self.discard(sent)
+        return not sent.void
+
+    def opened(self, sent: Sent) -> Any:
+        """The arrays of a fragment, views that are good until it is closed; `None` if its store has lost them."""
+        assert sent.received is not None
+        try:
+            return sent.received.open()
+        except PayloadLost:
+            self.known.fragments_lost += 1
+            self.close(sent)
+            return None
+
+    def close(self, sent: Sent) -> None:
+        """It is delivered, or will not be; its memory goes back. Twice is fine."""
+        if sent in self.out:
+            self.out.remove(sent)
+            self._asked -= sent.frames
+        if sent.received is not None:
+            sent.received.close()
+
+    def discard(self, sent: Sent) -> None:
+        """Good frames that nobody will get."""
+        self.counters.discard(sent.head.frames)
+        self.close(sent)
+
+    def void(self, workers: Sequence[int] | None = None) -> None:
+        """What is out, of all workers or of these, is not wanted any more."""
+        for sent in list(self.out):
+            if workers is not None and sent.worker not in workers:
+                continue
+            sent.void = True
+            if sent.received is not None:
+                self.discard(sent)
+
+    def sweep(self) -> None:
+        """Settle what is done and nobody waits for any more."""
+        for sent in [sent for sent in self.out if sent.void and sent.ticket.done]:
+            self.settle(sent)

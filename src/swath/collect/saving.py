@@ -1,0 +1,86 @@
+"""What a worker saves, and how it goes on from that."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from swath.collect.making.acting import Acting
+from swath.collect.worker import Worker
+from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.hosts.base import Stateful
+from swath.weights.loading import plan
+
+WEIGHTS = "policy_state_dict"
+PARTS = ("env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life")
+
+
+def save_worker(worker: Worker, acting: Acting, frames: int, batches: int = 0) -> OrderedDict[str, Any]:
+    """Weights, transforms, counters, version, seed and life."""
+    saved: OrderedDict[str, Any] = OrderedDict()
+    if acting.module is not None:
+        saved[WEIGHTS] = OrderedDict(
+            (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
+            for name, value in acting.module.state_dict().items()
+        )
+    host = worker.host
+    saved["env_state_dict"] = host.env_state() if isinstance(host, Stateful) else OrderedDict()
+    saved["frames"] = frames
+    saved["iter"] = batches - 1
+    saved["traj_pool"] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
+    saved["policy_version"] = worker.version
+    saved["seed"] = worker.seed
+    saved["life"] = worker.life
+    return saved
+
+
+def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> None:
+    """Go on from `saved`, in a new life, so that ids exceed all before; see `plan_of_worker`."""
+    plan_of_worker(worker, acting, saved, strict=strict)()
+
+
+def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> Callable[[], None]:
+    """How to go on from `saved`; nothing is changed before the plan is carried out, which then cannot fail.
+
+    Raises:
+        TypeError: no state dict.
+        KeyError: parts are missing, unless `strict` is false.
+        ValueError: weights, for a policy that has none; also only if `strict`.
+    """
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is a {type(saved).__name__}; give what state_dict() of a collector returned")
+    _require_parts(acting, saved, strict=strict)
+    weights = saved.get(WEIGHTS) if acting.module is not None else None
+    changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
+    seed, version = saved.get("seed", worker.seed), int(saved.get("policy_version", worker.version))
+    life = max(worker.life, int(saved.get("life", 0)), _life_of(saved)) + 1
+
+    def go_on() -> None:
+        for change in changes:
+            change()
+        worker.version = version
+        if isinstance(worker.host, Stateful):
+            worker.host.load_env_state(saved.get("env_state_dict", {}))
+        worker.go_on(life, seed)
+
+    return go_on
+
+
+def _require_parts(acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
+    if not strict:
+        return
+    has_weights = acting.module is not None
+    missing = [part for part in ((WEIGHTS, *PARTS) if has_weights else PARTS) if part not in saved]
+    if missing:
+        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+    if not has_weights and WEIGHTS in saved:
+        raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")
+
+
+def _life_of(saved: Mapping[str, Any]) -> int:
+    """The life in which the last id was given."""
+    pool = saved.get("traj_pool")
+    return 0 if pool is None else (int(pool["traj_id"]) >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)

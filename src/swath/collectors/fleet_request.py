@@ -1,0 +1,113 @@
+"""All that a collector with many workers is asked for, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from swath.collect.making.assembly import WorkerRequest
+from swath.options import Budget, Entries, Hooks, Survival, Trajectories, count
+from swath.weights.due import Automatic
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order batches are made.
+
+    Attributes:
+        sync: every batch has a share of every worker; else every batch is of one worker.
+        prefetch: how far ahead workers are asked; `None` for 0 if synchronous, else 1.
+        max_staleness: most versions that a fragment may be behind; asynchronous only.
+        preemptive_threshold: the part of the shares with which a batch is complete; synchronous only.
+        cat_results: `None` or `"stack"` for a new leading dimension, an int to concatenate along; synchronous only.
+    """
+
+    sync: bool
+    prefetch: int | None = None
+    max_staleness: int | None = None
+    preemptive_threshold: float | None = None
+    cat_results: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefetch is not None:
+            count("prefetch", self.prefetch, least=0)
+        if self.max_staleness is not None:
+            count("max_staleness", self.max_staleness, least=0)
+            if self.sync:
+                raise ValueError("max_staleness is for asynchronous collection; synchronous batches are never stale")
+        for name, value in (("preemptive_threshold", self.preemptive_threshold), ("cat_results", self.cat_results)):
+            if value is not None and not self.sync:
+                raise ValueError(f"{name}={value!r} is for synchronous collection; leave it out")
+        if self.preemptive_threshold is not None and not 0 <= self.preemptive_threshold <= 1:
+            raise ValueError(f"preemptive_threshold={self.preemptive_threshold!r} must be between 0 and 1")
+        if not (self.cat_results in (None, "stack") or type(self.cat_results) is int):
+            raise ValueError(f"cat_results={self.cat_results!r} must be None, 'stack' or an int")
+
+    @property
+    def ahead(self) -> int:
+        """How far ahead workers are asked."""
+        return self.prefetch if self.prefetch is not None else int(not self.sync)
+
+    @property
+    def cat_dim(self) -> int | None:
+        """The dimension along which shares are concatenated; `None` stacks them."""
+        return self.cat_results if isinstance(self.cat_results, int) else None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where workers live.
+
+    Attributes:
+        backend: `"process"`, `"thread"`, `"ray"` or `"inline"`.
+        threads: torch's threads in each worker.
+        init_fn: runs first in each worker.
+        resources: what each worker asks for, by worker; one entry counts for all.
+        options: of the backend.
+    """
+
+    backend: str = "process"
+    threads: int = 1
+    init_fn: Callable[[], Any] | None = None
+    resources: Sequence[Mapping[str, Any]] = ({},)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def resources_of(self, worker: int) -> Mapping[str, Any]:
+        """What this worker asks for."""
+        return self.resources[worker if len(self.resources) > 1 else 0]
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """All that a collection with many workers is made of.
+
+    Attributes:
+        workers: what each of them is made of.
+        places: where they live.
+        order: in which order batches are made.
+        budget: how much to collect.
+        entries: what a batch holds.
+        trajectories: how batches are made of episodes.
+        hooks: functions of the user; the two around fragments are called in the workers.
+        survival: what happens when workers die.
+        automatic: when weights are published without being told to.
+        storing: where batches live, by worker; one entry counts for all.
+        buffer: where batches are written, if anywhere.
+        seed: root of all seeds; `None` seeds nothing.
+        name: of the face.
+    """
+
+    workers: tuple[WorkerRequest, ...]
+    places: Places
+    order: Order
+    budget: Budget
+    entries: Entries
+    trajectories: Trajectories
+    hooks: Hooks
+    survival: Survival
+    automatic: Automatic = field(default_factory=Automatic)
+    storing: Any = None
+    buffer: Any = None
+    seed: int | None = None
+    name: str = "collector"

@@ -1,0 +1,257 @@
+"""`MultiSyncCollector` and `MultiAsyncCollector`: experience from many workers on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from swath.collectors.assembly import require_agreement
+from swath.collectors.checks import Unserved, whole_number, with_methods, worker_index
+from swath.collectors.fleet_request import FleetRequest, Order, Places
+from swath.collectors.fleet_state import FleetState
+from swath.collectors.many import SHUTDOWN_S, ManyWorkers
+from swath.collectors.spreading import shares_of, sources_of, total_of
+from swath.collectors.worker_settings import SETTINGS, requests_of, settings_of
+from swath.options import (
+    Budget,
+    Hooks,
+    OnEnvError,
+    Restarts,
+    Survival,
+    Trajectories,
+    TrajFormat,
+    seconds,
+)
+from swath.rollout.policies.exploration import ExplorationType
+from swath.weights.due import Automatic
+
+
+class _Multi(FleetState, ManyWorkers):
+    """What the two have in common: all but the order of batches.
+
+    Args:
+        create_env_fn: an env source, or a list of one per worker: a gymnasium id, a callable that returns an env, an
+            env. Sources go to the workers by cloudpickle, lambdas too.
+        policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable; workers act on copies of it.
+        policy_factory: builds the policy in each worker instead; a list has one per worker.
+        frames_per_batch: frames of a batch; a sequence has one number per worker.
+        total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
+        num_workers: how many workers get a single source.
+        envs_per_worker: how many envs each worker builds and steps together.
+        create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
+        seed: as `set_seed(seed)` after construction.
+        device: fills the other devices where these are `None`; all four may be lists, one entry per worker.
+        storing_device: where batches live.
+        env_device: where envs run.
+        policy_device: where policies run.
+        max_frames_per_traj: an episode is truncated at this many steps.
+        init_random_frames: as many frames are collected with random actions first, in whole batches.
+        reset_at_each_iter: begin new episodes with every fragment.
+        set_truncated: mark the last step of each fragment as truncated.
+        split_trajs: one row per trajectory, padded with zeros, with a mask.
+        trajs_per_batch: batches of this many complete episodes; `frames_per_batch` is then the size of a poll.
+        traj_format: `"padded"` `[n, T_max]` or `"cat"` `[ΣT]`, for `trajs_per_batch`.
+        trajs_per_write: episodes per write to the replay buffer.
+        replay_buffer: any object with `extend(td)`; batches are written to it, and iteration yields `None`.
+        postproc: turns each batch into what is delivered.
+        pre_collect_hook: called before each fragment, in the worker.
+        post_collect_hook: called with each fragment `[*B, T]`, in the worker.
+        exploration_type: how the policy picks actions.
+        trust_policy: call the policy with the TensorDict, unchecked.
+        compile_policy: compile the policy with torch; `True` or a dict of options.
+        cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
+        auto_register_policy_transforms: `False` supplies neither `is_init` nor recurrent state.
+        no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
+        compact_obs: no observations under `"next"`.
+        track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
+        track_traj_ids: keep trajectory ids.
+        worker_idx: index of this collector inside a larger one.
+        preemptive_threshold: synchronous only; once this part of the shares is in, the rest stop at their next step.
+        cat_results: synchronous only; `None` or `"stack"` for `[W, *B, T]`, an int to concatenate along.
+        num_threads: torch threads of this process until shutdown; `None` leaves them.
+        num_sub_threads: torch threads of each worker.
+        init_fn: runs first in each worker, before env and policy.
+        update_at_each_batch: publish the policy's weights whenever a batch is drawn.
+        backend: `"process"` or `"thread"`.
+        prefetch: how many batches or fragments are asked for ahead; `None` for 0 if synchronous, else 1.
+        max_staleness: asynchronous only; fragments more versions behind are dropped and counted.
+        restarts: how often workers that died are replaced.
+        min_workers: with fewer that live or are coming back the run ends; `None` means all.
+        fragment_timeout_s: a worker that takes longer for a fragment is replaced; `None` for no deadline.
+        placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
+        on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the worker.
+        check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        collector_class: `None` or `Collector`.
+        return_same_td: `False`; batches own their memory.
+        reset_when_done: `True`; an env that is done always begins another episode.
+        use_buffers: has no effect; buffers are always used.
+        extend_buffer: has no effect if `False`; a replay buffer is always extended.
+
+    Raises:
+        TypeError: an argument of the wrong kind, or a policy or env that cannot be pickled.
+        ValueError: a number out of range, options that contradict each other, workers whose shares differ.
+        PlacementFailed: workers were not ready in time.
+        Exception: what building an env or a policy raised, as its own type.
+    """
+
+    _sync: ClassVar[bool]
+
+    def __init__(
+        self,
+        create_env_fn: Any,
+        policy: Any = None,
+        *args: Any,
+        policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        frames_per_batch: int | Sequence[int],
+        total_frames: int | None = -1,
+        num_workers: int | None = None,
+        envs_per_worker: int | None = None,
+        create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
+        max_frames_per_traj: int | None = None,
+        init_random_frames: int | None = None,
+        reset_at_each_iter: bool = False,
+        set_truncated: bool = False,
+        split_trajs: bool | None = None,
+        trajs_per_batch: int | None = None,
+        traj_format: TrajFormat | None = None,
+        trajs_per_write: int | None = None,
+        replay_buffer: Any = None,
+        postproc: Callable[[Any], Any] | None = None,
+        pre_collect_hook: Callable[[], Any] | None = None,
+        post_collect_hook: Callable[[Any], Any] | None = None,
+        exploration_type: ExplorationType | str = ExplorationType.RANDOM,
+        trust_policy: bool | None = None,
+        compile_policy: bool | Mapping[str, Any] | None = None,
+        cudagraph_policy: bool | Mapping[str, Any] | None = None,
+        auto_register_policy_transforms: bool | None = None,
+        no_cuda_sync: bool = False,
+        compact_obs: bool = False,
+        track_policy_version: Any = False,
+        track_traj_ids: bool = True,
+        worker_idx: int | None = None,
+        preemptive_threshold: float | None = None,
+        cat_results: str | int | None = None,
+        num_threads: int | None = None,
+        num_sub_threads: int = 1,
+        init_fn: Callable[[], Any] | None = None,
+        update_at_each_batch: bool = False,
+        backend: str = "process",
+        prefetch: int | None = None,
+        max_staleness: int | None = None,
+        restarts: Restarts | None = None,
+        min_workers: int | None = None,
+        fragment_timeout_s: float | None = 600.0,
+        placement_timeout_s: float | None = 300.0,
+        on_env_error: OnEnvError = "raise",
+        check_finite: bool = False,
+        collector_class: Any = None,
+        return_same_td: bool = False,
+        reset_when_done: bool = True,
+        use_buffers: bool | None = None,
+        extend_buffer: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        if args:
+            raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
+        Unserved(
+            return_same_td=return_same_td,
+            reset_when_done=reset_when_done,
+            use_buffers=use_buffers,
+            extend_buffer=extend_buffer,
+        )
+        require_plain(collector_class)
+        self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
+        self._frames_per_batch = frames_per_batch
+        envs = sources_of(create_env_fn, num_workers, "num_workers")
+        n_workers = len(envs)
+        order = Order(self._sync, prefetch, max_staleness, preemptive_threshold, cat_results)
+        buffer = with_methods("replay_buffer", replay_buffer, "extend")
+        trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
+        given = locals()
+        settings = settings_of({name: given[name] for name in SETTINGS}, n_workers)
+        require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
+        shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
+        request = FleetRequest(
+            workers=requests_of(envs, policy, settings, shares, trajectories),
+            places=Places(local_backend(backend), num_sub_threads, init_fn),
+            order=order,
+            budget=Budget.asked(total_of(frames_per_batch), total_frames, init_random_frames),
+            entries=settings[0].entries,
+            trajectories=trajectories,
+            hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
+            survival=Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s),
+            automatic=Automatic.asked(after_each_batch=update_at_each_batch, before_first=True),
+            buffer=buffer,
+            seed=None if seed is None else whole_number("seed", seed),
+            name=name,
+        )
+        self._begin(request, policy)
+        self._threads_before = torch.get_num_threads()
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """Stop background mode, ask workers to close their envs, then end them. Twice is fine; from any thread.
+
+        Args:
+            timeout: seconds that workers have to close their envs; `None` for 10. Then they are killed.
+            close_env: must be true: the envs live in the workers.
+            raise_on_error: whether an error of `env.close()` is raised.
+
+        Raises:
+            RuntimeError: `close_env=False`.
+            ValueError: `timeout` is no finite number of seconds; nothing has happened.
+            Exception: what `env.close()` raised.
+        """
+        if not close_env:
+            raise RuntimeError("close_env=False: the envs live in the workers and end with them; leave it out")
+        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+        try:
+            self._end(patience)
+        except Exception:
+            if raise_on_error:
+                raise
+        finally:
+            torch.set_num_threads(self._threads_before)
+
+    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
+        """The same as `shutdown`."""
+        self.shutdown(timeout, close_env)
+
+
+class MultiSyncCollector(_Multi):
+    """Batches `[W, *B, T]` with a share of every worker, from processes or threads on this machine."""
+
+    __doc__ = f"{__doc__}\n\n{_Multi.__doc__}"
+    _sync = True
+
+
+class MultiAsyncCollector(_Multi):
+    """Batches `[*B, T]` of one worker each, the first that is ready first served."""
+
+    __doc__ = f"{__doc__}\n\n{_Multi.__doc__}"
+    _sync = False
+
+
+def local_backend(name: str) -> str:
+    """Where the workers of this machine live.
+
+    Raises:
+        ValueError: another word.
+    """
+    if name not in ("process", "thread", "inline"):
+        raise ValueError(f"backend={name!r} must be 'process' or 'thread'; for 'ray' use RayCollector")
+    return name
+
+
+def require_plain(collector_class: Any) -> None:
+    """Raise `TypeError` unless it is `None` or `Collector`."""
+    if collector_class is not None and getattr(collector_class, "__name__", collector_class) != "Collector":
+        raise TypeError(f"collector_class={collector_class!r} must be None or Collector; RayCollector takes others")

@@ -1,0 +1,100 @@
+"""The keywords of one worker, as users name them, and the request that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from swath.collect.making.assembly import WorkerRequest
+from swath.collect.making.devices import Devices
+from swath.collect.making.policy_request import PolicyRequest
+from swath.collectors.assembly import collected
+from swath.collectors.checks import env_keywords
+from swath.collectors.spreading import spread
+from swath.options import Budget, Entries, EpisodeRules, Faults, OnEnvError, Trajectories, optional_count
+from swath.rollout.hosts.sources import Source
+from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What can be set for every worker alone; meanings as in `Collector`."""
+
+    policy_factory: Callable[..., Any] | None = None
+    create_env_kwargs: Mapping[str, Any] | None = None
+    envs_per_worker: int | None = None
+    device: Any = None
+    storing_device: Any = None
+    env_device: Any = None
+    policy_device: Any = None
+    max_frames_per_traj: int | None = None
+    reset_at_each_iter: bool = False
+    set_truncated: bool = False
+    exploration_type: ExplorationType | str = ExplorationType.RANDOM
+    trust_policy: bool | None = None
+    compile_policy: bool | Mapping[str, Any] | None = None
+    cudagraph_policy: bool | Mapping[str, Any] | None = None
+    auto_register_policy_transforms: bool | None = None
+    compact_obs: bool = False
+    track_policy_version: Any = False
+    track_traj_ids: bool = True
+    on_env_error: OnEnvError = "raise"
+    check_finite: bool = False
+
+    @property
+    def entries(self) -> Entries:
+        """What a batch holds."""
+        return Entries(self.track_traj_ids, bool(self.track_policy_version), self.compact_obs)
+
+    def request(self, env: Any, policy: Any, share: int, trajectories: Trajectories) -> WorkerRequest:
+        """What the worker is made of.
+
+        Args:
+            env: its env source.
+            policy: its policy.
+            share: frames asked of it at a time.
+            trajectories: how batches are made of episodes.
+        """
+        return WorkerRequest(
+            source=Source(env, env_keywords(self.create_env_kwargs), self.envs_per_worker),
+            policy=PolicyRequest(
+                policy,
+                self.policy_factory,
+                trust=self.trust_policy,
+                recurrent=self.auto_register_policy_transforms is not False,
+                exploration=as_exploration_type(self.exploration_type),
+                compile=self.compile_policy,
+                cudagraph=self.cudagraph_policy,
+            ),
+            devices=Devices.resolve(self.device, self.env_device, self.policy_device, self.storing_device),
+            share=Budget(share),
+            episodes=EpisodeRules(
+                optional_count("max_frames_per_traj", self.max_frames_per_traj),
+                self.reset_at_each_iter,
+                self.set_truncated,
+            ),
+            entries=collected(self.entries, trajectories),
+            faults=Faults(self.on_env_error, self.check_finite),
+        )
+
+
+SETTINGS = tuple(field.name for field in fields(WorkerSettings))
+BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
+"""Settings of which a list has one entry per worker."""
+
+
+def settings_of(values: Mapping[str, Any], n_workers: int) -> list[WorkerSettings]:
+    """The settings of each worker, from values for all of them or lists of one per worker."""
+    columns = {
+        name: spread(name, value, n_workers) if name in BY_WORKER else [value] * n_workers
+        for name, value in values.items()
+    }
+    return [WorkerSettings(**{name: column[worker] for name, column in columns.items()}) for worker in range(n_workers)]
+
+
+def requests_of(
+    envs: Sequence[Any], policy: Any, settings: Sequence[WorkerSettings], shares: Sequence[int], whole: Trajectories
+) -> tuple[WorkerRequest, ...]:
+    """What each worker is made of."""
+    return tuple(one.request(env, policy, share, whole) for env, one, share in zip(envs, settings, shares, strict=True))
