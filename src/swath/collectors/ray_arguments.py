@@ -1,0 +1,159 @@
+"""The arguments of `RayCollector` that others lack: keywords for inner collectors, numbers of workers, resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from swath.collectors.spreading import spread
+from swath.collectors.worker_settings import BY_WORKER, SETTINGS
+
+COLLECTION = (
+    "init_random_frames",
+    "postproc",
+    "pre_collect_hook",
+    "post_collect_hook",
+    "replay_buffer",
+    "seed",
+    "split_trajs",
+    "trajs_per_batch",
+    "trajs_per_write",
+    "traj_format",
+    "return_same_td",
+    "reset_when_done",
+    "use_buffers",
+    "extend_buffer",
+)
+"""Keywords of `Collector` of which a collection has one value."""
+
+DECIDED = ("create_env_fn", "policy", "frames_per_batch", "total_frames", "worker_idx", "num_collectors", "sync")
+WITHOUT_EFFECT = ("no_cuda_sync",)
+ELSEWHERE = ("interruptor", "backend", "backend_options")
+
+
+def number_of_workers(source: Any, num_collectors: int | None, *lists: Any) -> int | None:
+    """How many workers there are; `None` where the list of sources says so.
+
+    Args:
+        source: an env source or a list of them.
+        num_collectors: the number given.
+        lists: further arguments that may be lists of one entry per worker.
+
+    Raises:
+        ValueError: lists of different lengths.
+    """
+    if num_collectors is not None or isinstance(source, list | tuple):
+        return num_collectors
+    lengths = {len(one) for one in lists if isinstance(one, list | tuple)}
+    if len(lengths) > 1:
+        raise ValueError(f"collector_kwargs and remote_configs are lists of lengths {sorted(lengths)}; give as many")
+    return lengths.pop() if lengths else 1
+
+
+def merged(
+    own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The settings of each worker, and the values of the collection.
+
+    Args:
+        own: arguments of the face itself: value and default.
+        collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
+        n_workers: W.
+
+    Raises:
+        TypeError: no keyword of `Collector`.
+        ValueError: what the face decides; an argument given twice with different values; workers that differ in what
+            a collection has only once.
+    """
+    columns = {
+        name: (spread(name, value, n_workers) if name in BY_WORKER else [value] * n_workers, default)
+        for name, (value, default) in own.items()
+    }
+    rows = []
+    for worker, keywords in enumerate(spread("collector_kwargs", collector_kwargs or {}, n_workers)):
+        mine = {name: (column[worker], default) for name, (column, default) in columns.items()}
+        rows.append(_row(mine, keywords))
+    settings = [{name: value for name, value in row.items() if name in SETTINGS} for row in rows]
+    collection = {name: value for name, value in rows[0].items() if name in COLLECTION}
+    for worker, row in enumerate(rows):
+        for name in COLLECTION:
+            if not _same(row.get(name), collection.get(name)):
+                raise ValueError(f"collector_kwargs: {name} differs between workers 0 and {worker}; give one value")
+    return settings, collection
+
+
+def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any] | None]:
+    """What each worker asks of the cluster; `None` for the default.
+
+    Raises:
+        TypeError: not a dict.
+        ValueError: a list of another length.
+    """
+    rows = spread("remote_configs", remote_configs, n_workers)
+    for row in rows:
+        if row is not None and not isinstance(row, Mapping):
+            raise TypeError(f"remote_configs has a {type(row).__name__}; give a dict of options of ray.remote()")
+    return rows
+
+
+def whole_share(frames_per_batch: int, n_workers: int) -> int:
+    """Frames of one worker in a synchronous batch.
+
+    Raises:
+        ValueError: not a whole number.
+    """
+    if frames_per_batch % n_workers:
+        raise ValueError(
+            f"frames_per_batch={frames_per_batch} cannot be shared by {n_workers} workers; "
+            f"use a multiple of {n_workers}"
+        )
+    return frames_per_batch // n_workers
+
+
+def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any) -> dict[str, Any]:
+    if not isinstance(keywords, Mapping):
+        raise TypeError(f"collector_kwargs has a {type(keywords).__name__}; give a dict of keywords of Collector")
+    row = {name: value for name, (value, _) in own.items()}
+    for name, value in keywords.items():
+        _require_known(name)
+        given, default = own.get(name, (None, None))
+        if name in own and not _same(given, default) and not _same(given, value):
+            raise ValueError(f"{name}={given!r} here, but {value!r} in collector_kwargs; give one of them")
+        row[name] = value
+    return row
+
+
+def _require_known(name: str) -> None:
+    if name in DECIDED:
+        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there")
+    if name in ELSEWHERE:
+        raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
+    if name not in (*SETTINGS, *COLLECTION, *WITHOUT_EFFECT):
+        raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    return type(one) is type(other) and isinstance(one, bool | int | float | str | Mapping | list) and one == other
+
+
+def plain_class(collector_class: Any, number: int, envs_per_worker: int | None) -> int | None:
+    """How many envs each actor steps together; `None` takes the source as it is.
+
+    Raises:
+        TypeError: no class of collectors.
+        ValueError: two numbers that differ.
+    """
+    name = getattr(collector_class, "__name__", collector_class)
+    if name not in ("single", "Collector"):
+        raise TypeError(
+            f"collector_class={collector_class!r}: this version builds Collector in each actor; use 'single' "
+            "and num_workers_per_collector or envs_per_worker for envs that are stepped together"
+        )
+    if number > 1 and envs_per_worker not in (None, number):
+        raise ValueError(
+            f"num_workers_per_collector={number} and envs_per_worker={envs_per_worker} are both the number of envs "
+            "that an actor steps together; give one of them"
+        )
+    return number if number > 1 else envs_per_worker

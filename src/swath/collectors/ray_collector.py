@@ -1,0 +1,253 @@
+"""`RayCollector`: experience from many workers that are Ray actors."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from swath.collectors.assembly import require_agreement
+from swath.collectors.checks import Unserved, whole_number, with_methods
+from swath.collectors.fleet_request import FleetRequest, Order, Places
+from swath.collectors.fleet_state import counters_of, load_fleet, saved_fleet
+from swath.collectors.many import SHUTDOWN_S, ManyWorkers
+from swath.collectors.ray_arguments import (
+    COLLECTION,
+    merged,
+    number_of_workers,
+    plain_class,
+    resources_of,
+    whole_share,
+)
+from swath.collectors.spreading import sources_of
+from swath.collectors.worker_settings import SETTINGS, WorkerSettings, requests_of
+from swath.extras import need
+from swath.options import Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
+from swath.rollout.policies.exploration import ExplorationType
+from swath.weights.due import Automatic
+
+
+class RayCollector(ManyWorkers):
+    """Batches of experience from workers that are Ray actors, on one machine or on a cluster.
+
+    Args:
+        create_env_fn: an env source, or a list of one per worker: a gymnasium id, a callable that returns an env, an
+            env. Sources go to the workers by cloudpickle.
+        policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable; workers act on copies of it.
+        policy_factory: builds the policy in each worker instead; a list has one per worker.
+        frames_per_batch: frames of a batch; with `sync=True` a multiple of the number of workers.
+        total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
+        sync: batches `[W, *B, T]` with a share of every worker; else batches `[*B, T]`, first ready first served.
+        num_collectors: how many workers get a single source.
+        ray_init_config: keywords of `ray.init()`, used if Ray is not up in this process.
+        remote_configs: options of `ray.remote()` for the actors; a list has one dict per worker. By default one CPU,
+            a fifth of a GPU if the cluster has some, and 2 GiB of memory if it has that for all.
+        collector_kwargs: further keywords of `Collector` for the workers; a list has one dict per worker. They count
+            where the argument here is at its default.
+        collector_class: `Collector`, or `"single"`.
+        num_workers_per_collector: envs that are stepped together in each actor.
+        create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
+        device: fills the other devices where these are `None`; all four may be lists, one entry per worker.
+        storing_device: where batches live.
+        env_device: where envs run.
+        policy_device: where policies run.
+        max_frames_per_traj: an episode is truncated at this many steps.
+        init_random_frames: as many frames are collected with random actions first, in whole batches.
+        reset_at_each_iter: begin new episodes with every fragment.
+        split_trajs: one row per trajectory, padded with zeros, with a mask.
+        trajs_per_batch: batches of this many complete episodes; `frames_per_batch` is then the size of a poll.
+        replay_buffer: any object with `extend(td)`; batches are written to it, and iteration yields `None`.
+        postproc: turns each batch into what is delivered.
+        pre_collect_hook: called before each fragment, in the worker.
+        post_collect_hook: called with each fragment `[*B, T]`, in the worker.
+        exploration_type: how the policy picks actions.
+        trust_policy: call the policy with the TensorDict, unchecked.
+        no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
+        update_after_each_batch: publish the policy's weights whenever another batch is drawn.
+        max_weight_update_interval: publish them before a worker makes more than so many fragments on one version.
+        use_env_creator: wrap callables in TorchRL's `EnvCreator`.
+        envs_per_worker: how many envs each worker builds and steps together.
+        seed: as `set_seed(seed)` after construction.
+        prefetch: how many batches or fragments are asked for ahead; `None` for 0 if synchronous, else 1.
+        max_staleness: asynchronous only; fragments more versions behind are dropped and counted.
+        restarts: how often workers that died are replaced.
+        min_workers: with fewer that live or are coming back the run ends; `None` means all.
+        fragment_timeout_s: a worker that takes longer for a fragment is replaced; `None` for no deadline.
+        placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
+        on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the worker.
+        check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+
+    Raises:
+        ImportError: Ray is not installed; the message names the extra.
+        TypeError: an argument of the wrong kind, or a policy or env that cannot be pickled.
+        ValueError: a number out of range, options that contradict each other, workers whose shares differ.
+        PlacementFailed: the cluster has no room, or workers were not ready in time.
+        Exception: what building an env or a policy raised, as its own type.
+    """
+
+    def __init__(
+        self,
+        create_env_fn: Any,
+        policy: Any = None,
+        *args: Any,
+        policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        frames_per_batch: int,
+        total_frames: int | None = -1,
+        sync: bool = False,
+        num_collectors: int | None = None,
+        ray_init_config: Mapping[str, Any] | None = None,
+        remote_configs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        collector_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        collector_class: Any = "single",
+        num_workers_per_collector: int = 1,
+        create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
+        max_frames_per_traj: int | None = -1,
+        init_random_frames: int | None = -1,
+        reset_at_each_iter: bool = False,
+        split_trajs: bool = False,
+        trajs_per_batch: int | None = None,
+        replay_buffer: Any = None,
+        postproc: Callable[[Any], Any] | None = None,
+        pre_collect_hook: Callable[[], Any] | None = None,
+        post_collect_hook: Callable[[Any], Any] | None = None,
+        exploration_type: ExplorationType | str = ExplorationType.RANDOM,
+        trust_policy: bool | None = None,
+        no_cuda_sync: bool | None = None,
+        update_after_each_batch: bool = False,
+        max_weight_update_interval: int = -1,
+        use_env_creator: bool = False,
+        envs_per_worker: int | None = None,
+        seed: int | None = None,
+        prefetch: int | None = None,
+        max_staleness: int | None = None,
+        restarts: Restarts | None = None,
+        min_workers: int | None = None,
+        fragment_timeout_s: float | None = 600.0,
+        placement_timeout_s: float | None = 300.0,
+        on_env_error: OnEnvError = "raise",
+        check_finite: bool = False,
+    ) -> None:
+        if args:
+            raise TypeError(f"RayCollector takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
+        self._worker_idx = None
+        self._frames_per_batch = count("frames_per_batch", frames_per_batch)
+        n_workers = number_of_workers(create_env_fn, num_collectors, collector_kwargs, remote_configs)
+        envs = sources_of(_with_env_creator(create_env_fn) if use_env_creator else create_env_fn, n_workers, NUMBER)
+        envs_per_worker = plain_class(collector_class, num_workers_per_collector, envs_per_worker)
+        given = locals()
+        own = {name: (given[name], default) for name, default in DEFAULTS.items() if name in (*SETTINGS, *COLLECTION)}
+        by_worker, whole = merged(own, collector_kwargs, len(envs))
+        settings = [WorkerSettings(**row) for row in by_worker]
+        Unserved(**{name: whole[name] for name in UNSERVED if name in whole})
+        order = Order(sync, prefetch, max_staleness)
+        trajectories = Trajectories(
+            bool(whole["split_trajs"]), whole["trajs_per_batch"], whole.get("trajs_per_write"), whole.get("traj_format")
+        )
+        buffer = with_methods("replay_buffer", whole["replay_buffer"], "extend")
+        require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
+        share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
+        request = FleetRequest(
+            workers=requests_of(envs, policy, settings, [share] * len(envs), trajectories),
+            places=Places(
+                "ray", options={"init_config": ray_init_config}, resources=resources_of(remote_configs, len(envs))
+            ),
+            order=order,
+            budget=Budget.asked(frames_per_batch, total_frames, whole["init_random_frames"]),
+            entries=settings[0].entries,
+            trajectories=trajectories,
+            hooks=Hooks(whole["postproc"], whole["pre_collect_hook"], whole["post_collect_hook"]),
+            survival=Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s),
+            automatic=Automatic.asked(after_each_batch=update_after_each_batch, interval=max_weight_update_interval),
+            buffer=buffer,
+            seed=None if whole["seed"] is None else whole_number("seed", whole["seed"]),
+            name="RayCollector",
+        )
+        self._begin(request, policy)
+
+    @property
+    def remote_collectors(self) -> list[Any]:
+        """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
+        return [self._assembled.fleet.handle(worker).actor for worker in self._assembled.fleet.up]
+
+    def state_dict(self) -> list[OrderedDict[str, Any]]:
+        """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.
+
+        Raises:
+            WorkerLate: a worker did not answer in time.
+            Exception: what stopped the background thread.
+        """
+        self._assembled.collection.gate.require_open()
+        self._background.raise_kept()
+        saved = saved_fleet(self._assembled)
+        own = counters_of(self._assembled)
+        return [OrderedDict(saved[f"worker{worker}"], coordinator=own) for worker in sorted(self._assembled.described)]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:
+        """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
+
+        Args:
+            state_dict: one dict per worker, or one for all.
+            strict: whether all parts must be there.
+
+        Raises:
+            KeyError: parts are missing, unless `strict=False`, or weights do not fit.
+            ValueError: weights of other shapes, or another number of workers.
+            WorkerLate: a worker did not answer in time.
+        """
+        workers = sorted(self._assembled.described)
+        rows = [state_dict] * len(workers) if isinstance(state_dict, Mapping) else list(state_dict)
+        if len(rows) != len(workers):
+            raise ValueError(f"the state is of {len(rows)} workers, this collector has {len(workers)}; give as many")
+        own = rows[0].get("coordinator")
+        if own is None:
+            own = {"frames": sum(int(row.get("frames", 0)) for row in rows)}
+        parts = {
+            worker: {name: part for name, part in row.items() if name != "coordinator"}
+            for worker, row in zip(workers, rows, strict=True)
+        }
+        load_fleet(self._assembled, parts, own, strict=strict)
+
+    def shutdown(self, timeout: float | None = None, shutdown_ray: bool = False) -> None:
+        """Stop background mode, ask the actors to close their envs, then end them. Twice is fine; from any thread.
+
+        Args:
+            timeout: seconds that workers have to close their envs; `None` for 10. Then they are killed.
+            shutdown_ray: whether to end this process's connection to Ray, too; it stays up otherwise.
+
+        Raises:
+            ValueError: `timeout` is no finite number of seconds; nothing has happened.
+            Exception: what `env.close()` raised.
+        """
+        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+        try:
+            self._end(patience)
+        finally:
+            if shutdown_ray:
+                need("ray", extra="ray", why="for RayCollector").shutdown()
+
+    async def async_shutdown(self, shutdown_ray: bool = False) -> None:
+        """The same as `shutdown`, without blocking the event loop."""
+        await asyncio.to_thread(self.shutdown, None, shutdown_ray)
+
+
+NUMBER = "num_collectors"
+UNSERVED = ("return_same_td", "reset_when_done", "use_buffers", "extend_buffer")
+DEFAULTS = {name: one.default for name, one in inspect.signature(RayCollector).parameters.items()}
+
+
+def _with_env_creator(source: Any) -> Any:
+    """The source with callables in TorchRL's `EnvCreator`.
+
+    Raises:
+        ImportError: TorchRL is not installed.
+    """
+    creator = need("torchrl.envs", extra="torchrl", why="for use_env_creator").EnvCreator
+    if isinstance(source, list | tuple):
+        return [_with_env_creator(one) for one in source]
+    return creator(source) if callable(source) and not hasattr(source, "step") else source
