@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from swath.collectors import DataCollectorBase
     from swath.collectors.base import BaseCollector
     from swath.collectors.collector import Collector
+    from swath.collectors.dispatch import MultiCollector
+    from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+    from swath.collectors.ray_collector import RayCollector
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
     from swath.evaluators.evaluate_policy import evaluate_policy
+    from swath.options import Restarts
     from swath.rollout.episodes.gae import GAE
     from swath.rollout.episodes.nstep import MultiStep
     from swath.rollout.episodes.reshape import split_trajectories
@@ -31,6 +35,11 @@ _HOME = {
     "Collector": "swath.collectors.collector",
     "DataCollectorBase": "swath.collectors",
     "GAE": "swath.rollout.episodes.gae",
+    "MultiAsyncCollector": "swath.collectors.multi",
+    "MultiCollector": "swath.collectors.dispatch",
+    "MultiSyncCollector": "swath.collectors.multi",
+    "RayCollector": "swath.collectors.ray_collector",
+    "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
     "RandomPolicy": "swath.rollout.policies.random_policy",
     "split_trajectories": "swath.rollout.episodes.reshape",
@@ -46,8 +55,13 @@ __all__ = [
     "DataCollectorBase",
     "EvalResult",
     "ExplorationType",
+    "MultiAsyncCollector",
+    "MultiCollector",
     "MultiStep",
+    "MultiSyncCollector",
     "RandomPolicy",
+    "RayCollector",
+    "Restarts",
     "__version__",
     "compare",
     "evaluate_policy",

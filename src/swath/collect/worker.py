@@ -62,11 +62,13 @@ class Seeding:
         root: the user's seed.
         static: every env gets `root` itself.
         first_env: the number of the worker's first env among those of all workers; `None` for workers of equal size.
+        envs_only: the process's generators are left alone: other threads draw from them, too.
     """
 
     root: int
     static: bool = False
     first_env: int | None = None
+    envs_only: bool = False
 
 
 @dataclass
@@ -188,9 +190,10 @@ class Worker:
         first = self.place.worker * n if seeding.first_env is None else seeding.first_env
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True
-        self._streams = PrivateStreams(derive(root, "policy", self.place.worker, self.life), self.device)
+        if not seeding.envs_only:
+            self._streams = PrivateStreams(derive(root, "policy", self.place.worker, self.life), self.device)
         try:
-            with self._streams.swapped():
+            with self._random_states():
                 self._reset(seeds)
         except EnvRaised as raised:
             raise self._noted(raised) from raised.cause.__cause__

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
+from swath.collectors.dispatch import MultiCollector
+from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.ray_collector import RayCollector
+from swath.options import Restarts
 from swath.rollout.episodes.gae import GAE
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
@@ -18,7 +22,12 @@ __all__ = [
     "Collector",
     "DataCollectorBase",
     "ExplorationType",
+    "MultiAsyncCollector",
+    "MultiCollector",
     "MultiStep",
+    "MultiSyncCollector",
     "RandomPolicy",
+    "RayCollector",
+    "Restarts",
     "split_trajectories",
 ]

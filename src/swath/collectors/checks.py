@@ -17,7 +17,6 @@ BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 class Unserved:
     """Arguments of other collectors and of the peer, which `Collector` takes at their defaults only."""
 
-    backend: str | None = None
     backend_options: Mapping[str, Any] | None = None
     num_collectors: int | None = None
     sync: bool | None = None
@@ -105,16 +104,20 @@ def with_methods(name: str, value: Any, *methods: str) -> Any:
     return value
 
 
+def require_backend(backend: str | None, num_collectors: int | None) -> str:
+    """The backend that is meant; several collectors without one are processes.
+
+    Raises:
+        ValueError: an unknown one.
+    """
+    meant = ("direct" if num_collectors is None else "process") if backend is None else backend
+    if meant not in BACKENDS:
+        raise ValueError(f"backend={backend!r} is unknown; backends are {_listed(BACKENDS)}")
+    return meant
+
+
 def _require_direct(asked: Unserved) -> None:
     number = asked.num_collectors
-    if number is not None and whole_number("num_collectors", number) < 1:
-        raise ValueError(f"num_collectors={number} must be a positive integer")
-    backend = ("direct" if number is None else "process") if asked.backend is None else asked.backend
-    if backend not in BACKENDS:
-        raise ValueError(f"backend={backend!r} is unknown; backends are {_listed(BACKENDS)}")
-    if backend != "direct":
-        why = f"num_collectors={number} asks for it; " if asked.backend is None else ""
-        raise ValueError(f"backend={backend!r}: {why}this version collects in this process only, use 'direct'")
     if number is not None and number > 1:
         raise ValueError(f"num_collectors={number}: backend 'direct' takes at most one collector")
     if asked.sync is not None:

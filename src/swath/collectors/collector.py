@@ -21,6 +21,7 @@ from swath.collectors.assembly import CollectionRequest, assemble
 from swath.collectors.base import BaseCollector
 from swath.collectors.checks import Unserved, env_keywords, one_source, whole_number, with_methods, worker_index
 from swath.collectors.controls import Controls
+from swath.collectors.dispatch import elsewhere, is_elsewhere, require_here
 from swath.collectors.facts import Facts
 from swath.collectors.reaching import Reaching
 from swath.collectors.weight_methods import TakesWeights
@@ -87,14 +88,16 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             not made are masked, and at least one was made.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the whole source.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
-        backend: `None` or `"direct"`.
-        backend_options: `None`; `"direct"` has none.
-        num_collectors: with `"direct"` 1, else `None`.
-        sync: `None`.
+        backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
+            class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.
+        backend_options: further keywords of the class that is built.
+        num_collectors: how many workers get a single source.
+        sync: elsewhere, whether every batch has a share of every worker.
         return_same_td: `False`; batches own their memory.
         reset_when_done: `True`; an env that is done always begins another episode.
         use_buffers: has no effect; buffers are always used.
         extend_buffer: has no effect if `False`; a replay buffer is always extended.
+        **others: keywords of the class that is built elsewhere.
 
     Raises:
         TypeError: an argument of the wrong kind, both `policy` and `policy_factory`, a policy that cannot be called.
@@ -102,6 +105,12 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             served, an action of the wrong shape.
         KeyError: the policy reads an entry that is not there, or gives no action.
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """The collector itself; with another backend, one of the class that collects there."""
+        if cls is Collector and is_elsewhere(kwargs.get("backend"), kwargs.get("num_collectors")):
+            return elsewhere(args, kwargs)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -143,7 +152,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         interruptor: Any = None,
         on_env_error: OnEnvError = "raise",
         check_finite: bool = False,
-        backend: str | None = None,
+        backend: str | None = None,  # noqa: ARG002  another one builds another class
         backend_options: Mapping[str, Any] | None = None,
         num_collectors: int | None = None,
         sync: bool | None = None,
@@ -151,11 +160,12 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         reset_when_done: bool = True,
         use_buffers: bool | None = None,
         extend_buffer: bool = True,
+        **others: Any,
     ) -> None:
         if args:
             raise TypeError(f"Collector takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
+        require_here(others)
         Unserved(
-            backend,
             backend_options,
             num_collectors,
             sync,

@@ -37,11 +37,13 @@ class Assembled:
         collection: the service.
         crew: makes their jobs.
         described: what they are like, by worker.
+        shares_generators: whether workers draw from this process's random generators, all at once.
     """
 
     collection: FleetCollection
     crew: Crew
     described: dict[int, Description]
+    shares_generators: bool = False
 
     @property
     def fleet(self) -> Fleet:
@@ -77,7 +79,7 @@ def seed_all(assembled: Assembled, seed: int, *, static: bool) -> None:
     with collection.forgetting():
         seeding = assembled.crew.standing.seeding
         for worker, description in sorted(assembled.described.items()):
-            seeding[worker] = Seeding(seed, static, first)
+            seeding[worker] = Seeding(seed, static, first, assembled.shares_generators)
             first += description.num_envs
         tickets: dict[int, Ticket] = {}
         for worker, one in seeding.items():
@@ -131,7 +133,7 @@ def _collection(
         name=request.name,
         counters=counters,
     )
-    return Assembled(collection, crew, described)
+    return Assembled(collection, crew, described, request.places.backend == "thread")
 
 
 def describe(fleet: Fleet, workers: Sequence[int]) -> dict[int, Description]:

@@ -82,8 +82,8 @@ def merged(
     return settings, collection
 
 
-def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any] | None]:
-    """What each worker asks of the cluster; `None` for the default.
+def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any]]:
+    """What each worker asks of the cluster; nothing stands for the default.
 
     Raises:
         TypeError: not a dict.
@@ -93,7 +93,7 @@ def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any] 
     for row in rows:
         if row is not None and not isinstance(row, Mapping):
             raise TypeError(f"remote_configs has a {type(row).__name__}; give a dict of options of ray.remote()")
-    return rows
+    return [row or {} for row in rows]
 
 
 def whole_share(frames_per_batch: int, n_workers: int) -> int:

@@ -1,0 +1,96 @@
+"""Which class a `Collector(backend=…)` or a `MultiCollector(sync=…)` builds."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from swath.collectors.checks import require_backend, whole_number
+from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+
+RESERVED = ("create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync")
+
+
+def is_elsewhere(backend: str | None, num_collectors: Any) -> bool:
+    """Whether another class is asked for than the one in this process.
+
+    Raises:
+        TypeError: `num_collectors` is no int.
+        ValueError: it is not positive, or an unknown backend.
+    """
+    if num_collectors is not None and whole_number("num_collectors", num_collectors) < 1:
+        raise ValueError(f"num_collectors={num_collectors} must be a positive integer")
+    return require_backend(backend, num_collectors) != "direct"
+
+
+def elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """The collector that `Collector(*args, **keywords)` means.
+
+    Raises:
+        TypeError: more than two positional arguments, or a keyword that the class does not have.
+        ValueError: keys of `backend_options` that are reserved or given twice, or a number of workers that does not
+            match the list of sources.
+    """
+    given = dict(keywords)
+    backend = require_backend(given.pop("backend", None), given.get("num_collectors"))
+    number, sync = given.pop("num_collectors", None), bool(given.pop("sync", None))
+    options = given.pop("backend_options", None) or {}
+    _require_new(options, given)
+    source = args[0] if args else given.get("create_env_fn")
+    if isinstance(source, list | tuple) and number not in (None, len(source)):
+        raise ValueError(f"num_collectors={number} does not match the list of {len(source)} env sources; leave it out")
+    if number is None and not isinstance(source, list | tuple):
+        number = 1
+    if backend == "ray":
+        from swath.collectors.ray_collector import RayCollector  # noqa: PLC0415  Ray is optional
+
+        return RayCollector(*args, **{**given, **options, "sync": sync, "num_collectors": number})
+    place = "thread" if backend == "thread" else "process"
+    kind = MultiSyncCollector if sync else MultiAsyncCollector
+    return kind(*args, **{**given, **options, "backend": place, "num_workers": number})
+
+
+def MultiCollector(  # noqa: N802  the peer's name for a class that builds others
+    *args: Any, sync: bool | None = None, **keywords: Any
+) -> MultiSyncCollector | MultiAsyncCollector:
+    """One of the two multi collectors.
+
+    Raises:
+        TypeError: without `sync`.
+    """
+    if sync is None:
+        raise TypeError("MultiCollector needs sync=True for MultiSyncCollector or sync=False for MultiAsyncCollector")
+    return (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **keywords)
+
+
+def require_here(keywords: Mapping[str, Any]) -> None:
+    """Keywords of other classes are taken in this process at their defaults only.
+
+    Raises:
+        TypeError: no class has such a keyword.
+        ValueError: it does nothing here.
+    """
+    for name, value in keywords.items():
+        if name not in _OTHERS:
+            raise TypeError(f"Collector got an unexpected keyword argument {name!r}")
+        if value is not _OTHERS[name] and value != _OTHERS[name]:
+            raise ValueError(
+                f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
+                "process: leave it out, or set backend='process'"
+            )
+
+
+def _require_new(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    reserved, duplicate = sorted(set(options) & set(RESERVED)), sorted(set(options) & set(given))
+    if reserved:
+        raise ValueError(f"backend_options has the reserved keys {reserved}; pass them to Collector itself")
+    if duplicate:
+        raise ValueError(f"backend_options has the duplicate keys {duplicate}, which Collector was given, too")
+
+
+_OTHERS = {
+    name: one.default
+    for name, one in inspect.signature(MultiSyncCollector).parameters.items()
+    if one.kind is inspect.Parameter.KEYWORD_ONLY
+}
