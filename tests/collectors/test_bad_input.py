@@ -187,19 +187,17 @@ NUMBERS = {
         ("policy_factory", lambda: 3, TypeError, "policy is a int"),
         ("backend", "cluster", ValueError, "backend='cluster' is unknown; backends are 'direct', 'thread', 'process'"),
         ("backend", "", ValueError, "backend='' is unknown"),
-        ("backend", "ray", ValueError, "this version collects in this process only"),
         ("backend_options", {"prefetch": 1}, ValueError, "backend 'direct' takes no options"),
         ("num_collectors", 0, ValueError, "num_collectors=0 must be a positive integer"),
         ("num_collectors", True, TypeError, "num_collectors=True is a bool"),
         ("num_collectors", 2.0, TypeError, "num_collectors=2.0 is a float"),
-        ("num_collectors", 2, ValueError, "num_collectors=2 asks for it; this version collects in this process only"),
         ("sync", True, ValueError, "sync=True: backend 'direct' has one worker"),
         ("sync", False, ValueError, "sync=False: backend 'direct' has one worker"),
         ("return_same_td", True, ValueError, "every batch owns its memory here"),
         ("reset_when_done", False, ValueError, "always begins another episode"),
         ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy on CUDA"),
         ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'"),
-        ("prefetch", 1, TypeError, "unexpected keyword argument 'prefetch'"),
+        ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
     ]
 }
 

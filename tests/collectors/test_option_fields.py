@@ -82,13 +82,13 @@ BESIDE = {
 DERIVED = {"device": {"devices.policy", "devices.storing"}, "storing_device": set()}
 """Fields that follow from an argument which has a field of its own."""
 
-HELD = {"no_cuda_sync"}
-"""Both values hold without a field: copies made in this process wait for their data."""
+HELD = {"no_cuda_sync", "backend"}
+"""Without a field: copies made in this process wait for their data; another backend builds another class."""
 
 PUBLIC = {
     name: parameter
     for name, parameter in inspect.signature(Collector).parameters.items()
-    if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
+    if parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 }
 
 

@@ -34,6 +34,14 @@ class Template:
     cut_last: bool = False
     resources: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def core(self) -> WorkerRequest:
+        """What the worker builds; to replace it when its env fails is its fleet's business."""
+        faults = self.request.faults
+        if faults.on_env_error != "restart":
+            return self.request
+        return replace(self.request, faults=replace(faults, on_env_error="raise"))
+
     def frozen(self, policies: dict[int, Frozen]) -> Template:
         """The same with policy and env instances as they are now, each frozen once."""
         request = self.request
@@ -88,7 +96,7 @@ class Crew:
         """How to bring up this life of this worker."""
         template, standing = self.templates[name.worker], self.standing
         life = standing.lives[name.worker] = max(name.life, standing.lives.get(name.worker, -1) + 1)
-        worker = replace(template.request, worker=name.worker, life=life, seed=standing.seeding.get(name.worker))
+        worker = replace(template.core, worker=name.worker, life=life, seed=standing.seeding.get(name.worker))
         request = RemoteRequest(worker, standing.hooks, template.cut_last)
         return Job(
             partial(build_remote, request),

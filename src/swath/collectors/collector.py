@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
@@ -106,11 +108,15 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         KeyError: the policy reads an entry that is not there, or gives no action.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """The collector itself; with another backend, one of the class that collects there."""
-        if cls is Collector and is_elsewhere(kwargs.get("backend"), kwargs.get("num_collectors")):
-            return elsewhere(args, kwargs)
-        return super().__new__(cls)
+    if not TYPE_CHECKING:  # type checkers see a Collector; what all of them share is in BaseCollector
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            """The collector itself; with another backend, one of the class that collects there."""
+            if cls is Collector and is_elsewhere(kwargs.get("backend"), kwargs.get("num_collectors")):
+                return elsewhere(args, kwargs)
+            if cls is Collector:  # a word that is misspelt is named before one that is missing because of it
+                require_here({name: value for name, value in kwargs.items() if name not in cls.__signature__.parameters})
+            return super().__new__(cls)
 
     def __init__(
         self,
@@ -273,6 +279,10 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """The same as `shutdown`."""
         self.shutdown(timeout, close_env)
+
+
+if not TYPE_CHECKING:  # that of __new__ would say nothing
+    Collector.__signature__ = inspect.signature(partial(Collector.__init__, None))
 
 
 def _say_goodbye(collection: Collection, background: Background) -> None:
