@@ -21,6 +21,7 @@ from swath.collect.tallies import Tallies
 from swath.errors import PayloadLost, WorkerLost
 from swath.options import Budget
 from swath.weights.channel import Channel
+from swath.workers.base import Watched
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error, thawed
 from swath.workers.tickets import Name, Received, Ticket
@@ -32,6 +33,7 @@ class Sent:
 
     Attributes:
         ticket: of the call.
+        number: of the request; only grows.
         frames: how many were asked for.
         randomly: with random actions.
         insisted: asked for after its predecessor was dropped as too old, so that it is delivered whatever its age.
@@ -41,6 +43,7 @@ class Sent:
     """
 
     ticket: Ticket
+    number: int
     frames: int
     randomly: bool = False
     insisted: bool = False
@@ -107,6 +110,8 @@ class Desk:
         budget: how much to collect.
         counters: of the collection.
         replace_failing: replace a worker whose env raises.
+        bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
+            number has reached that of the request. `None` where nobody ends them.
     """
 
     fleet: Fleet
@@ -115,13 +120,13 @@ class Desk:
     budget: Budget
     counters: Counters
     replace_failing: bool = False
+    bell: Watched | None = None
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.known = Known()
         self.out: list[Sent] = []
         self.write = False
-        self.bell: Any = None
         self._asked = 0
         self._numbers = 0
 
@@ -139,17 +144,19 @@ class Desk:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
         self._numbers += 1
         ask = Ask(randomly, self._numbers, self.bell, self.write)
-        with self.channel.update_for(self.fleet.name(worker)) as update:
-            ticket = self.fleet.call(worker, "collect", update, ask, late=True)
-        sent = Sent(ticket, self.frames[worker], randomly, insisted)
+        handle = self.fleet.handle(worker)
+        with self.channel.update_for(handle.name) as update:
+            ticket = self.fleet.call(handle, "collect", update, ask, late=True)
+        sent = Sent(ticket, self._numbers, self.frames[worker], randomly, insisted)
         self.out.append(sent)
         self._asked += sent.frames
         return sent
 
     def control(self, worker: int, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ticket:
         """Send a control call, which also brings the worker to the newest weights meant for it."""
-        with self.channel.update_for(self.fleet.name(worker)) as update:
-            return self.fleet.call(worker, "control", update, method, args, kwargs)
+        handle = self.fleet.handle(worker)
+        with self.channel.update_for(handle.name) as update:
+            return self.fleet.call(handle, "control", update, method, args, kwargs)
 
     def settle(self, sent: Sent) -> bool:
         """Book what a request that is done has brought; whether there is a fragment that is wanted.
@@ -170,7 +177,7 @@ class Desk:
             self.close(sent)
             error = thawed(outcome.value.error)
             if outcome.value.by_env and self.replace_failing:
-                self.fleet.replace(sent.ticket.name, error)
+                self._replace(sent.ticket.name, error)
             elif not sent.void:
                 raise error
             return False
@@ -179,6 +186,16 @@ class Desk:
         if sent.void:
             self.discard(sent)
         return not sent.void
+
+    def _replace(self, name: Name, cause: BaseException) -> None:
+        handle = self.fleet.handle(name.worker)
+        if handle.name == name:
+            self.fleet.replace(handle, cause)
+
+    def ring(self, sent: Sent) -> None:
+        """Let a fragment end at its worker's next step."""
+        if self.bell is not None:
+            self.bell.values[sent.worker] = sent.number
 
     def opened(self, sent: Sent) -> Any:
         """The arrays of a fragment, views that are good until it is closed; `None` if its store has lost them."""

@@ -18,7 +18,7 @@ from swath.collect.gate import Gate
 from swath.collect.gather import Interrupted, Pace
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
-from swath.errors import WorkerLate, WorkerLost
+from swath.errors import WorkerLost
 from swath.weights.due import Due
 from swath.workers.outcome import Error
 from swath.workers.tickets import Ticket
@@ -71,7 +71,6 @@ class FleetCollection:
         due: when weights are published without being told to.
         republish: publishes the weights of the user's own policy.
         batch_frames: frames of a batch.
-        deadline: of control calls, in seconds; `None` for none.
         buffer: where batches are written, if anywhere.
         name: of the face, for messages.
     """
@@ -84,7 +83,130 @@ class FleetCollection:
     due: Due
     republish: Callable[[], Any]
     batch_frames: int
-    deadline: float | None = None
+    buffer: Any = None
+    name: str = "collector"
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.name)
+        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
+        wanted, writing = self.shaper.trajectories, self.buffer is not None
+        self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)
+
+    @property
+    def version(self) -> int:
+        """The newest version that was published."""
+        return self.desk.channel.version
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run has reached its end."""
+        total = self.desk.budget.total_frames
+        return total is not None and self.counters.frames >= total
+
+    def draw(self) -> Drawn:
+        """The next batch.
+
+        Raises:
+            Closed: after shutdown, or shut down meanwhile.
+            RuntimeError: another thread is drawing.
+            FleetFailed: too few workers are left.
+            Exception: what user code raised in a worker, as its own type; draw again.
+        """
+        with self.gate.drawing():
+            self.gate.require_open()
+            if self.completed:
+                self.drop_in_flight()
+                return Drawn(None, ended=True)
+            self.counters.start_clock()
+            began = time.monotonic()
+            try:
+                if self.due.at_draw():
+                    self.republish()
+                return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
+            finally:
+                self.counters.seconds_waiting += time.monotonic() - began
+
+    def control(
+        self,
+        method: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = NO_KEYWORDS,
+        workers: Sequence[int] | None = None,
+    ) -> dict[int, Any]:
+        """Call a method of every worker, or of these, between two fragments; the answers by worker.
+
+        Workers that die meanwhile give none; their next lives are built as if they had been called.
+
+        Raises:
+            Closed: after shutdown.
+            WorkerLate: somebody did not answer in time.
+            Exception: what a worker raised.
+        """
+        return self.answers(self.send(method, args, kwargs, workers))
+
+    def send(
+        self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], workers: Sequence[int] | None = None
+    ) -> dict[int, Ticket]:
+        """Send a control call to every worker, or to these; the tickets of those that are up.
+
+        Workers that are still being built answer when they are: they are called, and not waited for.
+        """
+        self.gate.require_open()
+        with self.desk.lock:
+            fleet = self.desk.fleet
+            begun = [worker for worker, one in fleet.standings().items() if one.phase in ("up", "starting")]
+            asked = begun if workers is None else [worker for worker in workers if worker in begun]
+            tickets = {worker: self.desk.control(worker, method, args, kwargs) for worker in asked}
+            return {worker: ticket for worker, ticket in tickets.items() if worker in fleet.up}
+
+    def answers(self, tickets: Mapping[int, Ticket], deadline: float | None = None) -> dict[int, Any]:
+        """Wait for all of them; see `control`."""
+        self.desk.fleet.answers(list(tickets.values()), deadline)
+        return {worker: ticket.value for worker, ticket in tickets.items() if not _is_lost(ticket)}
+
+    def forget(self, workers: list[int] | None = None) -> None:
+        """What was asked for is not wanted any more."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """How bodies become a batch.
+
+    Attributes:
+        batch: makes one batch of the bodies of its shares; they may be views.
+        parts: makes the parts that are written to a replay buffer one after another.
+    """
+
+    batch: Callable[[Sequence[Any]], Any]
+    parts: Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass
+class FleetCollection:
+    """Draws from many workers. Any thread may call; one draws at a time.
+
+    Attributes:
+        desk: asks the workers.
+        gather: decides whom.
+        pace: how far ahead, and how many batches are random.
+        making: how bodies become batches.
+        shaper: what happens to batches on their way out.
+        due: when weights are published without being told to.
+        republish: publishes the weights of the user's own policy.
+        batch_frames: frames of a batch.
+        buffer: where batches are written, if anywhere.
+        name: of the face, for messages.
+    """
+
+    desk: Desk
+    gather: Gather
+    pace: Pace
+    making: Making
+    shaper: Shaper
+    due: Due
+    republish: Callable[[], Any]
+    batch_frames: int
     buffer: Any = None
     name: str = "collector"
     counters: Counters = field(default_factory=Counters)
@@ -194,8 +316,19 @@ class FleetCollection:
             self._drop_whole(None)
 
     def close(self, timeout: float) -> None:
-        """End the collection, its workers and their places; `timeout` seconds for their farewells."""
-        self.gate.close(timeout, lambda: self.desk.fleet.close(timeout))
+        """End the collection, its workers and their places; `timeout` seconds for their farewells.
+
+        Raises:
+            Exception: what closing an env raised; more of them are in its notes.
+        """
+        raised: list[BaseException] = []
+        self.gate.halted = True
+        self.desk.fleet.wake()
+        self.gate.close(timeout, lambda: raised.extend(self.desk.fleet.close(timeout)))
+        if raised:
+            for other in raised[1:]:
+                raised[0].add_note(f"another worker raised, too: {other!r}")
+            raise raised[0]
 
     def _deliver(self) -> Drawn:
         shares, bodies = self._shares()
@@ -258,15 +391,6 @@ class FleetCollection:
         if self.whole is not None:
             for worker in [None] if workers is None else workers:
                 self.whole.drop(worker)
-
-    def _await(self, tickets: Sequence[Ticket], patience: float | None) -> None:
-        until = None if patience is None else time.monotonic() + patience
-        while open_ones := [ticket for ticket in tickets if not ticket.done]:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            self.desk.fleet.wait(open_ones, left, lambda: self.gate.halted)
-            self.gate.require_open()
 
 
 def _is_lost(ticket: Ticket) -> bool:

@@ -70,10 +70,11 @@ class AllOf:
         desk: asks the workers.
         pace: how far ahead.
         rows: the workers whose shares make up a batch, in order.
+        enough: with so many shares the others end at their next step; `None` waits for all.
     """
 
-    def __init__(self, desk: Desk, pace: Pace, rows: list[int]) -> None:
-        self._desk, self._pace, self.rows = desk, pace, rows
+    def __init__(self, desk: Desk, pace: Pace, rows: list[int], enough: int | None = None) -> None:
+        self._desk, self._pace, self.rows, self._enough = desk, pace, rows, enough
         self._rounds: deque[Round] = deque()
         self._stand_in = 0
 
@@ -97,6 +98,7 @@ class AllOf:
         """
         desk = self._desk
         while True:
+            seen = desk.fleet.changes
             with desk.lock:
                 if not self._rounds:
                     return None
@@ -107,8 +109,9 @@ class AllOf:
                     return [share for share in current.shares.values() if share is not None]
                 for one in self._rounds:
                     self._ask_missing(one)
+                self._hurry(current)
                 tickets = [share.ticket for share in current.waiting()]
-            wait_for(desk, tickets, interrupted)
+            wait_for(desk, tickets, interrupted, seen)
 
     def again(self, shares: list[Sent], lost: Sent) -> None:
         """A share turned out to be lost by its store: the batch is put back without it."""
@@ -141,6 +144,13 @@ class AllOf:
             if self._desk.settle(share):
                 current.shares[row] = share
 
+    def _hurry(self, current: Round) -> None:
+        """Enough shares are in: the others end at their next step."""
+        waiting = current.waiting()
+        if self._enough is not None and len(current.shares) - len(waiting) >= self._enough:
+            for share in waiting:
+                self._desk.ring(share)
+
     def _ask_missing(self, one: Round) -> None:
         for row, share in one.shares.items():
             worker = self._worker_for(row) if share is None else None
@@ -153,10 +163,10 @@ class AllOf:
         up = fleet.up
         if row in up:
             return row
-        if not fleet.is_gone(row) or not up:
+        if fleet.standings()[row].phase != "gone" or not up:
             return None
         self._stand_in += 1
-        return up[self._stand_in % len(up)]
+        return sorted(up)[self._stand_in % len(up)]
 
 
 class FirstOf:
@@ -191,6 +201,7 @@ class FirstOf:
         """
         desk = self._desk
         while True:
+            seen = desk.fleet.changes
             with desk.lock:
                 self._settle()
                 chosen = self._choose()
@@ -200,7 +211,7 @@ class FirstOf:
                 tickets = [sent.ticket for sent in desk.out if not sent.void and sent.received is None]
                 if not tickets and not desk.may_ask:
                     return None
-            wait_for(desk, tickets, interrupted)
+            wait_for(desk, tickets, interrupted, seen)
 
     def again(self, shares: list[Sent], lost: Sent) -> None:  # noqa: ARG002  it was alone
         """A fragment was lost by its store; its worker is asked again as any other."""
@@ -263,14 +274,15 @@ class FirstOf:
             desk.ask(sent.worker, insisted=True)
 
 
-def wait_for(desk: Desk, tickets: Sequence[Ticket], interrupted: Interrupted) -> None:
-    """Wait until one of the tickets is done, or a worker has come or gone.
+def wait_for(desk: Desk, tickets: Sequence[Ticket], interrupted: Interrupted, seen: int) -> None:
+    """Wait until one of the tickets is done, or a worker has come or gone since `seen`.
 
     Raises:
         Closed: interrupted.
         FleetFailed: too few workers are left.
     """
-    desk.sweep()
-    desk.fleet.wait(tickets, interrupted=interrupted)
+    with desk.lock:
+        desk.sweep()
+    desk.fleet.wait(tickets, interrupted=interrupted, seen=seen)
     if interrupted():
         raise Closed("this collector was shut down during a draw; build another one")

@@ -115,7 +115,9 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             if cls is Collector and is_elsewhere(kwargs.get("backend"), kwargs.get("num_collectors")):
                 return elsewhere(args, kwargs)
             if cls is Collector:  # a word that is misspelt is named before one that is missing because of it
-                require_here({name: value for name, value in kwargs.items() if name not in cls.__signature__.parameters})
+                require_here(
+                    {name: value for name, value in kwargs.items() if name not in cls.__signature__.parameters}
+                )
             return super().__new__(cls)
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,14 +13,16 @@ from swath.collect.crew import Crew, Standing, Template
 from swath.collect.desk import Desk
 from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import AllOf, FirstOf, Pace
-from swath.collect.joining import batch_of, stacked
+from swath.collect.joining import batch_of, stacked, without_missing
 from swath.collect.remote import Description
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_request import FleetRequest
 from swath.options import Hooks
+from swath.rollout.fragment import Layout
 from swath.weights.channel import Channel
 from swath.weights.due import Due
+from swath.workers.base import Backend
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Ticket
@@ -64,7 +66,7 @@ def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assem
     fleet = Fleet(places, crew.job, len(request.workers), request.survival)
     try:
         fleet.bring_up()
-        assembled = _collection(request, crew, fleet, Channel(places.share), republish)
+        assembled = _collection(request, crew, fleet, places, republish)
         if request.seed is not None:
             seed_all(assembled, request.seed, static=False)
     except BaseException:
@@ -98,21 +100,23 @@ def _crew(request: FleetRequest) -> Crew:
 
 
 def _collection(
-    request: FleetRequest, crew: Crew, fleet: Fleet, channel: Channel, republish: Callable[[], Any]
+    request: FleetRequest, crew: Crew, fleet: Fleet, places: Backend, republish: Callable[[], Any]
 ) -> Assembled:
-    described = describe(fleet, fleet.up)
+    described = describe(fleet)
     first = next(iter(described.values()))
     if request.order.sync:
         require_equal(described)
     counters = Counters()
     frames = {worker: described.get(worker, first).frames for worker in range(len(request.workers))}
     replace_failing = request.workers[0].faults.on_env_error == "restart"
-    desk = Desk(fleet, channel, frames, request.budget, counters, replace_failing)
+    enough = request.order.enough(len(frames))
+    bell = None if enough is None else places.watched(len(frames))
+    desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, replace_failing, bell)
     batch_frames = sum(frames.values()) if request.order.sync else first.frames
     order = request.order
     pace = Pace(order.ahead, order.max_staleness, request.budget.random_batches(batch_frames))
     shaper = Shaper(
-        layout=first.layout,
+        layout=masked(first.layout, request),
         trajectories=request.trajectories,
         hooks=Hooks(postproc=request.hooks.postproc),
         device=_storing(request),
@@ -121,14 +125,13 @@ def _collection(
     request.budget.warn_if_rounded(batch_frames, stacklevel=5)
     collection = FleetCollection(
         desk=desk,
-        gather=AllOf(desk, pace, list(frames)) if order.sync else FirstOf(desk, pace),
+        gather=AllOf(desk, pace, list(frames), enough) if order.sync else FirstOf(desk, pace),
         pace=pace,
         making=_making(request, first),
         shaper=shaper,
         due=Due(request.automatic),
         republish=republish,
         batch_frames=batch_frames,
-        deadline=request.survival.fragment_timeout_s,
         buffer=request.buffer,
         name=request.name,
         counters=counters,
@@ -136,12 +139,11 @@ def _collection(
     return Assembled(collection, crew, described, request.places.backend == "thread")
 
 
-def describe(fleet: Fleet, workers: Sequence[int]) -> dict[int, Description]:
-    """What these workers say they are like."""
-    tickets = {worker: fleet.call(worker, "describe") for worker in workers}
-    while not all(ticket.done for ticket in tickets.values()):
-        fleet.wait([ticket for ticket in tickets.values() if not ticket.done])
-    return {worker: ticket.value for worker, ticket in tickets.items()}
+def describe(fleet: Fleet) -> dict[int, Description]:
+    """What the workers that are up say they are like."""
+    tickets = {worker: fleet.call(handle, "describe") for worker, handle in fleet.up.items()}
+    fleet.answers(list(tickets.values()))
+    return {worker: ticket.value for worker, ticket in sorted(tickets.items())}
 
 
 def require_equal(described: Mapping[int, Description]) -> None:
@@ -166,15 +168,23 @@ def _said(entry: tuple[tuple[int, ...], torch.dtype] | None) -> str:
 
 
 def _making(request: FleetRequest, first: Description) -> Making:
-    layout, dim = first.layout, request.order.cat_dim
+    layout, dim = masked(first.layout, request), request.order.cat_dim
 
     def parts(bodies: Sequence[Any]) -> list[Any]:
         return [batch_of(body, layout) for body in bodies]
 
     def joined(bodies: Sequence[Any]) -> Any:
-        return stacked(bodies, layout) if dim is None else torch.cat(parts(bodies), dim)
+        if dim is None:
+            return stacked(bodies, layout)
+        shares = parts(bodies)
+        return torch.cat([without_missing(share) for share in shares] if dim == -1 else shares, dim)
 
     return Making((lambda bodies: batch_of(bodies[0], layout)) if not request.order.sync else joined, parts)
+
+
+def masked(layout: Layout, request: FleetRequest) -> Layout:
+    """The layout of batches: with a mask in all of them where some may lack rows."""
+    return replace(layout, masked=layout.masked or request.order.preemptive_threshold is not None)
 
 
 def _storing(request: FleetRequest) -> torch.device | None:

@@ -145,11 +145,11 @@ class FleetControls:
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._asked("getattr_env", name, workers=self._assembled.fleet.up[:1])[0]
+        return self._asked("getattr_env", name, workers=self._anyone())[0]
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._asked("getattr_policy", name, workers=self._assembled.fleet.up[:1])[0]
+        return self._asked("getattr_policy", name, workers=self._anyone())[0]
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""
@@ -162,7 +162,7 @@ class FleetControls:
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._asked("get_model", model_id, workers=self._assembled.fleet.up[:1])[0]
+        return self._asked("get_model", model_id, workers=self._anyone())[0]
 
     @property
     def worker_idx(self) -> int:
@@ -208,6 +208,10 @@ class FleetControls:
     def _asked(self, method: str, *args: Any, workers: Sequence[int] | None = None) -> list[Any]:
         answers = self._assembled.collection.control(method, args, workers=workers)
         return [answers[worker] for worker in sorted(answers)]
+
+    def _anyone(self) -> list[int]:
+        """A worker that is up."""
+        return sorted(self._assembled.fleet.up)[:1]
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)

@@ -44,6 +44,10 @@ class Order:
         if not (self.cat_results in (None, "stack") or type(self.cat_results) is int):
             raise ValueError(f"cat_results={self.cat_results!r} must be None, 'stack' or an int")
 
+    def enough(self, n_workers: int) -> int | None:
+        """With so many shares the others end; `None` waits for all."""
+        return None if self.preemptive_threshold is None else int(n_workers * self.preemptive_threshold)
+
     @property
     def ahead(self) -> int:
         """How far ahead workers are asked."""

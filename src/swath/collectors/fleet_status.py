@@ -18,7 +18,7 @@ def fleet_status_line(assembled: Assembled, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
     collection = assembled.collection
     frames = short(collection.counters.frames)
-    n_workers = len(assembled.described)
+    n_workers = len(assembled.fleet.standings())
     who = f"{collection.name} {n_workers} worker{'s' if n_workers != 1 else ''}"
     state = _state(assembled, background)
     return f"<{who}: {state}; {frames} frames, version {collection.version}>"
@@ -27,11 +27,11 @@ def fleet_status_line(assembled: Assembled, background: Background) -> str:
 def _state(assembled: Assembled, background: Background) -> str:
     if assembled.collection.gate.halted:
         return "closed"
-    states = [assembled.fleet.state_of(worker) for worker in sorted(assembled.described)]
+    standings = assembled.fleet.standings()
     busy = {sent.worker for sent in list(assembled.collection.desk.out) if not sent.ticket.done}
     counts: dict[str, int] = {}
-    for worker, state in zip(sorted(assembled.described), states, strict=True):
-        said = ("busy" if worker in busy else "idle") if state == "up" else state
+    for worker, standing in standings.items():
+        said = _in_words(standing.phase) if standing.phase != "up" else "busy" if worker in busy else "idle"
         counts[said] = counts.get(said, 0) + 1
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
     return f"{said}, collecting in the background" if background.running else said
@@ -47,7 +47,7 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
         "requested_frames_per_batch": collection.batch_frames,
         "policy_version": collection.version,
         "policy_version_min": _oldest(assembled),
-        "workers": len(assembled.described),
+        "workers": len(fleet.standings()),
         "workers_alive": len(fleet.up),
         "worker_frames": sum(known.frames.values()),
         "restarts": fleet.restarts + tally.restarts,
@@ -74,16 +74,20 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
 
 
 def _per_worker(assembled: Assembled) -> dict[str, Any]:
-    known, fleet = assembled.collection.desk.known, assembled.fleet
+    known = assembled.collection.desk.known
     facts: dict[str, Any] = {}
-    for worker in sorted(assembled.described):
+    for worker, standing in assembled.fleet.standings().items():
         facts |= {
             f"worker_{worker}/frames": known.frames.get(worker, 0),
-            f"worker_{worker}/life": fleet.name(worker).life,
-            f"worker_{worker}/state": fleet.state_of(worker),
+            f"worker_{worker}/life": standing.life,
+            f"worker_{worker}/state": _in_words(standing.phase),
             f"worker_{worker}/policy_version": known.versions.get(worker, 0),
         }
     return facts
+
+
+def _in_words(phase: str) -> str:
+    return {"waiting": "restarting", "starting": "restarting"}.get(phase, phase)
 
 
 def _oldest(assembled: Assembled) -> int:

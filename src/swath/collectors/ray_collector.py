@@ -173,7 +173,8 @@ class RayCollector(ManyWorkers):
     @property
     def remote_collectors(self) -> list[Any]:
         """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
-        return [self._assembled.fleet.handle(worker).actor for worker in self._assembled.fleet.up]
+        handles: list[Any] = [handle for _, handle in sorted(self._assembled.fleet.up.items())]
+        return [handle.actor for handle in handles]
 
     def state_dict(self) -> list[OrderedDict[str, Any]]:
         """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.

@@ -78,6 +78,22 @@ class Shared(Protocol):
         """No further call will name it: its memory goes when the calls in flight are answered. Twice is fine."""
 
 
+class Watched(Protocol):
+    """Numbers that the caller changes while workers look at them; small when it travels as an argument.
+
+    Attributes:
+        values: int64; whole numbers are read and written at once.
+    """
+
+    values: Any
+
+    def open(self) -> Any:
+        """The numbers, to be read only; good until they are released."""
+
+    def release(self) -> None:
+        """No further call will name them."""
+
+
 class Backend(Protocol):
     """Where workers live. Four verbs, a place for what many read, and an end."""
 
@@ -105,6 +121,13 @@ class Backend(Protocol):
 
     def share(self, value: Any) -> Shared:
         """Put a value where all workers can read it, once, however many will. It may change afterwards."""
+
+    def watched(self, size: int) -> Watched:
+        """So many numbers, all 0, that workers see while they work.
+
+        Raises:
+            TypeError: workers elsewhere cannot see memory of this process.
+        """
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""

@@ -59,9 +59,9 @@ def taken(cargo: Cargo, fds: Iterator[int]) -> Any:
     return viewed(cargo, view)
 
 
-def lent(packed: Packed, lender: Lender) -> tuple[Cargo, Block | None]:
-    """The value in a block, which has one holder then; without one, in the frame, if it is small."""
-    if packed.size <= INLINE_BYTES:
+def lent(packed: Packed, lender: Lender, least: int = INLINE_BYTES) -> tuple[Cargo, Block | None]:
+    """The value in a block, which has one holder then; without one, in the frame, if it is not larger than `least`."""
+    if packed.size <= least:
         return Cargo(packed.head, tuple(map(bytearray, packed.buffers))), None
     block = lender.write(packed.buffers)
     return Cargo(packed.head, (), _sizes(packed.buffers), block.id), block

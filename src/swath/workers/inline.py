@@ -15,7 +15,7 @@ from typing import Any
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import lost
-from swath.workers.local import Call, LocalHandle, LocalShared
+from swath.workers.local import Call, LocalHandle, LocalShared, LocalWatched
 from swath.workers.outcome import Error
 from swath.workers.tickets import Board, Ticket
 
@@ -76,6 +76,10 @@ class InlineBackend:
                 self._board.wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
             if left == 0:
                 return [ticket for ticket in tickets if ticket.done]
+
+    def watched(self, size: int) -> LocalWatched:
+        """See `Backend.watched`."""
+        return LocalWatched(size)
 
     def share(self, value: Any) -> LocalShared:
         """Copy the value once."""

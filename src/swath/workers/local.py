@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from swath.errors import PayloadLost
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import Hosted
@@ -88,6 +90,23 @@ class LocalShared:
 
     def release(self) -> None:
         """Its memory goes when nobody holds it any more."""
+
+
+class LocalWatched:
+    """Numbers that all workers of this process see."""
+
+    def __init__(self, size: int) -> None:
+        self.values = np.zeros(size, dtype=np.int64)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalWatched:
+        return self
+
+    def open(self) -> Any:
+        """The numbers."""
+        return self.values
+
+    def release(self) -> None:
+        """Their memory goes when nobody holds them any more."""
 
 
 class Kept:

@@ -19,7 +19,7 @@ from typing import Any
 from swath.workers.base import Handle, Job
 from swath.workers.process_handle import ProcessHandle
 from swath.workers.processes import Processes
-from swath.workers.sharing import ProcessShared
+from swath.workers.sharing import ProcessShared, ProcessWatched
 from swath.workers.tickets import Ticket
 
 PRELOAD = ("torch", "tensordict", "gymnasium")
@@ -62,6 +62,10 @@ class ProcessBackend:
     ) -> list[Ticket]:
         """The tickets that are done; see `Board.wait`."""
         return self._processes.board.wait(tickets, timeout, interrupted)
+
+    def watched(self, size: int) -> ProcessWatched:
+        """See `Backend.watched`."""
+        return self._processes.watched(size)
 
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""

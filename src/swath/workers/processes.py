@@ -21,6 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from swath.errors import Closed
 from swath.workers.base import Job
 from swath.workers.blocks import Lender
@@ -32,7 +34,7 @@ from swath.workers.nursing import Nursing
 from swath.workers.packing import Packed, pack
 from swath.workers.process_handle import ProcessHandle
 from swath.workers.reader import Line, Reader
-from swath.workers.sharing import ProcessShared, naming
+from swath.workers.sharing import ProcessShared, ProcessWatched, naming
 from swath.workers.tickets import Board, Ticket
 from swath.workers.wire import Frame, close_all
 
@@ -95,6 +97,14 @@ class Processes:
         with self._lending:
             cargo, block = lent(packed, self._lender)
         return ProcessShared(cargo, block, self._lender)
+
+    def watched(self, size: int) -> ProcessWatched:
+        """See `Backend.watched`."""
+        packed = pack(np.zeros(size, dtype=np.int64))
+        with self._lending:
+            cargo, block = lent(packed, self._lender, least=0)
+        assert block is not None
+        return ProcessWatched(cargo, block, self._lender)
 
     def kill(self, handle: ProcessHandle) -> None:
         """See `Backend.kill`."""

@@ -60,6 +60,14 @@ class ProcessShared:
             self._lender.returned.append(self.block.id)
 
 
+class ProcessWatched(ProcessShared):
+    """Numbers in a block of the driver, who changes them while workers look."""
+
+    def __init__(self, cargo: Cargo, block: Block, lender: Lender) -> None:
+        super().__init__(cargo, block, lender)
+        self.values = viewed(cargo, block.view)
+
+
 class Lent:
     """The same value in a worker; good while it answers the call that brought it."""
 

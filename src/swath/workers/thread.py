@@ -15,7 +15,7 @@ from typing import Any
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import lost
-from swath.workers.local import Call, LocalHandle, LocalShared
+from swath.workers.local import Call, LocalHandle, LocalShared, LocalWatched
 from swath.workers.outcome import Error
 from swath.workers.tickets import Board, Ticket
 
@@ -90,6 +90,10 @@ class ThreadBackend:
     ) -> list[Ticket]:
         """The tickets that are done; see `Board.wait`."""
         return self._board.wait(tickets, timeout, interrupted)
+
+    def watched(self, size: int) -> LocalWatched:
+        """See `Backend.watched`."""
+        return LocalWatched(size)
 
     def share(self, value: Any) -> LocalShared:
         """Copy the value once."""
