@@ -78,7 +78,9 @@ class Publisher:
         return known
 
     def _asked(self, model_id: str) -> Manifest:
-        answers = self.assembled.collection.control("manifest_of", (model_id,), workers=sorted(self.assembled.fleet.up)[:1])
+        answers = self.assembled.collection.control(
+            "manifest_of", (model_id,), workers=sorted(self.assembled.fleet.up)[:1]
+        )
         manifest: Manifest = next(iter(answers.values()))
         return manifest
 
