@@ -40,6 +40,7 @@ class BackendContract(Calls, Data, Ends, Waiting, OwnProcesses):
     Attributes:
         concurrent: whether workers go on while nobody waits.
         own_process: whether each worker has a process of its own on this machine.
+        watches: whether workers see memory of this process.
         sees_idle_deaths: whether `Handle.ended` is settled without a call.
     """
 

@@ -145,3 +145,11 @@ class ToyWorker:
     def exit(self, code: int) -> None:
         """End the process at once."""
         os._exit(code)
+
+    def until(self, watched: Any, index: int, number: int) -> list[int]:
+        """Wait for a number among those that the caller changes; all of them then."""
+        values = watched.open()
+        while values[index] < number:
+            os.sched_yield()
+        numbers: list[int] = values.tolist()
+        return numbers

@@ -24,11 +24,13 @@ class Place:
     Attributes:
         concurrent: whether workers go on while nobody waits.
         own_process: whether each worker has a process of its own on this machine.
+        watches: whether workers see memory of this process.
         sees_idle_deaths: whether `Handle.ended` is settled without a call.
     """
 
     concurrent = True
     own_process = True
+    watches = True
     sees_idle_deaths = True
 
 
@@ -42,7 +44,7 @@ class Visit:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._workers: list[Handle] = []
-        self.call, self.wait, self.share = backend.call, backend.wait, backend.share
+        self.call, self.wait, self.share, self.watched = backend.call, backend.wait, backend.share, backend.watched
         self.wake, self.kill, self.room, self.close = backend.wake, backend.kill, backend.room, backend.close
 
     def spawn(self, job: Job) -> Handle:

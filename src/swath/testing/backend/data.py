@@ -120,3 +120,17 @@ class Data(Place):
             shared.release()
         gate.open()
         assert [result(backend, ticket)[0] for ticket in tickets] == [number * LARGE for number in range(5)]
+
+    def test_a_worker_at_work_sees_numbers_that_change(self, backend: Backend) -> None:
+        """Its own, of as many as there are workers."""
+        if not self.watches:
+            with pytest.raises(TypeError, match="memory of this process"):
+                backend.watched(2)
+            return
+        worker = backend.spawn(job())
+        watched = backend.watched(2)
+        result(backend, worker.ready)
+        ticket = backend.call(worker, "until", watched, 1, 5)
+        watched.values[1] = 5
+        assert result(backend, ticket) == [0, 5]
+        watched.release()
