@@ -2,10 +2,11 @@
 
 import pytest
 
+from swath.errors import WorkerLost
 from swath.testing import ChannelContract
 from swath.workers.base import Handle
 from swath.workers.inline import InlineBackend
-from swath.workers.outcome import Value
+from swath.workers.outcome import Error, Value
 from swath.workers.packing import owned, pack, unpack
 from swath.workers.process import ProcessBackend
 from swath.workers.thread import ThreadBackend
@@ -53,8 +54,15 @@ class AtOnce:
     def share(self, value):
         return Letter(value)
 
+    def wake(self):
+        self.board.wake()
+
+    def room(self, handle):
+        return "nothing", "everything"
+
     def kill(self, handle):
         self.workers.pop(handle, None)
+        self.board.settle(handle.ended, Error(WorkerLost("was killed")))
 
     def close(self):
         self.workers.clear()

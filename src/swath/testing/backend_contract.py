@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from swath.testing.backend.asking import Visit
+from swath.testing.backend.asking import visiting
 from swath.testing.backend.calls import Calls
 from swath.testing.backend.data import Data
 from swath.testing.backend.ends import Ends
@@ -28,8 +28,6 @@ from swath.testing.backend.processes import OwnProcesses
 from swath.testing.backend.waiting import Waiting
 from swath.testing.toy_worker import Gate
 from swath.workers.base import Backend
-
-_KEPT: pytest.StashKey[Backend] = pytest.StashKey()
 
 
 class BackendContract(Calls, Data, Ends, Waiting, OwnProcesses):
@@ -52,13 +50,8 @@ class BackendContract(Calls, Data, Ends, Waiting, OwnProcesses):
     @pytest.fixture
     def backend(self, make_backend: Callable[[], Backend], request: pytest.FixtureRequest) -> Iterator[Backend]:
         """One for all tests of the class, which may be slow to make; workers are killed after each test."""
-        node = request.node.getparent(pytest.Class)
-        if _KEPT not in node.stash:
-            node.stash[_KEPT] = made = make_backend()
-            node.addfinalizer(made.close)
-        visit = Visit(node.stash[_KEPT])
-        yield visit
-        visit.over()
+        with visiting(make_backend, request.node) as visit:
+            yield visit
 
     @pytest.fixture
     def gate(self, tmp_path: Path) -> Iterator[Gate]:

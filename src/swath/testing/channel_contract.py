@@ -24,13 +24,12 @@ import pytest
 import torch
 from torch import nn
 
+from swath.testing.backend.asking import result, visiting
 from swath.weights.channel import Channel, Shared, Update
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import Snapshot, take
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.tickets import Name, Ticket
-
-DEADLINE_S = 60.0
 
 
 class Seen(NamedTuple):
@@ -176,8 +175,7 @@ class Readers:
 
     def answer(self, ticket: Ticket) -> Any:
         """What a request was answered with."""
-        assert self.backend.wait([ticket], DEADLINE_S), f"no answer within {DEADLINE_S} s"
-        return ticket.value
+        return result(self.backend, ticket)
 
     def read(self, worker: int) -> Seen:
         """Send a request and wait for the answer."""
@@ -197,16 +195,13 @@ class ChannelContract:
         pytest.fail("override the fixture make_backend with a function that makes the backend")
 
     @pytest.fixture
-    def readers(self, make_backend: Callable[[], Backend]) -> Iterator[Readers]:
-        """Workers 0 and 1 of a backend that is closed in the end."""
-        backend = make_backend()
-        try:
+    def readers(self, make_backend: Callable[[], Backend], request: pytest.FixtureRequest) -> Iterator[Readers]:
+        """Workers 0 and 1, and a channel to them."""
+        with visiting(make_backend, request.node) as backend:
             readers = Readers(backend)
             readers.begin(0)
             readers.begin(1)
             yield readers
-        finally:
-            backend.close()
 
     def test_a_worker_keeps_the_weights_it_is_built_with_until_some_are_published(self, readers: Readers) -> None:
         """Version 0."""

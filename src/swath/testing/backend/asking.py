@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from swath.testing.toy_worker import ToyWorker
 from swath.workers.base import Backend, Handle, Job
@@ -16,6 +18,7 @@ from swath.workers.tickets import Name, Ticket
 
 DEADLINE_S = 60.0
 LARGE = 3_000_000
+_KEPT: pytest.StashKey[Backend] = pytest.StashKey()
 
 
 class Place:
@@ -58,6 +61,19 @@ class Visit:
             self._backend.kill(worker)
         for worker in self._workers:
             result_of_end(self._backend, worker)
+
+
+@contextmanager
+def visiting(make_backend: Callable[[], Backend], test: pytest.Item) -> Iterator[Visit]:
+    """A backend that is made once for all tests of a class, since that may be slow."""
+    node = test.getparent(pytest.Class)
+    assert node is not None, "contracts are classes"
+    if _KEPT not in node.stash:
+        node.stash[_KEPT] = made = make_backend()
+        node.addfinalizer(made.close)
+    visit = Visit(node.stash[_KEPT])
+    yield visit
+    visit.over()
 
 
 def job(
