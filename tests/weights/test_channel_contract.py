@@ -88,5 +88,5 @@ class TestThreads(ChannelContract):
 
 class TestProcesses(ChannelContract):
     @pytest.fixture
-    def make_backend(self):
+    def make_backend(self, warm_processes):
         return ProcessBackend

@@ -27,5 +27,5 @@ class TestThreads(BackendContract):
 
 class TestProcesses(BackendContract):
     @pytest.fixture
-    def make_backend(self):
-        return lambda: ProcessBackend(preload=["torch"])
+    def make_backend(self, warm_processes):
+        return ProcessBackend

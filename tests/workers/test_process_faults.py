@@ -19,18 +19,16 @@ from swath.testing.toy_worker import ToyWorker
 from swath.workers.process import ProcessBackend
 
 
-@pytest.fixture(scope="module")
-def backend():
-    backend = ProcessBackend(preload=["torch"])
+@pytest.fixture
+def backend(warm_processes):
+    backend = ProcessBackend()
     yield backend
     backend.close()
 
 
 @pytest.fixture
 def worker(backend):
-    worker = backend.spawn(job())
-    yield worker
-    backend.kill(worker)
+    return backend.spawn(job())
 
 
 def wire_of_worker():
@@ -53,8 +51,6 @@ def test_a_worker_holds_no_socket_but_its_wire(backend, worker):
     others = [backend.spawn(job(index=index)) for index in range(1, 4)]
     for each in (worker, *others):
         assert ask(backend, each, "run", wire_of_worker) > 2
-    for each in others:
-        backend.kill(each)
 
 
 def test_a_worker_that_closes_its_wire_is_lost(backend, worker):
@@ -153,31 +149,6 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"build=.* cannot be sent to a process: .*lock.*; make what it refers to in"):
         backend.spawn(job(lambda: ToyWorker(lock)))
-
-
-def test_a_dead_nursery_takes_its_workers_along_and_the_next_spawn_starts_another():
-    backend = ProcessBackend(preload=["torch"])
-    worker = backend.spawn(job())
-    nursery, pid = nursery_of(backend, worker), ask(backend, worker, "pid")
-    os.kill(nursery, signal.SIGKILL)
-    lost = result_of_end(backend, worker)
-    assert isinstance(lost, WorkerLost)
-    assert "SIGKILL" in str(lost)
-    await_end(pid)
-    again = backend.spawn(job(life=1))
-    assert ask(backend, again, "add", 1) == 1
-    assert nursery_of(backend, again) != nursery
-    backend.close()
-
-
-def test_a_nursery_that_cannot_start_loses_its_workers(monkeypatch, tmp_path):
-    (tmp_path / "suicidal.py").write_text("import os; os._exit(9)")
-    monkeypatch.syspath_prepend(tmp_path)
-    backend = ProcessBackend(preload=["suicidal"])
-    lost = result_of_end(backend, backend.spawn(job()))
-    assert isinstance(lost, WorkerLost)
-    assert "exit code 9" in str(lost)
-    backend.close()
 
 
 def test_a_stopped_nursery_does_not_keep_workers_alive(backend):

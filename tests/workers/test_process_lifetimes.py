@@ -76,7 +76,7 @@ def test_everything_ends_with_a_driver_that_is_killed(drive, signum, busy):
     assert_all_end(fds)
 
 
-@pytest.mark.parametrize("end", ["", "os._exit(1)", "del backend, workers"])
+@pytest.mark.parametrize("end", ["", "os._exit(1)"])
 def test_everything_ends_with_a_driver_that_ends_without_closing(drive, end):
     driver = drive(BUSY + end)
     fds = processes_of(driver)
@@ -182,3 +182,55 @@ result_of_end(backend, workers[0])
     output, errors = driver.communicate(timeout=60)
     assert output.splitlines()[1:2] == ["from a worker"]
     assert errors == "an error\n"
+
+
+def test_a_dead_nursery_takes_its_workers_along_and_the_next_spawn_begins_another(drive):
+    driver = drive("""
+nursery = ask(backend, workers[0], "run", os.getppid)
+os.kill(nursery, signal.SIGKILL)
+for worker in workers:
+    say(result_of_end(backend, worker))
+again = backend.spawn(job(life=1))
+say(ask(backend, again, "run", os.getppid) != nursery)
+backend.close()
+""")
+    fds = processes_of(driver)
+    assert_all_end(fds)
+    output, errors = driver.communicate(timeout=60)
+    lost = "worker {} (life 0) was lost with the process that starts workers, which was killed by SIGKILL"
+    assert output.splitlines() == [lost.format(0), lost.format(1), "True"]
+    assert errors == ""
+
+
+def test_a_nursery_that_cannot_begin_loses_its_workers(drive, tmp_path):
+    (tmp_path / "deadly.py").write_text("import os; os._exit(9)")
+    driver = drive("""
+backend.close()
+backend = ProcessBackend(preload=["deadly"])
+say(result_of_end(backend, backend.spawn(job())))
+""")
+    output, errors = driver.communicate(timeout=60)
+    assert "starts workers, which ended with exit code 9" in output
+    assert errors == ""
+
+
+def test_the_nursery_ends_with_the_last_backend(drive):
+    driver = drive(
+        """
+other = ProcessBackend(preload=["torch"])
+worker = other.spawn(job())
+assert ask(other, worker, "run", os.getppid) == ask(backend, workers[0], "run", os.getppid)
+backend.close()
+say(ask(other, worker, "add", 1))
+other.close()
+say("closed")
+sys.stdin.read()
+""",
+        stdin=subprocess.PIPE,
+    )
+    fds = processes_of(driver)
+    assert driver.stdout.readline() == "1\n"
+    assert driver.stdout.readline() == "closed\n"
+    for fd in fds:
+        with os.fdopen(fd) as ended:
+            assert select.select([ended], [], [], 0)[0], "a process outlives its backend"

@@ -13,8 +13,8 @@ from swath.workers.process import PRELOAD, ProcessBackend
 from swath.workers.tickets import Name
 
 
-@pytest.fixture(scope="module")
-def backend():
+@pytest.fixture
+def backend(warm_processes):
     backend = ProcessBackend()
     yield backend
     backend.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import pickle
 import random
@@ -11,7 +12,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,18 +32,21 @@ _PR_SET_NAME = 15
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-def live(fd: int, nursery: int, not_mine: Iterable[int]) -> NoReturn:
+def live(fds: Sequence[int], nursery: int, not_mine: Iterable[int]) -> NoReturn:
     """Be a worker, from just after the fork to the end of the process.
 
     Args:
-        fd: its end of its wire.
+        fds: its end of its wire; then, perhaps, where standard output and error go.
         nursery: the process that forked it.
         not_mine: descriptors of the nursery.
     """
     code = 1
     try:
         _leave_nursery(nursery, not_mine)
-        _serve(Wire(socket.socket(fileno=fd), patient=True))
+        for standard, fd in enumerate(fds[1:], start=1):
+            os.dup2(fd, standard)
+            os.close(fd)
+        _serve(Wire(socket.socket(fileno=fds[0]), patient=True))
         code = 0
     except SystemExit as error:
         code = _exit_code(error)
@@ -154,6 +158,9 @@ def _settle_in(setup: Setup) -> None:
     """Look like the caller: its directory, paths, variables; but random states of one's own."""
     if sys.platform == "linux":
         _prctl(_PR_SET_NAME, f"swath-w{setup.name.worker}".encode())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # what a worker says is seen before it is killed
     os.environ.clear()
     os.environ.update(setup.environ)
     os.environ.update(dict.fromkeys(_THREAD_SETTINGS, str(setup.threads)))

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 _LENGTH = struct.Struct("<I")
 
 
-def greeting(path: Sequence[str]) -> bytes:
-    """What the parent sends first: where modules are found."""
-    data = json.dumps(list(path)).encode()
+def greeting(driver: int, path: Sequence[str]) -> bytes:
+    """What the parent sends first: who it is, and where modules are found."""
+    data = json.dumps([driver, list(path)]).encode()
     return _LENGTH.pack(len(data)) + data
 
 
@@ -29,10 +29,10 @@ def main(fd: int) -> None:
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     (length,) = _LENGTH.unpack(sock.recv(_LENGTH.size, socket.MSG_WAITALL))
-    sys.path[:] = json.loads(sock.recv(length, socket.MSG_WAITALL))
+    driver, sys.path[:] = json.loads(sock.recv(length, socket.MSG_WAITALL))
     from swath.workers.nursery import serve  # noqa: PLC0415  it is found only now
 
-    serve(sock)
+    serve(sock, driver)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from swath.workers.tickets import Name
 
 
 class Preload(NamedTuple):
-    """Import these modules; the process `driver` is whom you serve."""
+    """Import these modules, which are found there, and say that you are ready."""
 
     modules: tuple[str, ...]
-    driver: int
+    path: list[str]
 
 
 class Fork(NamedTuple):
-    """Fork a worker; its end of its wire comes along."""
+    """Fork a worker. Its end of its wire comes along, then what it writes to: standard output and error, or neither."""
 
     worker: int
 
@@ -32,7 +32,7 @@ class Kill(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All is imported; forks begin."""
+    """All is imported; forks are quick now."""
 
 
 class Forked(NamedTuple):

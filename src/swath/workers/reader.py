@@ -162,6 +162,12 @@ class Line:
         self._reader.unwatch(self)
         self._ended(broken)
 
+    def finish(self, timeout: float) -> None:
+        """Send no more, and wait until the other side closes its end; in the reader's thread."""
+        self._reader.unwatch(self)
+        with self._lock:
+            self.wire.finish(timeout)
+
     def close(self) -> None:
         """Close this end; in the reader's thread."""
         self._reader.unwatch(self)

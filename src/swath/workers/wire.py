@@ -9,9 +9,11 @@ Sockets stay in blocking mode: whoever must not block says so.
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -127,6 +129,15 @@ class Wire:
     def held(self) -> list[int]:
         """Descriptors that have come and belong to frames that have not been handed on."""
         return list(self._fds)
+
+    def finish(self, timeout: float) -> None:
+        """Send no more, and wait until the other side has closed its end, but not for long; what it says is lost."""
+        until = time.monotonic() + timeout
+        with contextlib.suppress(Ended, OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+            while (left := until - time.monotonic()) > 0:
+                self._sock.settimeout(left)
+                self._read(0)
 
     def close(self) -> None:
         """Close this end, and what was on its way."""

@@ -1,0 +1,125 @@
+"""The process that is the nursery, as its driver sees it: begun for the first backend, ended with the last."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from swath.errors import PlacementFailed
+from swath.workers import entry
+from swath.workers.wire import Ended, Wire
+
+_END_S = 5.0
+_SURROUNDINGS = {
+    "OMP_NUM_THREADS": "1",  # no library starts threads before the forks
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # no import touches the CUDA driver, which does not survive forks
+    "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",  # macOS
+}
+
+
+class NurseryProcess:
+    """The process, and the wire on which it is told of backends. Any thread may use it.
+
+    Attributes:
+        driver: the process that began it; a fork of that must begin its own.
+        users: backends that have a wire to it.
+    """
+
+    def __init__(self) -> None:
+        self.driver = os.getpid()
+        self.users = 0
+        here, there = socket.socketpair()
+        with there:
+            self._process = _started(there)
+        here.sendall(entry.greeting(self.driver, module_path()))
+        self._wire = Wire(here, patient=True)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is ours, and has not ended."""
+        return self.driver == os.getpid() and self._process.poll() is None
+
+    def adopt(self, sock: socket.socket) -> bool:
+        """Give it a backend's wire; false if it is dead."""
+        try:
+            self._wire.send(b"", [sock.detach()])
+        except Ended:
+            self._wire.close()
+            return False
+        self.users += 1
+        return True
+
+    def end(self, *, at_once: bool) -> None:
+        """End it and wait for that.
+
+        Args:
+            at_once: without giving it time.
+        """
+        self._wire.close()
+        if at_once:
+            self._process.kill()
+        self.reap()
+
+    def reap(self) -> int:
+        """Wait for its end, not for long; its exit code."""
+        try:
+            return self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def join() -> tuple[NurseryProcess, socket.socket]:
+    """The nursery of this process, begun if there is none, and a wire to it."""
+    with _lock:
+        while True:
+            here, there = socket.socketpair()
+            nursery = _nurseries[0] if _nurseries and _nurseries[0].usable else NurseryProcess()
+            _nurseries[:] = [nursery]
+            if nursery.adopt(there):
+                return nursery, here
+            here.close()
+
+
+def leave(nursery: NurseryProcess, *, at_once: bool) -> None:
+    """A wire is no longer used. With the last one the process ends, and this waits for it.
+
+    Args:
+        nursery: whose.
+        at_once: kill the process rather than give it time.
+    """
+    with _lock:
+        nursery.users -= 1
+        if nursery.users:
+            return
+        if nursery in _nurseries:
+            _nurseries.remove(nursery)
+    nursery.end(at_once=at_once)
+
+
+def module_path() -> list[str]:
+    """Where modules are found, also for processes that begin elsewhere."""
+    return [str(part) or str(Path.cwd()) for part in sys.path]
+
+
+def _started(sock: socket.socket) -> subprocess.Popen[bytes]:
+    if not sys.executable:
+        raise PlacementFailed("this interpreter does not know its own path (sys.executable), so it can start no other")
+    return subprocess.Popen(  # noqa: S603  ourselves
+        [sys.executable, "-P", str(Path(entry.__file__)), str(sock.fileno())],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **_SURROUNDINGS},
+        pass_fds=[sock.fileno()],
+        start_new_session=True,  # Ctrl-C in the terminal is the driver's
+    )
+
+
+_lock = threading.Lock()
+_nurseries: list[NurseryProcess] = []  # none or one

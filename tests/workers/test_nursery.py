@@ -1,0 +1,64 @@
+"""The nursery that the process backends of a driver share."""
+
+import os
+import sys
+
+import pytest
+
+from swath.testing.backend.asking import ask, exists, job, result, result_of_end
+from swath.workers.process import ProcessBackend
+
+
+@pytest.fixture
+def backends(warm_processes):
+    backends = [ProcessBackend() for _ in range(3)]
+    yield backends
+    for backend in backends:
+        backend.close()
+
+
+def test_backends_share_a_nursery_and_no_workers(backends):
+    workers = [[backend.spawn(job(index=index)) for index in range(2)] for backend in backends]
+    nurseries = [ask(backends[n], worker, "run", os.getppid) for n in range(3) for worker in workers[n]]
+    assert len(set(nurseries)) == 1
+    pids = [ask(backends[1], worker, "pid") for worker in workers[1]]
+    backends[1].close()
+    assert not any(map(exists, pids))
+    for n in (0, 2):
+        assert [ask(backends[n], worker, "add", 1) for worker in workers[n]] == [1, 1]
+
+
+def test_a_backend_can_be_closed_as_soon_as_it_is_made(warm_processes):
+    for spawned in range(3):
+        backend = ProcessBackend()
+        workers = [backend.spawn(job()) for _ in range(spawned)]
+        backend.close()
+        for worker in workers:
+            result_of_end(backend, worker)
+
+
+def test_modules_that_one_backend_asks_for_are_there_for_all(warm_processes, tmp_path, monkeypatch):
+    (tmp_path / "asked_for.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    backend = ProcessBackend(preload=["asked_for"])
+    worker = backend.spawn(job())
+    assert ask(backend, worker, "run", lambda: "asked_for" in sys.modules)
+    backend.close()
+
+
+def test_workers_write_where_their_driver_writes_when_they_begin(backends, capfd):
+    worker = backends[0].spawn(job())
+    ask(backends[0], worker, "run", print, "to out")
+    ask(backends[0], worker, "run", lambda: sys.stderr.write("to err\n"))
+    assert capfd.readouterr() == ("to out\n", "to err\n")
+
+
+def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers_only(backends):
+    mine, other = backends[0].spawn(job()), backends[1].spawn(job())
+    result(backends[0], mine.ready)
+    ended = mine.ended
+    forgotten = backends.pop(0)
+    waiter = forgotten._processes.board  # outlives the backend, as tickets do
+    del forgotten
+    assert waiter.wait([ended], 60.0) == [ended]
+    assert ask(backends[0], other, "add", 1) == 1
