@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -264,7 +265,7 @@ def _has_own_way(env: Any) -> bool:
     base = sys.modules["torchrl.envs.common"].EnvBase
     batched = sys.modules["torchrl.envs.batched_envs"].BatchedEnvBase
     own = type(env).step_and_maybe_reset is not base.step_and_maybe_reset and not isinstance(env, batched)
-    hooks = getattr(env, "_post_step_mdp_hooks", None)
+    hooks = getattr_static(env, "_post_step_mdp_hooks", None)  # a transformed env passes on what it does not have
     return own or hooks is not None or any(env.__dict__.get(name) for name in _OWN_WAYS)
 
 
