@@ -5,6 +5,7 @@ draw ─▶ gather (all_of | first_of) ─▶ bodies opened ─▶ one copy into
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,7 @@ class FleetCollection:
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.name)
+        self.changing = threading.RLock()  # held by who adds workers, which takes long
         self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
         wanted, writing = self.shaper.trajectories, self.buffer is not None
         self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)

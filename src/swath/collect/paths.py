@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _PART = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<item>[^\]]+)\]")
@@ -39,6 +39,25 @@ def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     if args or kwargs:
         raise ValueError(f"{path!r} is a {type(found).__name__}, which takes no arguments")
     return found
+
+
+def call_each(
+    method: Callable[..., Any],
+    list_of_args: Sequence[Sequence[Any]] | None,
+    list_of_kwargs: Sequence[Mapping[str, Any]] | None,
+) -> list[Any]:
+    """Call a method once per entry; once without arguments if there are no lists.
+
+    Raises:
+        ValueError: the lists are not of the same length.
+    """
+    positional = list_of_args if list_of_args is not None else [()] * len(list_of_kwargs or [{}])
+    named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(positional)
+    if len(positional) != len(named):
+        raise ValueError(
+            f"list_of_args has {len(positional)} entries, list_of_kwargs {len(named)}; give both the same length"
+        )
+    return [method(*args, **kwargs) for args, kwargs in zip(positional, named, strict=True)]
 
 
 def _parts(path: str) -> Iterator[tuple[Any, bool]]:

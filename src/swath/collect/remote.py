@@ -20,7 +20,7 @@ from swath.collect.counters import EpisodeMeter
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
 from swath.collect.notes import noted
-from swath.collect.paths import call_at, follow
+from swath.collect.paths import call_at, call_each, follow
 from swath.collect.saving import load_worker, save_worker
 from swath.collect.worker import Seeding
 from swath.options import Hooks
@@ -35,6 +35,20 @@ from swath.workers.outcome import frozen
 from swath.workers.packing import Parcel
 
 POLICY = "policy"
+PUBLIC = (
+    "next",
+    "update_policy_weights_",
+    "receive_weights",
+    "cascade_execute",
+    "get_distant_attr",
+    "map_fn",
+    "set_seed",
+    "state_dict",
+    "load_state_dict",
+    "stats",
+    "shutdown",
+)
+"""What others may call on a worker by its handle."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +248,26 @@ class RemoteWorker:
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""
         return follow(self._acting.policy, name)
+
+    def map_fn(
+        self,
+        method_name: str,
+        list_of_args: Sequence[Sequence[Any]] | None = None,
+        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method once per entry; see the collector's `map_fn`."""
+        return call_each(follow(self, method_name), list_of_args, list_of_kwargs)
+
+    def shutdown(self) -> None:
+        """Close the envs."""
+        self.close()
+
+    def set_share(self, frames: int) -> int:
+        """Make fragments of so many frames, rounded up to whole steps; how many they are."""
+        num_envs = self._worker.host.spec.num_envs
+        n_steps = -(-frames // num_envs)
+        self._worker.make_steps(n_steps)
+        return n_steps * num_envs
 
     def set_hook(self, which: str, hook: Any) -> None:
         """Set one of the two hooks."""

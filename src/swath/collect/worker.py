@@ -225,6 +225,11 @@ class Worker:
             self.place = replace(self.place, worker=index)
             self.next_life(self.life + self._ids.gave_any)
 
+    def make_steps(self, n_steps: int) -> None:
+        """Make fragments of so many steps from the next one on."""
+        self.place = replace(self.place, n_steps=n_steps)
+        self._buffer = buffer_for(self.host.spec, self.policy, self.observation, n_steps)
+
     def blank_rows(self) -> Rows | TensorDictRows:
         """Rows of a fragment, all zero."""
         rows: Rows | TensorDictRows = self._buffer.open()

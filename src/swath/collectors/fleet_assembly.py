@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from swath.collect.desk import Desk
 from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import AllOf, FirstOf, Pace
 from swath.collect.joining import batch_of, stacked, without_missing
-from swath.collect.remote import Description
+from swath.collect.remote import PUBLIC, Description
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_request import FleetRequest
@@ -22,7 +22,7 @@ from swath.options import Hooks
 from swath.rollout.fragment import Layout
 from swath.weights.channel import Channel
 from swath.weights.due import Due
-from swath.workers.base import Backend
+from swath.workers.base import Backend, Handle
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Ticket
@@ -96,13 +96,13 @@ def _crew(request: FleetRequest) -> Crew:
         template = Template(core, core.episodes.set_truncated, request.places.resources_of(worker))
         templates[worker] = template.frozen(policies)
     hooks = Hooks(before=request.hooks.before, after=request.hooks.after)
-    return Crew(templates, Standing(hooks=hooks), request.places.threads, request.places.init_fn)
+    return Crew(templates, Standing(hooks=hooks), request.places.threads, request.places.init_fn, PUBLIC)
 
 
 def _collection(
     request: FleetRequest, crew: Crew, fleet: Fleet, places: Backend, republish: Callable[[], Any]
 ) -> Assembled:
-    described = describe(fleet)
+    described = described_by(fleet, fleet.up.values())
     first = next(iter(described.values()))
     if request.order.sync:
         require_equal(described)
@@ -139,9 +139,9 @@ def _collection(
     return Assembled(collection, crew, described, request.places.backend == "thread")
 
 
-def describe(fleet: Fleet) -> dict[int, Description]:
-    """What the workers that are up say they are like."""
-    tickets = {worker: fleet.call(handle, "describe") for worker, handle in fleet.up.items()}
+def described_by(fleet: Fleet, handles: Iterable[Handle]) -> dict[int, Description]:
+    """What these workers say they are like."""
+    tickets = {handle.name.worker: fleet.call(handle, "describe") for handle in handles}
     fleet.answers(list(tickets.values()))
     return {worker: ticket.value for worker, ticket in sorted(tickets.items())}
 

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from swath.collect.crew import Template
+from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.checks import Unserved, whole_number, with_methods
 from swath.collectors.fleet_request import FleetRequest, Order, Places
@@ -144,6 +146,7 @@ class RayCollector(ManyWorkers):
         own = {name: (given[name], default) for name, default in DEFAULTS.items() if name in (*SETTINGS, *COLLECTION)}
         by_worker, whole = merged(own, collector_kwargs, len(envs))
         settings = [WorkerSettings(**row) for row in by_worker]
+        self._settings = settings[0]
         Unserved(**{name: whole[name] for name in UNSERVED if name in whole})
         order = Order(sync, prefetch, max_staleness)
         trajectories = Trajectories(
@@ -155,7 +158,9 @@ class RayCollector(ManyWorkers):
         request = FleetRequest(
             workers=requests_of(envs, policy, settings, [share] * len(envs), trajectories),
             places=Places(
-                "ray", options={"init_config": ray_init_config}, resources=resources_of(remote_configs, len(envs))
+                "ray",
+                options={"init_config": ray_init_config, "workers": len(envs)},
+                resources=resources_of(remote_configs, len(envs)),
             ),
             order=order,
             budget=Budget.asked(frames_per_batch, total_frames, whole["init_random_frames"]),
@@ -175,6 +180,51 @@ class RayCollector(ManyWorkers):
         """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
         handles: list[Any] = [handle for _, handle in sorted(self._assembled.fleet.up.items())]
         return [handle.actor for handle in handles]
+
+    def add_collectors(
+        self,
+        create_env_fn: Any,
+        num_envs: int | None = None,
+        policy: Any = None,
+        collector_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        remote_configs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Add one worker per env source and block until they are ready; their indices go on counting.
+
+        Asynchronous collection uses them at once, synchronous collection from the next batch that is asked for, whose
+        shares are divided anew.
+
+        Args:
+            create_env_fn: an env source, or a list of them.
+            num_envs: copies of it that each worker steps together; `None` takes it as it is.
+            policy: `None` for the collector's own, with the newest weights; another keeps its own until the next
+                update.
+            collector_kwargs: keywords of `Collector`, a dict or a list of one per new worker.
+            remote_configs: options of `ray.remote()`, a dict or a list of one per new worker.
+
+        Raises:
+            ValueError: shares would not be whole, or the new workers' batches or weights would be others.
+            PlacementFailed: they were not ready within `placement_timeout_s`.
+            Exception: what building an env or a policy raised. In all cases nothing is added.
+        """
+        self._assembled.collection.gate.require_open()
+        envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
+        own = {name: (getattr(self._settings, name),) * 2 for name in SETTINGS} | {"envs_per_worker": (num_envs,) * 2}
+        if policy is not None:
+            own["policy_factory"] = (None, None)
+        by_worker, _ = merged(own, collector_kwargs, len(envs))
+        model, whole = self._assembled.crew.templates[0].request, self._request.trajectories
+        acts = model.policy.policy if policy is None else policy
+        cores = requests_of(
+            envs, acts, [WorkerSettings(**row) for row in by_worker], [model.share.frames_per_batch] * len(envs), whole
+        )
+        templates = [
+            Template(core, core.episodes.set_truncated, asked).frozen({})
+            for core, asked in zip(cores, resources_of(remote_configs, len(envs)), strict=True)
+        ]
+        frames = self._frames_per_batch
+        mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None
+        add_workers(self._assembled, templates, mine, own_weights=policy is not None)
 
     def state_dict(self) -> list[OrderedDict[str, Any]]:
         """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.

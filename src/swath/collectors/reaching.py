@@ -7,7 +7,7 @@ from typing import Any
 
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
-from swath.collect.paths import call_at, follow
+from swath.collect.paths import call_at, call_each, follow
 from swath.collectors.weight_arguments import require_model
 from swath.rollout.hosts.base import first_of
 
@@ -43,14 +43,7 @@ class Reaching:
         Raises:
             ValueError: the lists are not of the same length.
         """
-        positional = list_of_args if list_of_args is not None else [()] * len(list_of_kwargs or [{}])
-        named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(positional)
-        if len(positional) != len(named):
-            raise ValueError(
-                f"list_of_args has {len(positional)} entries, list_of_kwargs {len(named)}; give both the same length"
-            )
-        method = self._follow(self, method_name)
-        return [method(*args, **kwargs) for args, kwargs in zip(positional, named, strict=True)]
+        return call_each(self._follow(self, method_name), list_of_args, list_of_kwargs)
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the env; of the first of several copies."""

@@ -120,8 +120,14 @@ class Fleet:
             self.close(0.0)
             raise
 
-    def add(self, make_jobs: Sequence[MakeJob]) -> tuple[int, ...]:
+    def add(
+        self, make_jobs: Sequence[MakeJob], accept: Callable[[Sequence[Handle]], None] | None = None
+    ) -> tuple[int, ...]:
         """Bring up more workers, each in its own way, and wait until they can be called.
+
+        Args:
+            make_jobs: how each is begun.
+            accept: sees them before they are added; what it raises is raised, and none is.
 
         Returns:
             Their indices, which go on counting.
@@ -137,6 +143,8 @@ class Fleet:
                 for number, make_job in enumerate(make_jobs):
                     handles.append(self._backend.spawn(make_job(Name(first + number, 0))))
                 self._placing.more(handles)
+                if accept is not None:
+                    accept(handles)
             except BaseException:
                 for handle in handles:
                     self._backend.kill(handle)

@@ -1,0 +1,101 @@
+"""More workers for a collection that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from swath.collect.crew import Template
+from swath.collect.gather import AllOf
+from swath.collect.remote import Description
+from swath.collect.worker import Seeding
+from swath.collectors.fleet_assembly import Assembled, described_by, require_equal
+from swath.workers.base import Handle
+
+
+def add_workers(
+    assembled: Assembled,
+    templates: Sequence[Template],
+    share_of: Callable[[int], int] | None,
+    *,
+    own_weights: bool,
+) -> None:
+    """Add one worker per template; blocks until they are ready.
+
+    Synchronous collections divide their batches anew, from the next batch that is asked for; in asynchronous ones the
+    new workers are asked at once.
+
+    Args:
+        assembled: the collection.
+        templates: what the workers are made of.
+        share_of: frames of one worker when there are so many; `None` in asynchronous collections.
+        own_weights: whether they keep the weights that they are built with until the next publication.
+
+    Raises:
+        ValueError: their entries or weights are others, or shares are not whole.
+        PlacementFailed: no room, or not ready in time.
+        Exception: what building them raised. In all cases nothing is added.
+    """
+    collection, crew = assembled.collection, assembled.crew
+    with collection.changing:
+        first = max(crew.templates) + 1
+        total = first + len(templates)
+        share = None if share_of is None else share_of(total)
+        new = dict(enumerate(templates, first))
+        said: dict[int, Description] = {}
+
+        def accept(handles: Sequence[Handle]) -> None:
+            said.update(described_by(assembled.fleet, handles))
+            _require_alike(assembled.described, said)
+
+        crew.templates.update(new)
+        try:
+            assembled.fleet.add([crew.job] * len(new), accept)
+        except BaseException:
+            for worker in new:
+                del crew.templates[worker]
+            raise
+        for worker in new:
+            collection.desk.channel.joined(worker, own_weights=own_weights)
+        assembled.described.update(said)
+        with collection.desk.lock:
+            _seed(assembled, sorted(new))
+            _share(assembled, share)
+
+
+def _share(assembled: Assembled, share: int | None) -> None:
+    """Frames asked of each worker from now on; requests that are out stay as they are."""
+    collection, described = assembled.collection, assembled.described
+    frames = {worker: one.frames for worker, one in described.items()}
+    if share is not None:
+        collection.send("set_share", (share,), {})
+        frames = {worker: -(-share // one.num_envs) * one.num_envs for worker, one in described.items()}
+        collection.batch_frames = sum(frames.values())
+    collection.desk.frames = frames
+    if isinstance(collection.gather, AllOf):
+        collection.gather.rows = sorted(frames)
+
+
+def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
+    """New workers go on with the seeds of those that are there."""
+    seeding, described = assembled.crew.standing.seeding, assembled.described
+    if not seeding:
+        return
+    model = next(iter(seeding.values()))
+    for worker in workers:
+        first = sum(described[other].num_envs for other in described if other < worker)
+        seeding[worker] = Seeding(model.root, model.static, first, model.envs_only)
+        assembled.collection.send("seed_with", (seeding[worker],), {}, [worker])
+
+
+def _require_alike(there: dict[int, Description], new: dict[int, Description]) -> None:
+    """New workers must give the same entries and take the same weights.
+
+    Raises:
+        ValueError: they do not.
+    """
+    worker, model = next(iter(there.items()))
+    require_equal({worker: model, **new})
+    for other, one in new.items():
+        difference = model.manifest.difference(one.manifest)
+        if difference:
+            raise ValueError(f"worker {other} would take other weights than worker {worker}: {difference}")
