@@ -1,8 +1,8 @@
-"""Where the steps of TensorDict envs are kept: as they come, stacked once per fragment.
+"""Where the steps of TensorDict envs are kept.
 
-    Step t ──▶ steps[t]       the TensorDict that policy and env wrote into
+    Step t ──▶ tape           the TensorDict that policy and env wrote into
            ──▶ sparse marks   for ends, cuts
-    seal   ──▶ one TensorDict [*B, T], lazily stacked where shapes change from step to step
+    seal   ──▶ one TensorDict [*B, T]
 
 Some envs and policies write each step into the same memory. The first steps are kept as copies and looked at: entries
 that two of them share are copied from then on.
@@ -11,23 +11,18 @@ that two of them share are copied from then on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import (
-    LazyStackedTensorDict,
-    TensorDict,
-    TensorDictBase,
-    is_non_tensor,
-    is_tensor_collection,
-)
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
 from swath.keys import DONE, NEXT, TERMINATED, TIME, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
+from swath.rollout.tape import Tape
 
 WATCHED = 3
 """How many steps are looked at for memory that is used again."""
@@ -40,23 +35,21 @@ class TensorDictRows:
     Attributes:
         spec: the envs.
         template: a step of zeros, `[*B]`.
-        n_steps: T.
+        tape: where the steps are recorded.
         terminated: bool `[B, T]`.
         truncated: bool `[B, T]`.
         valid: bool `[B, T]`: the row is a transition; `None` if all are.
         restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
-        steps: one TensorDict `[*B]` per step, until they are stacked.
         stacked: all steps; there once the rows are sealed.
     """
 
     spec: TensorDictSpec
     template: TensorDictBase
-    n_steps: int
+    tape: Tape
     terminated: Array
     truncated: Array
     valid: Array | None = None
     restarted: Sequence[int] = ()
-    steps: list[TensorDictBase] = field(default_factory=list)
     stacked: Any = None
 
     @property
@@ -95,15 +88,15 @@ class TensorDictRows:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
         made = list(self.stacked.unbind(-1)) if self.stacked is not None else []
         blank = _zero(made[-1] if made else self.template)
-        self.stacked = _stack([*made[:n_steps], *[blank] * (self.n_steps - n_steps)], self.spec)
+        n_blank = self.terminated.shape[1] - n_steps
+        self.stacked = _stack([*made[:n_steps], *[blank] * n_blank], self.spec)
         if self.valid is None:
             self.valid = np.ones(self.terminated.shape, dtype=np.bool_)
         self.valid[:, n_steps:] = False
 
     def seal(self, cuts: Sequence[tuple[int, int]]) -> None:
         """All steps are there: stack them, and mark where an episode was given up (env, step)."""
-        self.stacked = _stack(self.steps, self.spec)
-        self.steps = []
+        self.stacked = _named(self.tape)
         for env, step in cuts:
             self._cut(env, step)
 
@@ -147,12 +140,13 @@ class TensorDictBuffer:
         shape = (self._spec.num_envs, self.n_steps)
         flags = (np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_))
         self._cuts = []
-        return TensorDictRows(self._spec, self._template, self.n_steps, *flags)
+        tape = Tape(self.n_steps, len(self._spec.batch_shape))
+        return TensorDictRows(self._spec, self._template, tape, *flags)
 
     def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
         """Keep step `t`."""
         made = step.outputs[0]
-        rows.steps.append(self._kept(made))
+        rows.tape.record(self._kept(made))
         for env, terminated, truncated in step.ended:
             rows.terminated[env, t] = terminated
             rows.truncated[env, t] = truncated
@@ -195,39 +189,16 @@ def _zero(td: TensorDictBase) -> Any:
 
 
 def _stack(steps: Sequence[TensorDictBase], spec: TensorDictSpec) -> Any:
-    """All steps as one TensorDict, dense wherever shapes allow it."""
-    stacked = _dense(steps, len(spec.batch_shape))
-    if stacked is None:
-        stacked = LazyStackedTensorDict.maybe_dense_stack(list(steps), dim=len(spec.batch_shape))
+    tape = Tape(len(steps), len(spec.batch_shape))
+    for step in steps:
+        tape.record(step)
+    return _named(tape)
+
+
+def _named(tape: Tape) -> Any:
+    stacked = tape.stacked()
     stacked.refine_names(..., TIME)
     return stacked.clear_device_()
-
-
-def _dense(steps: Sequence[TensorDictBase], dim: int) -> TensorDict | None:
-    """The straight way for plain TensorDicts with the same entries; `None` where they are not that."""
-    first = steps[0]
-    keys = tuple(first.keys())
-    if any(type(td) is not TensorDict or tuple(td.keys()) != keys for td in steps):
-        return None
-    entries = {}
-    for key, column in zip(keys, zip(*(td.values() for td in steps), strict=True), strict=True):
-        entry = _dense_entry(column, dim)
-        if entry is None:
-            return None
-        entries[key] = entry
-    size = (*first.batch_size[:dim], len(steps), *first.batch_size[dim:])
-    return TensorDict(entries, batch_size=size)
-
-
-def _dense_entry(column: Sequence[Any], dim: int) -> Any:
-    kind, shape, dtype = type(column[0]), column[0].shape, column[0].dtype
-    if kind is TensorDict:
-        return _dense(column, dim)
-    if kind is not torch.Tensor or any(
-        type(one) is not kind or one.shape != shape or one.dtype != dtype for one in column
-    ):
-        return None
-    return torch.stack(list(column), dim)
 
 
 def shared_entries(steps: Sequence[TensorDictBase], passed_on: Sequence[Key]) -> list[Key]:
