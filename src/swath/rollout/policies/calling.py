@@ -17,6 +17,7 @@ from tensordict.nn import TensorDictModuleBase, set_interaction_type
 from swath.keys import Key, as_key, as_tuple, nested
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.straight import straight
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
 Call: TypeAlias = Callable[[Inputs], Any]
@@ -96,7 +97,7 @@ def _tensordict_call(policy: Any, keys: Sequence[Key], batch: InputBatch, explor
     size, device = torch.Size(batch[0]), batch[1]
     flat = all(isinstance(key, str) for key in keys)
     mode = set_interaction_type(exploration)
-    policy = without_searches(policy)
+    policy = without_searches(straight(policy))
 
     def call(inputs: Inputs) -> Any:
         pairs = [(key, value) for key, value in zip(keys, inputs, strict=True) if value is not None]

@@ -21,6 +21,7 @@ from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.calling import Convention, caller, convention
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.policies.recurrent import Memory
+from swath.rollout.policies.straight import straight
 from swath.rollout.spaces import Leaves
 
 _SPEC_FROM_ENV = "set_action_spec_from_env"  # of TorchRL's RandomPolicy
@@ -194,7 +195,7 @@ def _writing(policy: Any, options: Binding, home: torch.device | None) -> Write:
 
     One that has no device sees a TensorDict that has none either, wherever the env is.
     """
-    mode, call = set_interaction_type(options.exploration), without_searches(policy)
+    mode, call = set_interaction_type(options.exploration), without_searches(straight(policy))
     there = options.device
 
     def write(root: TensorDictBase) -> TensorDictBase:
