@@ -342,6 +342,11 @@ def plain(**options):
     return env
 
 
+def require_same(one, other):
+    assert (one == other).all()
+    assert {k: (v.dtype, v.shape) for k, v in one.items()} == {k: (v.dtype, v.shape) for k, v in other.items()}
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -357,16 +362,20 @@ def test_the_short_way_gives_what_the_long_one_gives(make):
     one.set_seed(7), other.set_seed(7)
     roots = [one.reset(), other.reset()]
     quick = short_way(one)
-    for _ in range(30):
+    for _ in range(50):
         roots[0].update(one.rand_action())
-        roots[1].update(roots[0].select("action").clone())
-        quick(roots[0])
+        roots[0]["noise"] = torch.rand(*one.batch_size, 1)
+        roots[1].update(roots[0].select("action", "noise").clone())
+        quick.step(roots[0])
         other.step(roots[1])
-        assert (roots[0] == roots[1]).all()
-        assert {k: (v.dtype, v.shape) for k, v in roots[0]["next"].items()} == {
-            k: (v.dtype, v.shape) for k, v in roots[1]["next"].items()
-        }
-        roots = [env.maybe_reset(env.step_mdp(root)) for env, root in zip((one, other), roots, strict=True)]
+        require_same(*roots)
+        require_same(*(root["next"] for root in roots))
+        done = roots[0]["next", "done"].flatten().nonzero().flatten().tolist()
+        assert quick.any_ended == bool(done)
+        roots = [one.step_mdp(roots[0]), other.maybe_reset(other.step_mdp(roots[1]))]
+        if done:
+            roots[0] = quick.reset(roots[0], done)
+        require_same(*roots)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from swath.keys import Key, as_key, as_tuple
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.specs import TensorDictSpec
+from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.hosts.torchrl_masks import drawing
 from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.policies.absent import without_searches
@@ -53,11 +54,13 @@ class TorchRLHost:
         self._closed = False
         self._ended: list[int] = []
         self._begun: Leaves | None = None
-        self._advance: Callable[[Any], tuple[Any, Any]]
-        self._install(env)
+        self._env = env
         self.spec = spec_of(lambda: self._env)
         self._groups = groups_of(self.spec.done)
-        self._any_done = any_done_of(self.spec.done)
+        self._advance: Callable[[Any], tuple[Any, Any]]
+        self._begin: Callable[[TensorDictBase, Sequence[int]], TensorDictBase]
+        self._any_done: Callable[[TensorDictBase], bool]
+        self._install(env)
 
     @property
     def env(self) -> Any:
@@ -77,14 +80,8 @@ class TorchRLHost:
         """Begin an episode in these envs, from the env's own random state."""
         if self._begun is not None:
             return self._begun
-        root = onto[0].copy()
-        if list(envs) != self._ended:
-            self._mark(root, envs)
-            begin = self._reset_marked
-        else:
-            begin = self._env.maybe_reset
         try:
-            return [begin(root)]
+            return [self._begin(onto[0].copy(), envs)]
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
 
@@ -148,7 +145,12 @@ class TorchRLHost:
 
     def _install(self, env: Any) -> None:
         self._env = env
-        self._step = without_searches(step_of(env))
+        short = short_way(env)
+        if short is None:
+            self._begin, self._any_done = self._begin_where_ended, any_done_of(self.spec.done)
+        else:
+            self._begin, self._any_done = short.reset, lambda _: short.any_ended
+        self._step = without_searches(step_of(env) if short is None else short.step)
         self._advance = self._in_one if _has_own_way(env) else self._in_two
 
     def _in_two(self, td: Any) -> tuple[Any, Any]:
@@ -161,7 +163,10 @@ class TorchRLHost:
         self._begun = [root]
         return made, root
 
-    def _reset_marked(self, root: TensorDictBase) -> Any:
+    def _begin_where_ended(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
+        if list(envs) == self._ended:
+            return self._env.maybe_reset(root)
+        self._mark(root, envs)
         return self._env.reset(root, select_reset_only=True)
 
     def _mark(self, root: TensorDictBase, envs: Sequence[int]) -> None:
