@@ -54,6 +54,9 @@ class AtOnce:
     def share(self, value):
         return Letter(value)
 
+    def watched(self, size):
+        raise TypeError("no numbers can be watched here")
+
     def wake(self):
         self.board.wake()
 

@@ -83,9 +83,13 @@ class Block:
 
     def __init__(self, block_id: int, size: int) -> None:
         self.id = block_id
-        self.fd = new_memory(size)
-        self.view = mapped(self.fd, size)
         self.holders = 0
+        self.fd = new_memory(size)
+        try:
+            self.view = mapped(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            raise
 
     @property
     def size(self) -> int:

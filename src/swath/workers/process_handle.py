@@ -30,6 +30,7 @@ class ProcessHandle(Handle):
         job: how it is brought up.
         number: what it is called in its nursery.
         nursing: of the nursery that forks it.
+        lender: of blocks that calls name.
 
     Attributes:
         line: its wire; set before anything else happens.
@@ -39,10 +40,11 @@ class ProcessHandle(Handle):
 
     line: Line
 
-    def __init__(self, job: Job, number: int, nursing: Nursing) -> None:
+    def __init__(self, job: Job, number: int, nursing: Nursing, lender: Lender) -> None:
         super().__init__(job)
         self.number = number
         self.nursing = nursing
+        self._lender = lender
         self.pid: int | None = None
         self.killed: str | None = None
         self._lock = threading.Lock()
@@ -64,30 +66,34 @@ class ProcessHandle(Handle):
 
         Returns:
             The answer, if the worker has ended.
+
+        Raises:
+            OSError: too many files are open.
         """
         with self._lock:
             if self._end is not None:
                 close_all(fds)
                 return self._end
+            fresh, fresh_fds = introduced(named.values(), self._known)
             serial = next(self._serials)
             self._calls[serial] = ticket, tuple(named)
-            fresh, fresh_fds = introduced(named.values(), self._known)
-            request = Request(serial, ticket.method, args, fresh, (), self._take_returned())
+            gone = self._lender.gone(self._known) if named else ()
+            request = Request(serial, ticket.method, args, fresh, gone, self._take_returned())
             self.line.send(pickle.dumps(request), [*fresh_fds, *fds])
         return None
 
-    def receive(self, frame: Frame, lender: Lender) -> tuple[Ticket, Outcome]:
-        """Which call a frame answers, and how; blocks that the call named go back to the lender."""
+    def receive(self, frame: Frame) -> tuple[Ticket, Outcome]:
+        """Which call a frame answers, and how; blocks that the call named go back."""
         reply: Reply = pickle.loads(frame.body)  # noqa: S301  our own worker wrote it
         fds = iter(frame.fds)
         self._seen.learn(reply.fresh, fds)
         self._seen.forget(reply.gone)
         with self._lock:
             ticket, named = self._calls.pop(reply.serial)
-        lender.returned.extend(named)
+        self._lender.returned.extend(named)
         return ticket, self._outcome(reply, fds)
 
-    def end(self, outcome: Error, lender: Lender) -> list[Ticket]:
+    def end(self, outcome: Error) -> list[Ticket]:
         """Nothing will be sent any more; the calls that were open. None the second time."""
         with self._lock:
             if self._end is not None:
@@ -97,7 +103,7 @@ class ProcessHandle(Handle):
             self._calls.clear()
         self._seen.close()
         for _, named in calls:
-            lender.returned.extend(named)
+            self._lender.returned.extend(named)
         return [ticket for ticket, _ in calls]
 
     def _take_returned(self) -> tuple[int, ...]:

@@ -85,7 +85,12 @@ class Processes:
         with self._lending:
             for block in named.values():
                 block.holders += 1
-        ended = handle.send(ticket, given(packed, fds), fds, named)
+        try:
+            ended = handle.send(ticket, given(packed, fds), fds, named)
+        except OSError:
+            close_all(fds)
+            self._lender.returned.extend(named)
+            raise
         if ended is not None:
             self._lender.returned.extend(named)
             self.board.settle(ticket, ended)
@@ -133,7 +138,7 @@ class Processes:
                 raise Closed("no worker can be spawned: the backend is closed")
             if self._nursing.exit is not None:
                 self._nursing = self._new_nursing()
-            handle = ProcessHandle(job, next(self._numbers), self._nursing)
+            handle = ProcessHandle(job, next(self._numbers), self._nursing, self._lender)
             here, there = socket.socketpair()
             handle.line = Line(self._reader, here, partial(self._answered, handle), partial(self._silent, handle))
             self._handles[handle.number] = handle
@@ -143,7 +148,7 @@ class Processes:
     # What follows happens in the reader's thread.
 
     def _answered(self, handle: ProcessHandle, frame: Frame) -> None:
-        ticket, outcome = handle.receive(frame, self._lender)
+        ticket, outcome = handle.receive(frame)
         self.board.settle(ticket, outcome)
 
     def _silent(self, handle: ProcessHandle, broken: Exception | None) -> None:
@@ -196,7 +201,7 @@ class Processes:
     def _finish(self, handle: ProcessHandle, how: str, exit: int | str) -> None:  # noqa: A002  the field's name
         self._handles.pop(handle.number, None)
         outcome = lost(handle.name, how, exit)
-        tickets = handle.end(outcome, self._lender)
+        tickets = handle.end(outcome)
         handle.line.close()
         for ticket in (*tickets, handle.ended):
             self.board.settle(ticket, outcome)

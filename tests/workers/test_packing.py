@@ -1,0 +1,92 @@
+"""Values taken apart and put together again."""
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from swath.workers.packing import Packed, owned, pack, unpack
+
+ARRAYS = {
+    "plain": np.arange(12.0).reshape(3, 4),
+    "column_major": np.asfortranarray(np.arange(12).reshape(3, 4)),
+    "strided": np.arange(24)[::2],
+    "empty": np.empty((0, 3)),
+    "scalar": np.array(3.5),
+    "flags": np.array([True, False]),
+    "records": np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    "words": np.array(["ab", "c"]),
+    "objects": np.array([{"a": 1}, None], dtype=object),
+}
+TENSORS = {
+    "plain": torch.arange(6.0).reshape(2, 3),
+    "transposed": torch.arange(6).reshape(2, 3).T,
+    "expanded": torch.tensor(3.0).expand(4),
+    "bfloat16": torch.randn(3, 2).bfloat16(),
+    "scalar_bfloat16": torch.tensor(1.5, dtype=torch.bfloat16),
+    "empty": torch.empty(0, 2),
+    "complex": torch.randn(3, dtype=torch.complex64),
+    "conjugated": torch.randn(3, dtype=torch.complex64).conj(),
+    "flags": torch.tensor([True, False]),
+    "trained": torch.ones(2, requires_grad=True),
+}
+
+
+def through(value):
+    packed = pack(value)
+    return unpack(packed.head, owned(packed.buffers))
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_come_as_they_were(name):
+    came = through(ARRAYS[name])
+    assert came.dtype == ARRAYS[name].dtype
+    assert came.flags.writeable
+    np.testing.assert_array_equal(came, ARRAYS[name])
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_come_as_they_were(name):
+    came = through(TENSORS[name])
+    assert came.dtype == TENSORS[name].dtype
+    assert came.requires_grad == TENSORS[name].requires_grad
+    assert torch.equal(came, TENSORS[name])
+
+
+def test_tensordicts_come_as_they_were():
+    data = TensorDict({"a": torch.ones(3, 2), "nested": {"b": torch.arange(3)}}, [3], names=["time"])
+    came = through(data)
+    assert (came == data).all()
+    assert came.names == ["time"]
+    assert came.batch_size == data.batch_size
+
+
+def test_what_is_large_is_not_in_the_head():
+    packed = pack({"array": np.ones(100_000), "tensor": torch.ones(100_000)})
+    assert packed.size == 100_000 * (8 + 4)
+    assert len(packed.head) < 1000
+
+
+def test_buffers_are_the_arrays_own_memory():
+    array = np.zeros(1000)
+    packed = pack(array)
+    array[:] = 3
+    assert unpack(packed.head, packed.buffers).sum() == 3000
+
+
+def test_arrays_are_as_writable_as_their_buffers():
+    array = np.ones(1000)
+    packed = pack({"array": array, "tensor": torch.ones(1000)})
+    came = unpack(packed.head, [buffer.toreadonly() for buffer in packed.buffers])
+    with pytest.raises(ValueError, match="read-only"):
+        came["array"][0] = 2
+    came["tensor"][0] = 2  # there are no tensors that cannot be written: it has memory of its own
+
+
+def test_functions_travel_by_value():
+    offset = 3
+    assert through(lambda number: number + offset)(4) == 7
+
+
+def test_a_value_of_nothing_but_structure_has_no_buffers():
+    assert pack({"a": (1, "two", None)}) == Packed(pack({"a": (1, "two", None)}).head, [])
