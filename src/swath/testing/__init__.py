@@ -25,7 +25,8 @@ off by class attributes: an env that ignores its seed says `reproducible = False
 `HostContract` does the like for a vector env, one layer below, `ChannelContract` for how weights reach the workers of a
 backend. The `Counted…` contracts ask for counting envs, in which
 a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
-`Fault` says what goes wrong in which of them.
+`Fault` says what goes wrong in which of them, `FaultyEnv` does so for envs of any kind. `Lives` scripts whole lives of
+workers in other processes, as data: who dies when, who hangs, who is fine the second time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
     from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
     from swath.testing.counting_vector_env import CountingVectorEnv
     from swath.testing.faults import EnvBroke, Fault
+    from swath.testing.faulty_env import FaultyEnv
     from swath.testing.host_contract import CountedHostContract, HostContract
+    from swath.testing.lives import Lives
     from swath.testing.marks import OBSERVATIONS, Mark
     from swath.testing.script import ENDLESS, Drawn, Plan, Script
 
@@ -62,7 +65,9 @@ _HOME = {
     "Drawn": "script",
     "EnvBroke": "faults",
     "Fault": "faults",
+    "FaultyEnv": "faulty_env",
     "HostContract": "host_contract",
+    "Lives": "lives",
     "Mark": "marks",
     "Plan": "script",
     "Script": "script",
@@ -92,7 +97,9 @@ __all__ = [
     "Drawn",
     "EnvBroke",
     "Fault",
+    "FaultyEnv",
     "HostContract",
+    "Lives",
     "Mark",
     "Plan",
     "Script",

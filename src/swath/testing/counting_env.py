@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class CountingEnv(gym.Env[Any, Any]):
     Args:
         number: which env it is.
         counting: what it is like.
-        faults: what goes wrong in it.
+        faults: what goes wrong in it, or what of that is still to come.
         render_mode: `"rgb_array"` or `None`.
 
     Attributes:
@@ -64,7 +65,7 @@ class CountingEnv(gym.Env[Any, Any]):
         self,
         number: int = 0,
         counting: Counting | None = None,
-        faults: Iterable[Fault] = (),
+        faults: Iterable[Fault] | Mishaps = (),
         render_mode: str | None = None,
     ) -> None:
         self.counting = counting or Counting()
@@ -75,7 +76,7 @@ class CountingEnv(gym.Env[Any, Any]):
         self.plan: Plan | None = None
         self.seeds: list[int | None] = []
         self.closed = 0
-        self._mishaps = Mishaps(faults)
+        self._mishaps = faults if isinstance(faults, Mishaps) else Mishaps(faults)
         self._kept: Any = None
         write(self.observation_space, Mark(number, 0, 0))
 
@@ -97,7 +98,7 @@ class CountingEnv(gym.Env[Any, Any]):
         if not self.action_space.contains(action):
             raise TypeError(f"env {self.mark.env} got the action {action!r}; {self.action_space} wants another")
         number, episode, step = self.mark._replace(step=self.mark.step + 1)
-        if self._mishaps.due("raise", episode, step):
+        if self._mishaps.begin_step(episode, step):
             raise EnvBroke(f"env {number} raised at step {step} of episode {episode}")
         self.mark = Mark(number, episode, step)
         reward = reward_of(self.mark, [_follow(action, leaf.path) for leaf in action_leaves(self.action_space)])
@@ -147,17 +148,17 @@ class CountingEnvs:
         self.faults = dict(faults or {})
         self.made: list[CountingEnv] = []
         self._next = first
+        self._home = os.getpid()
 
     def __call__(self) -> CountingEnv | None:
         """The next env."""
         number, self._next = self._next, self._next + 1
-        faults = self.faults.get(number, ())
-        mishaps = Mishaps(faults)
+        mishaps = Mishaps(self.faults.get(number, ()), self._home)
         if mishaps.due("raise_at_build"):
             raise EnvBroke(f"env {number} could not be built")
         if mishaps.due("build_nothing"):
             return None
-        self.made.append(CountingEnv(number, self.counting, faults))
+        self.made.append(CountingEnv(number, self.counting, mishaps))
         return self.made[-1]
 
 

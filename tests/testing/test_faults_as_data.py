@@ -1,0 +1,151 @@
+"""Faults as data: they happen when they should, and lives of workers can be told apart without anybody who remembers."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from swath import MultiAsyncCollector, Restarts
+from swath.collectors.fleet_assembly import PRELOADED
+from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, EnvBroke, Fault, FaultyEnv, Lives, Script
+from swath.workers.process import PRELOAD, ProcessBackend
+
+LONG = Counting(script=Script(lengths=(ENDLESS,)))
+
+
+def stepped(env, n):
+    """Which of the next n steps are made."""
+    made = []
+    for step in range(1, n + 1):
+        try:
+            env.step(env.action_space.sample())
+        except EnvBroke:
+            continue
+        made.append(step)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fault", "made"),
+    [
+        (Fault("raise", every=3), [1, 2, 4, 5, 7, 8, 10]),
+        (Fault("raise", every=3, times=2), [1, 2, 4, 5, 7, 8, 9, 10]),
+        (Fault("raise", every=1, times=9), [10]),
+        (Fault("raise", step=2), [1, 3, 4, 5, 6, 7, 8, 9, 10]),
+        (Fault("raise", step=2, times=3), [1, 5, 6, 7, 8, 9, 10]),
+        (Fault("raise", times=0), list(range(1, 11))),
+    ],
+    ids=str,
+)
+def test_a_fault_comes_as_often_as_it_should(fault, made):
+    for env in (CountingEnv(0, LONG, [fault]), FaultyEnv(CountingEnv(0, LONG), [fault])):
+        env.reset()
+        assert stepped(env, 10) == made
+
+
+def test_every_counts_steps_over_episodes_and_not_resets():
+    env = CountingEnv(0, Counting(script=Script(lengths=(2,))), [Fault("nan_reward", every=3)])
+    rewards = []
+    for _ in range(4):
+        env.reset()
+        rewards += [env.step(0)[1], env.step(0)[1]]
+    assert np.flatnonzero(np.isnan(rewards)).tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"every": 2, "step": 3}, {"every": 2, "episode": 1}])
+def test_every_takes_the_place_of_episode_and_step(wrong):
+    with pytest.raises(ValueError, match="every is 1 or more"):
+        Fault("raise", **wrong)
+
+
+def test_every_is_for_steps():
+    with pytest.raises(ValueError, match="goes wrong in steps"):
+        Fault("raise_at_reset", every=2)
+
+
+@pytest.mark.parametrize("kind", ["exit", "kill"])
+def test_the_process_of_a_test_is_not_ended_by_what_it_plans(kind):
+    env = CountingEnvs(LONG, {0: [Fault(kind, step=2)]})()
+    env.reset()
+    env.step(0)
+    with pytest.raises(SystemExit):
+        env.step(0)
+    env.step(0)
+
+
+def test_any_env_can_be_made_faulty():
+    faults = [
+        Fault("raise", episode=0, step=2),
+        Fault("raise_at_reset", episode=1),
+        Fault("nan", episode=1, step=1),
+        Fault("nan_reward", episode=1, step=2),
+        Fault("shape", episode=1, step=3),
+        Fault("raise_at_close"),
+    ]
+    env = FaultyEnv(gym.make("CartPole-v1"), faults, number=7)
+    env.reset(seed=1)
+    assert stepped(env, 2) == [1]
+    with pytest.raises(EnvBroke, match="env 7 raised at the reset of episode 1"):
+        env.reset()
+    env.reset()
+    assert np.isnan(env.step(0)[0]).all()
+    assert np.isnan(env.step(1)[1])
+    assert env.step(0)[0].shape == (5,)
+    assert env.step(1)[0].shape == (4,)
+    with pytest.raises(EnvBroke, match="env 7 raised when it was closed"):
+        env.close()
+
+
+# ---- lives
+
+
+def test_each_life_has_its_own_faults(tmp_path):
+    script = {0: [[Fault("raise", step=2)], {0: [Fault("raise", step=3)]}]}
+    source, other = Lives(tmp_path, script, counting=LONG).sources(2)
+    for made in ([1, 3, 4], [1, 2, 4], [1, 2, 3, 4], [1, 2, 3, 4]):
+        env = source()
+        env.reset()
+        assert stepped(env, 4) == made
+    assert other().mark.env == 1
+
+
+def test_a_life_may_have_several_envs_and_end_while_they_are_built(tmp_path):
+    lives = Lives(tmp_path, {0: [{1: [Fault("raise_at_build")]}, {2: [Fault("build_nothing")]}]}, num_envs=3)
+    (source,) = lives.sources(1)
+    assert source().mark.env == 0
+    with pytest.raises(EnvBroke, match="env 1 of worker 0 could not be built"):
+        source()
+    assert lives.begun(0) == 1
+    assert [source().mark.env, source().mark.env, source()] == [0, 1, None]
+    assert lives.begun(0) == 2
+    assert source().mark.env == 0
+    assert lives.begun(0) == 3
+
+
+def test_scripts_of_other_workers_and_envs_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"workers \[2\], too; there are 2"):
+        Lives(tmp_path, {2: [[]]}).sources(2)
+    with pytest.raises(ValueError, match=r"worker 0, life 1: no envs \[1\]; num_envs=1"):
+        Lives(tmp_path, {0: [[], {1: [Fault("raise")]}]})
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    """Keeps the process alive that forks workers: collectors are up at once."""
+    backend = ProcessBackend((*PRELOAD, *PRELOADED))
+    yield
+    backend.close()
+
+
+@pytest.mark.parametrize("make_env", [None, lambda: gym.make("CartPole-v1")], ids=["counting", "CartPole"])
+def test_lives_are_told_apart_across_processes(tmp_path, nursery, make_env):
+    script = {
+        1: [[Fault("exit", step=3)], [Fault("kill", episode=0, step=1)], [Fault("raise_at_build")], []],
+    }
+    lives = Lives(tmp_path, script, make_env=make_env, counting=None if make_env else LONG)
+    with MultiAsyncCollector(
+        lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0), total_frames=1000
+    ) as collector:
+        while "worker_1/frames" not in (facts := collector.stats("both")) or facts["worker_1/frames"] == 0:
+            assert collector.next().shape == (5,)
+    assert [lives.begun(0), lives.begun(1)] == [1, 4]
+    assert facts["restarts"] == 3
