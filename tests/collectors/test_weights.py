@@ -292,6 +292,22 @@ def test_a_compiled_policy_keeps_its_names(make):
         assert made.next().shape == one.shape == (2, 5)
 
 
+@pytest.mark.parametrize("asked", [True, {}, {"mode": "default"}])
+def test_a_policy_is_compiled_with_true_or_options_of_which_there_may_be_none(asked, monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda module, **options: seen.append(options) or module)
+    with collector(policy=Plain(), compile_policy=asked) as made:
+        made.next()
+    assert seen == [asked if isinstance(asked, dict) else {}]
+
+
+@pytest.mark.parametrize("asked", [None, False])
+def test_a_policy_is_not_compiled_unasked(asked, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda module: pytest.fail("compiled"))
+    with collector(policy=Plain(), compile_policy=asked) as made:
+        made.next()
+
+
 def test_a_function_can_be_compiled():
     def act(observation):
         return observation[..., 0].long() * 0

@@ -50,6 +50,8 @@ TESTS = """
             list(collector)
             assert (collector._frames, collector._iter) == (8, 1)
             assert collector._wrapped_policy.out_keys == ["action", "output1", "output2"]
+            assert not collector.compiled_policy
+            assert not collector.cudagraphed_policy
 """
 
 

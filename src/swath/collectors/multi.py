@@ -62,7 +62,8 @@ class _Multi(FleetState, ManyWorkers):
         trust_policy: call the policy with the TensorDict, unchecked.
         compile_policy: compile the policy with torch; `True` or a dict of options.
         cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
-        auto_register_policy_transforms: `False` supplies neither `is_init` nor recurrent state.
+        auto_register_policy_transforms: `None` supplies `is_init` and recurrent state where the env does not; `True`
+            does so by transforms around the env, if it is one of TorchRL's; `False` supplies neither.
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
         compact_obs: no observations under `"next"`.
         track_policy_version: add `"policy_version"` and `("next", "policy_version")`.

@@ -62,7 +62,7 @@ class WorkerSettings:
                 policy,
                 self.policy_factory,
                 trust=self.trust_policy,
-                recurrent=self.auto_register_policy_transforms is not False,
+                recurrent=self.auto_register_policy_transforms,
                 exploration=as_exploration_type(self.exploration_type),
                 compile=self.compile_policy,
                 cudagraph=self.cudagraph_policy,

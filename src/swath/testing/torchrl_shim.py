@@ -4,7 +4,7 @@
 
 Names are attributes of TorchRL's own modules, so that `from torchrl.collectors import Collector` gives ours. Names that
 we do not have stay TorchRL's. At the end of the run a table says which was which, and how often ours were used.
-TorchRL's own tests look at a few private attributes, too; our collector has them for as long as the run lasts.
+TorchRL's own tests look at a few attributes more, most of them private; our collector has them while they run.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ LENT: Lent = {
         "_iter": property(lambda collector: collector.stats()["batches"] - 1),
         "_use_buffers": True,
         "_wrapped_policy": property(_wrapped),
+        "compiled_policy": property(lambda collector: collector.get_distant_attr("_acting.compiled")),
+        "cudagraphed_policy": property(lambda collector: collector.get_distant_attr("_acting.captured")),
     }
 }
-"""What TorchRL's own tests read of a collector beneath its public surface; here it is said from ours."""
+"""What TorchRL's own tests read of a collector that is no part of ours."""
 
 ABOUT_COLLECTING = ("torchrl.collectors", "torchrl.collectors.utils", "torchrl.data.postprocs")
 """Modules whose other names the report lists; `torchrl.data` has hundreds that are no concern of ours."""

@@ -17,7 +17,7 @@ from torch import nn
 
 from swath.collect.making.devices import placed
 from swath.collect.making.policy_request import PolicyRequest
-from swath.collect.making.policy_source import compiled, is_trusted
+from swath.collect.making.policy_source import asked_for, compiled, is_trusted
 from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.specs import HostSpec
@@ -94,6 +94,16 @@ class Acting:
         if source is None and self.has_no_source:
             raise RuntimeError("policy_factory built the policy: pass weights, or give the collector a policy")
         return plan(self.module, self.given if source is None else source)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it acts as torch has compiled it."""
+        return asked_for(self._asked.compile)
+
+    @property
+    def captured(self) -> bool:
+        """Whether it acts as a CUDA graph."""
+        return asked_for(self._asked.cudagraph)
 
     @property
     def has_no_source(self) -> bool:

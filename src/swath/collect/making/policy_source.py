@@ -68,15 +68,22 @@ def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
     Raises:
         ValueError: a CUDA graph for a policy that is not on CUDA.
     """
-    if compile_policy:
-        options = compile_policy if isinstance(compile_policy, Mapping) else {}
-        policy = torch.compile(policy, **options)
-    if cudagraph_policy:
+    if asked_for(compile_policy):
+        policy = torch.compile(policy, **_options(compile_policy))
+    if asked_for(cudagraph_policy):
         if not _on_cuda(policy):
             raise ValueError("cudagraph_policy needs a policy on CUDA; leave it out, or set policy_device='cuda'")
-        options = cudagraph_policy if isinstance(cudagraph_policy, Mapping) else {}
-        policy = CudaGraphModule(policy, **options)
+        policy = CudaGraphModule(policy, **_options(cudagraph_policy))
     return policy
+
+
+def asked_for(value: Any) -> bool:
+    """Whether this is `True` or options, of which there may be none."""
+    return isinstance(value, Mapping) or bool(value)
+
+
+def _options(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def is_trusted(policy: Any, trust: bool | None) -> bool:
