@@ -1,4 +1,4 @@
-"""Faults as data: they happen when they should, and lives of workers can be told apart without anybody who remembers."""
+"""Faults as data: they happen when they should, and lives of workers are told apart though nobody remembers."""
 
 import gymnasium as gym
 import numpy as np
