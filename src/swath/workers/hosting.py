@@ -8,6 +8,7 @@ An exception is an answer. What is no `Exception` (`SystemExit`, say) is the end
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from swath.errors import SwathError, WorkerLost
@@ -59,6 +60,26 @@ def described(name: Name) -> str:
     return f"worker {name.worker} (life {name.life})"
 
 
+@dataclass(frozen=True)
+class Loss:
+    """How a worker ended, for all that was open.
+
+    Attributes:
+        name: which life of which worker.
+        how: completes "worker 0 (life 0) …".
+        exit: an exit code, minus a signal's number, or words.
+    """
+
+    name: Name
+    how: str
+    exit: int | str | None = None
+
+    def error(self) -> Error:
+        """The answer to one call; each has an exception of its own, since tracebacks gather on those."""
+        who = self.name
+        return Error(WorkerLost(f"{described(who)} {self.how}", worker=who.worker, life=who.life, exit=self.exit))
+
+
 def lost(name: Name, how: str, exit: int | str | None = None) -> Error:  # noqa: A002  the field's name
-    """The answer to all that is open when a worker ends: `how` completes "worker 0 (life 0) …"."""
-    return Error(WorkerLost(f"{described(name)} {how}", worker=name.worker, life=name.life, exit=exit))
+    """The answer to one call to a worker that has ended; see `Loss`."""
+    return Loss(name, how, exit).error()

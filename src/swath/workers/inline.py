@@ -14,9 +14,8 @@ from typing import Any
 
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
-from swath.workers.hosting import lost
+from swath.workers.hosting import Loss
 from swath.workers.local import Call, LocalHandle, LocalShared, LocalWatched
-from swath.workers.outcome import Error
 from swath.workers.tickets import Board, Ticket
 
 
@@ -92,7 +91,7 @@ class InlineBackend:
     def kill(self, handle: Handle) -> None:
         """Forget the worker; a call that another thread is carrying out is abandoned."""
         assert isinstance(handle, LocalHandle)
-        self._end(handle, lost(handle.name, "was killed"))
+        self._end(handle, Loss(handle.name, "was killed"))
 
     def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """Nothing is needed."""
@@ -102,12 +101,12 @@ class InlineBackend:
         """Forget all workers."""
         self._closed = True
         for handle in list(self._handles):
-            self._end(handle, lost(handle.name, "was ended: its backend is closed"))
+            self._end(handle, Loss(handle.name, "was ended: its backend is closed"))
 
     def _enqueue(self, handle: LocalHandle, call: Call) -> None:
         ended = handle.opened(call.ticket)
         if ended is not None:
-            self._board.settle(call.ticket, ended)
+            self._board.settle(call.ticket, ended.error())
             return
         with self._lock:
             self._queue.append((handle, call))
@@ -138,7 +137,7 @@ class InlineBackend:
             raise
         except BaseException as error:  # noqa: BLE001  as in a process: it ends the worker, not the caller
             self._running = False
-            self._end(handle, lost(handle.name, f"ended itself with {error!r}", exit=repr(error)))
+            self._end(handle, Loss(handle.name, f"ended itself with {error!r}", exit=repr(error)))
         else:
             self._running = False
             handle.answered(call.ticket)
@@ -150,7 +149,7 @@ class InlineBackend:
             self._queue.appendleft((handle, call))
         self._board.wake()
 
-    def _end(self, handle: LocalHandle, outcome: Error) -> None:
+    def _end(self, handle: LocalHandle, loss: Loss) -> None:
         self._handles.discard(handle)
-        for ticket in handle.end(outcome):
-            self._board.settle(ticket, outcome)
+        for ticket in handle.end(loss):
+            self._board.settle(ticket, loss.error())

@@ -12,7 +12,7 @@ import numpy as np
 
 from swath.errors import PayloadLost
 from swath.workers.base import Handle, Job
-from swath.workers.hosting import Hosted
+from swath.workers.hosting import Hosted, Loss
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Ticket
@@ -41,10 +41,10 @@ class LocalHandle(Handle):
         self._hosted = Hosted(job.name)
         self._lock = threading.Lock()
         self._open: dict[Ticket, None] = {self.ended: None}
-        self._end: Error | None = None
+        self._end: Loss | None = None
 
-    def opened(self, ticket: Ticket) -> Error | None:
-        """Note that the ticket is to be settled; the answer to it if the worker has ended."""
+    def opened(self, ticket: Ticket) -> Loss | None:
+        """Note that the ticket is to be settled; how the worker has ended, if it has."""
         with self._lock:
             if self._end is None:
                 self._open[ticket] = None
@@ -55,12 +55,12 @@ class LocalHandle(Handle):
         with self._lock:
             self._open.pop(ticket, None)
 
-    def end(self, outcome: Error) -> list[Ticket]:
+    def end(self, loss: Loss) -> list[Ticket]:
         """Let go of the object; what is open. Nothing the second time."""
         with self._lock:
             if self._end is not None:
                 return []
-            self._end = outcome
+            self._end = loss
             left = list(self._open)
             self._open.clear()
         self._hosted = Hosted(self.job.name)

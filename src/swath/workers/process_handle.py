@@ -14,6 +14,7 @@ from swath.errors import PayloadLost
 from swath.workers.base import Handle, Job
 from swath.workers.blocks import Block, Borrower, Bytes, Lender
 from swath.workers.cargo import Cargo, introduced, taken, viewed
+from swath.workers.hosting import Loss
 from swath.workers.messages import Reply, Request
 from swath.workers.nursing import Nursing
 from swath.workers.outcome import Error, Outcome, Value, thawed
@@ -50,12 +51,12 @@ class ProcessHandle(Handle):
         self._lock = threading.Lock()
         self._serials = count(1)
         self._calls: dict[int, tuple[Ticket, Iterable[int]]] = {0: (self.ready, ())}
-        self._end: Error | None = None
+        self._end: Loss | None = None
         self._known: set[int] = set()
         self._seen = Borrower(writable=True)
         self._returned: deque[int] = deque()
 
-    def send(self, ticket: Ticket, args: Cargo, fds: list[int], named: dict[int, Block]) -> Error | None:
+    def send(self, ticket: Ticket, args: Cargo, fds: list[int], named: dict[int, Block]) -> Loss | None:
         """Send a call.
 
         Args:
@@ -65,7 +66,7 @@ class ProcessHandle(Handle):
             named: blocks that the arguments name.
 
         Returns:
-            The answer, if the worker has ended.
+            How the worker has ended, if it has.
 
         Raises:
             OSError: too many files are open.
@@ -93,12 +94,12 @@ class ProcessHandle(Handle):
         self._lender.returned.extend(named)
         return ticket, self._outcome(reply, fds)
 
-    def end(self, outcome: Error) -> list[Ticket]:
+    def end(self, loss: Loss) -> list[Ticket]:
         """Nothing will be sent any more; the calls that were open. None the second time."""
         with self._lock:
             if self._end is not None:
                 return []
-            self._end = outcome
+            self._end = loss
             calls = list(self._calls.values())
             self._calls.clear()
         self._seen.close()

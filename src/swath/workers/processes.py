@@ -27,7 +27,7 @@ from swath.errors import Closed
 from swath.workers.base import Job
 from swath.workers.blocks import Lender
 from swath.workers.cargo import given, lent
-from swath.workers.hosting import lost
+from swath.workers.hosting import Loss
 from swath.workers.messages import Ended, Forked, Setup
 from swath.workers.nursery import kill_group
 from swath.workers.nursing import Nursing
@@ -93,7 +93,7 @@ class Processes:
             raise
         if ended is not None:
             self._lender.returned.extend(named)
-            self.board.settle(ticket, ended)
+            self.board.settle(ticket, ended.error())
         return ticket
 
     def share(self, value: Any) -> ProcessShared:
@@ -200,11 +200,11 @@ class Processes:
 
     def _finish(self, handle: ProcessHandle, how: str, exit: int | str) -> None:  # noqa: A002  the field's name
         self._handles.pop(handle.number, None)
-        outcome = lost(handle.name, how, exit)
-        tickets = handle.end(outcome)
+        loss = Loss(handle.name, how, exit)
+        tickets = handle.end(loss)
         handle.line.close()
         for ticket in (*tickets, handle.ended):
-            self.board.settle(ticket, outcome)
+            self.board.settle(ticket, loss.error())
 
     def _end_all(self, broken: BaseException | None) -> None:
         with self._lock:

@@ -14,9 +14,8 @@ from typing import Any
 
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
-from swath.workers.hosting import lost
+from swath.workers.hosting import Loss
 from swath.workers.local import Call, LocalHandle, LocalShared, LocalWatched
-from swath.workers.outcome import Error
 from swath.workers.tickets import Board, Ticket
 
 _JOIN_S = 1.0
@@ -79,7 +78,7 @@ class ThreadBackend:
         if ended is None:
             handle.queue.put(call)
         else:
-            self._board.settle(call.ticket, ended)
+            self._board.settle(call.ticket, ended.error())
         return call.ticket
 
     def wait(
@@ -106,7 +105,7 @@ class ThreadBackend:
     def kill(self, handle: Handle) -> None:
         """End the thread once it is idle; what it is busy with is abandoned, and its result ignored."""
         assert isinstance(handle, ThreadHandle)
-        self._end(handle, lost(handle.name, "was killed"))
+        self._end(handle, Loss(handle.name, "was killed"))
 
     def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """A thread."""
@@ -117,7 +116,7 @@ class ThreadBackend:
         self._closed = True
         handles = list(self._handles)
         for handle in handles:
-            self._end(handle, lost(handle.name, "was ended: its backend is closed"))
+            self._end(handle, Loss(handle.name, "was ended: its backend is closed"))
         until = time.monotonic() + _JOIN_S
         for handle in handles:
             if handle.thread is not threading.current_thread():
@@ -128,17 +127,17 @@ class ThreadBackend:
             try:
                 outcome = handle.carry_out(call)
             except BaseException as error:  # noqa: BLE001  as in a process: it ends the worker
-                self._end(handle, lost(handle.name, f"ended itself with {error!r}", exit=repr(error)))
+                self._end(handle, Loss(handle.name, f"ended itself with {error!r}", exit=repr(error)))
             else:
                 handle.answered(call.ticket)
                 self._board.settle(call.ticket, outcome)
         self._handles.discard(handle)
 
-    def _end(self, handle: ThreadHandle, outcome: Error) -> None:
-        tickets = handle.end(outcome)
+    def _end(self, handle: ThreadHandle, loss: Loss) -> None:
+        tickets = handle.end(loss)
         if not tickets:
             return
         handle.was_busy = len(tickets) > 1  # the end of its life is open in any case
         handle.queue.put(None)
         for ticket in tickets:
-            self._board.settle(ticket, outcome)
+            self._board.settle(ticket, loss.error())
