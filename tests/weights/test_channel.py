@@ -1,5 +1,6 @@
 """The channel's register, its locks and its releases; what holds in every place is in the contract."""
 
+import threading
 from contextlib import suppress
 
 import pytest
@@ -155,6 +156,25 @@ def test_what_is_being_sent_is_not_released_under_the_senders_hands(channel, sto
     assert [kept.released for kept in store.made] == [1, 0]
 
 
+def test_no_request_overtakes_the_one_that_brings_the_weights(channel):
+    channel.publish({"policy": "a"})
+    overtaken, order = threading.Event(), []
+
+    def send():
+        with channel.update_for((0, 0)) as update:
+            overtaken.set()
+            order.append(opened(update))
+
+    thread = threading.Thread(target=send)
+    with channel.update_for((0, 0)) as update:
+        thread.start()
+        assert sent(channel, worker=1) == (1, {"policy": "a"}), "others are not held up"
+        assert not overtaken.wait(0.2)
+        order.append(opened(update))
+    thread.join()
+    assert order == [(1, {"policy": "a"}), None]
+
+
 def test_a_worker_that_is_gone_leaves_nothing(channel, store):
     channel.publish({"policy": "a"})
     channel.publish({"policy": "own"}, [1])
@@ -200,6 +220,8 @@ def test_the_register_says_what_was_sent_to_whom():
     assert register.due((0, 3)) == (Mark(1, 1), {"policy": "a"})
     assert register.sent(0) == Sent(3, Mark(1, 1))
     register.put_each({0: {"policy": "b"}}, version=7)
+    register.resend(0, Sent(3, Mark(1, 1)))
+    assert register.due((0, 3)) == (Mark(2, 7), {"policy": "b"})
     assert (register.mark, list(register.items())) == (Mark(2, 7), ["a", "b"])
 
 

@@ -24,12 +24,13 @@ class Staged:
         dies: seconds after which a life ends by itself, by name.
         takes: seconds that a call takes, by method, or by name and method.
         raises: what a method raises.
+        linger: seconds after which the tickets of a killed life are settled.
         spawned: the lives that were begun, with the time.
         killed: the lives that were killed, with the time.
     """
 
     def __init__(self):
-        self.now = 0.0
+        self.now = self.linger = 0.0
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
         self.closed = 0
@@ -94,7 +95,10 @@ class Staged:
     def kill(self, handle):
         if handle in self._open:
             self.killed.append((handle.name, self.now))
-        self.end(handle, "was killed")
+        if self.linger:
+            self.at(self.now + self.linger, lambda: self.end(handle, "was killed"))
+        else:
+            self.end(handle, "was killed")
 
     def end(self, handle, how="ended by itself"):
         name = handle.name

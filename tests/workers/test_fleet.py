@@ -210,7 +210,7 @@ def test_news_of_workers_ends_a_wait(stage, fleet):
 
 def test_news_since_the_caller_looked_ends_a_wait_at_once(stage, fleet):
     made = fleet(2)
-    seen = made.changes
+    stage.starts, seen = {0: 5.0}, made.changes
     stage.end(made.up[0])
     made.look()
     assert made.wait([], seen=seen) == []
@@ -277,6 +277,17 @@ def test_a_fragment_that_takes_too_long_is_a_death(stage, fleet, caplog):
         "life 1 begins at once (restart 1 of 3)"
     )
     assert (made.late, made.restarts) == (1, 1)
+
+
+def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    stage.takes[Name(0, 0), "collect"], stage.linger = NEVER, 50.0
+    hung = ask(made, 0, late=True)
+    assert made.wait([hung]) == []
+    assert wait_for(made, 0).name == Name(0, 1)
+    assert stage.now == 20.0
+    assert made.wait([hung]) == [hung]
+    assert (stage.now, made.late, made.restarts) == (70.0, 1, 1)
 
 
 def test_a_fragment_has_its_time_from_when_the_worker_has_nothing_older_to_do(stage, fleet):

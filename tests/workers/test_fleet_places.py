@@ -66,6 +66,40 @@ def wait_for_ever(fleet):
         fleet.wait([])
 
 
+class Sleeper:
+    """A thread that waits for news of a fleet, and surely does when this is made."""
+
+    def __init__(self, fleet, tickets=()):
+        self._fleet, self._asked, self._stop = fleet, 0, False
+        self._asleep, self._outcome = threading.Event(), None
+        self._thread = threading.Thread(target=self._wait, args=(tickets,))
+        self._thread.start()
+        assert self._asleep.wait(60.0)
+
+    def interrupt(self):
+        self._stop = True
+        self._fleet.wake()
+
+    def result(self):
+        """What the wait returned or raised."""
+        self._thread.join(60.0)
+        assert not self._thread.is_alive(), "nobody woke it"
+        return self._outcome
+
+    def _wait(self, tickets):
+        try:
+            self._outcome = self._fleet.wait(tickets, interrupted=self._interrupted)
+        except Closed as closed:
+            self._outcome = closed
+
+    def _interrupted(self):
+        """Asked once before the wait, and then by those who hold the lock until it has begun."""
+        self._asked += 1
+        if self._asked > 1:
+            self._asleep.set()
+        return self._stop
+
+
 class OnAnyPlace:
     """What a fleet does wherever its workers live."""
 
@@ -159,20 +193,32 @@ class OnConcurrentPlaces(OnAnyPlace):
         assert wait_for(fleet, 0).name == Name(0, 1)
         assert fleet.restarts == 1
 
-    def test_closing_ends_the_waits_of_other_threads(self, fleet, gate):
-        ticket, ended = fleet.call(fleet.up[0], "wait_at", gate), []
+    def test_closing_ends_the_waits_of_other_threads_before_it_waits_for_workers(self, fleet, gate):
+        ticket = fleet.call(fleet.up[0], "wait_at", gate)
         gate.await_arrival()
+        sleeper, closer = Sleeper(fleet, [ticket]), threading.Thread(target=fleet.close, args=(60.0,))
+        closer.start()
+        assert isinstance(sleeper.result(), Closed)
+        gate.open()
+        closer.join()
 
-        def draw():
-            with pytest.raises(Closed) as closed:
-                fleet.wait([ticket])
-            ended.append(closed.value)
+    def test_news_of_added_workers_reach_a_thread_that_waits(self, fleet):
+        sleeper = Sleeper(fleet)
+        fleet.add([toy])
+        assert sleeper.result() == []
 
-        thread = threading.Thread(target=draw)
-        thread.start()
-        fleet.close(0.0)
-        thread.join()
-        assert len(ended) == 1
+    def test_a_deadline_is_kept_by_a_thread_that_began_to_wait_before_it_was_set(self, make_fleet, gate):
+        fleet = make_fleet(2, survival=Survival(PATIENT.restarts, fragment_timeout_s=0.5))
+        fleet.bring_up()
+        sleeper = Sleeper(fleet)
+        fleet.call(fleet.up[0], "wait_at", gate, late=True)
+        assert sleeper.result() == []
+        assert fleet.late == 1
+
+    def test_a_wake_ends_a_wait_that_is_interrupted(self, fleet):
+        sleeper = Sleeper(fleet)
+        sleeper.interrupt()
+        assert sleeper.result() == []
 
     def test_a_worker_that_hangs_is_replaced(self, make_fleet, gate):
         fleet = make_fleet(2, survival=Survival(PATIENT.restarts, fragment_timeout_s=0.5))

@@ -27,7 +27,7 @@ from torch import nn
 from swath.testing.backend.asking import result, visiting
 from swath.weights.channel import Channel, Shared, Update
 from swath.weights.manifest import Manifest
-from swath.weights.snapshot import Snapshot, take
+from swath.weights.snapshot import Snapshot, apply, take
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.tickets import Name, Ticket
 
@@ -269,6 +269,17 @@ class ChannelContract:
         assert (readers.read(0), readers.read(1)) == (Seen(22, {21.0}), Seen(20, {19.0}))
         readers.publish(22.0)
         assert readers.share.open == 1
+
+    def test_the_newest_can_be_read_where_it_was_published(self, readers: Readers) -> None:
+        """For what is saved of a worker that is not there."""
+        assert readers.channel.newest(0) == {}
+        readers.publish(1.0)
+        readers.publish(2.0, [0])
+        for worker, value in ((0, 2.0), (1, 1.0)):
+            model = Filled()
+            apply(readers.channel.newest(worker)["policy"], model)
+            assert model.values() == {value}
+        assert readers.share.open == 2
 
     def test_where_there_is_no_room_the_old_weights_stay_the_newest(self, readers: Readers) -> None:
         """The error reaches whoever publishes."""
