@@ -298,6 +298,16 @@ def test_a_fragment_has_its_time_from_when_the_worker_has_nothing_older_to_do(st
     assert (stage.now, made.late) == (60.0, 0)
 
 
+def test_a_fragment_asked_of_a_life_that_is_being_built_has_its_time_from_when_it_is_up(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    stage.starts, stage.takes["collect"] = {0: 100.0}, 15.0
+    stage.end(made.up[0])
+    made.look()
+    ticket = made.call(made.handle(0), "collect", late=True)
+    assert answer(made, ticket) == (Name(0, 1), "collect")
+    assert (stage.now, made.late) == (115.0, 0)
+
+
 def test_a_control_call_that_hangs_is_not_waited_for_for_ever_by_a_fragment_behind_it(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
     stage.takes["reset"] = NEVER

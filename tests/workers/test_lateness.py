@@ -10,6 +10,14 @@ from swath.workers.tickets import Name, Ticket
 A, B = Name(0, 0), Name(1, 0)
 
 
+def up(patience=10.0):
+    """Two workers that have been up for long."""
+    lateness = Lateness(patience)
+    for name in (A, B):
+        lateness.begun(name, -100.0)
+    return lateness
+
+
 def ticket(name=A, *, sent):
     made = Ticket(name, "collect")
     made.sent = sent
@@ -24,7 +32,7 @@ def calls(lateness, *sent, name=A, timed=True):
 
 
 def test_a_call_is_late_when_it_has_taken_as_long_as_is_allowed():
-    lateness = Lateness(10.0)
+    lateness = up()
     (call,) = calls(lateness, 5.0)
     assert lateness.due_at == 15.0
     assert lateness.late(14.9) == []
@@ -32,7 +40,7 @@ def test_a_call_is_late_when_it_has_taken_as_long_as_is_allowed():
 
 
 def test_an_answered_call_is_not_late():
-    lateness = Lateness(10.0)
+    lateness = up()
     (call,) = calls(lateness, 5.0)
     call.settled = 14.0
     assert lateness.late(100.0) == []
@@ -40,7 +48,7 @@ def test_an_answered_call_is_not_late():
 
 
 def test_the_time_of_a_call_begins_when_the_one_before_it_is_answered():
-    lateness = Lateness(10.0)
+    lateness = up()
     first, second = calls(lateness, 0.0, 1.0)
     first.settled = 9.0
     assert lateness.late(18.9) == []
@@ -49,7 +57,7 @@ def test_the_time_of_a_call_begins_when_the_one_before_it_is_answered():
 
 
 def test_a_worker_that_was_idle_is_given_the_whole_time():
-    lateness = Lateness(10.0)
+    lateness = up()
     (first,) = calls(lateness, 0.0)
     first.settled = 1.0
     (second,) = calls(lateness, 50.0)
@@ -58,7 +66,7 @@ def test_a_worker_that_was_idle_is_given_the_whole_time():
 
 
 def test_a_call_that_keeps_a_timed_one_waiting_is_held_to_the_same_time():
-    lateness = Lateness(10.0)
+    lateness = up()
     (control,) = calls(lateness, 0.0, timed=False)
     assert lateness.late(1000.0) == [], "nobody waits for it here"
     calls(lateness, 1.0)
@@ -66,7 +74,7 @@ def test_a_call_that_keeps_a_timed_one_waiting_is_held_to_the_same_time():
 
 
 def test_each_worker_has_a_time_of_its_own():
-    lateness = Lateness(10.0)
+    lateness = up()
     (mine,), (other,) = calls(lateness, 0.0), calls(lateness, 3.0, name=B)
     assert lateness.due_at == 10.0
     assert lateness.late(12.0) == [mine]
@@ -74,8 +82,18 @@ def test_each_worker_has_a_time_of_its_own():
     assert lateness.late(13.0) == [other]
 
 
+def test_a_call_to_a_worker_that_is_being_built_has_its_time_from_when_that_is_up():
+    lateness = Lateness(10.0)
+    (call,) = calls(lateness, 0.0)
+    assert lateness.late(200.0) == []
+    lateness.begun(A, 300.0)
+    assert lateness.due_at == 310.0
+    assert lateness.late(309.9) == []
+    assert lateness.late(310.0) == [call]
+
+
 def test_answered_calls_are_let_go_of():
-    lateness, value = Lateness(10.0), {0.0}
+    lateness, value = up(), {0.0}
     (call,) = calls(lateness, 0.0)
     call.outcome, call.settled = Value(value), 1.0
     kept = ref(value)
@@ -87,7 +105,7 @@ def test_answered_calls_are_let_go_of():
 
 
 def test_without_a_deadline_nobody_is_late():
-    lateness = Lateness(None)
+    lateness = up(None)
     calls(lateness, 0.0)
     assert lateness.due_at == inf
     assert lateness.late(1e12) == []

@@ -1,7 +1,8 @@
 """Who takes too long: every call that somebody waits for is to be answered in time, counted from when its turn came.
 
-A worker answers one call after another, so the time of a call begins when it is sent, or when the one before it is
-answered. Where a timed call waits, the calls before it are held to the same time: none may keep it waiting for ever.
+A worker answers one call after another, so the time of a call begins when it is sent, when the one before it is
+answered, or when the worker is up, whichever comes last. Where a timed call waits, the calls before it are held to the
+same time: none may keep it waiting for ever.
 Pure: tickets know when they were sent and settled. One thread at a time.
 """
 
@@ -18,7 +19,7 @@ class _Line:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Ticket, bool]] = deque()
-        self._free_since = -inf
+        self.free_since = inf
 
     def add(self, ticket: Ticket, *, timed: bool) -> None:
         self.advance()
@@ -26,7 +27,7 @@ class _Line:
 
     def advance(self) -> None:
         while self._calls and (settled := self._calls[0][0].settled) is not None:
-            self._free_since = settled
+            self.free_since = settled
             self._calls.popleft()
 
     def awaited(self) -> tuple[Ticket, float] | None:
@@ -35,7 +36,7 @@ class _Line:
         if not any(timed for _, timed in self._calls):
             return None
         ticket, _ = self._calls[0]
-        return ticket, max(ticket.sent, self._free_since)
+        return ticket, max(ticket.sent, self.free_since)
 
 
 class Lateness:
@@ -52,6 +53,13 @@ class Lateness:
         self.patience = inf if patience is None else patience
         self.due_at = inf
         self._lines: dict[Name, _Line] = {}
+
+    def begun(self, name: Name, since: float) -> None:
+        """A worker is up, and can begin with what it was asked before."""
+        line = self._lines.setdefault(name, _Line())
+        line.free_since = since
+        if line.awaited() is not None:
+            self.due_at = min(self.due_at, since + self.patience)
 
     def called(self, ticket: Ticket, *, timed: bool) -> None:
         """A call was sent."""

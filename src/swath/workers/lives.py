@@ -125,6 +125,7 @@ class Lives:
         """One worker more, that is up already."""
         self.handles[handle.name.worker] = handle
         self._make_jobs.append(make_job)
+        self._lateness.begun(handle.name, self._clock())
         self._tell(Added())
         self._carry_out()
 
@@ -139,6 +140,7 @@ class Lives:
         elif cause is not None:
             self._note_death(handle.name, cause)
         elif handle.ready.done and not self._is_up(handle):
+            self._lateness.begun(handle.name, self._clock())
             self._tell(Ready(handle.name))
             _log.info("worker %d (life %d) is up", *handle.name)
 
