@@ -1,0 +1,128 @@
+"""Collectors with two workers against TorchRL's and RLlib's, on CartPole-v1, each with the policy its users would write.
+
+    python benchmarks/collectors.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
+
+Frames per second with one thread per process, sampled actions with log-probabilities, a 4-64-64-2 network; contenders
+take turns (see rounds.py), each ratio is the median over the rounds. All on one Ray cluster on this machine. Ends with 1
+if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from peers import RLLIB, TORCHRL, python_of
+from policies import lean_actor, quiet_threads
+from rounds import Peer, Run, interleave, ratios, timed
+from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
+
+WORKERS, STEPS = 2, 128
+SMALL, LARGE = 8, 32
+IN_PROCESS = "Collector, in this process"
+RAY, PROCESSES, PEER, OTHER = "RayCollector", "Multi collector", "TorchRL's RayCollector", "RLlib's EnvRunnerGroup"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one contender must reach, as a multiple of another."""
+
+    contender: str
+    reference: str
+    least: float
+
+
+def collecting(collector: Any) -> Run:
+    """Draw batches."""
+    batches = iter(collector)
+    return timed(lambda: int(next(batches).numel()))
+
+
+def ours(kind: Callable[..., Any], envs: int, **more: Any) -> Any:
+    """One of our collectors; `envs` are stepped together by each worker."""
+    return kind("CartPole-v1", lean_actor(), envs_per_worker=envs, **more)
+
+
+def contenders(envs: int, address: str, stack: ExitStack) -> dict[str, Run]:
+    """All that run with so many envs per worker."""
+    share = envs * STEPS
+    both = {"frames_per_batch": WORKERS * share}
+    one = {"frames_per_batch": share}
+    mine = {
+        f"{RAY}, sync": ours(RayCollector, envs, sync=True, num_collectors=WORKERS, **both),
+        f"{RAY}, async": ours(RayCollector, envs, sync=False, num_collectors=WORKERS, **one),
+        f"{PROCESSES}, sync": ours(MultiSyncCollector, envs, num_workers=WORKERS, **both),
+        f"{PROCESSES}, async": ours(MultiAsyncCollector, envs, num_workers=WORKERS, **one),
+        IN_PROCESS: ours(Collector, envs, **one),
+    }
+    for collector in mine.values():
+        stack.callback(collector.shutdown)
+    peers = {
+        f"{PEER}, {order}": Peer(python_of(TORCHRL), "peer_torchrl.py", order, envs, STEPS, address)
+        for order in ("sync", "async")
+    }
+    peers[OTHER] = Peer(python_of(RLLIB), "peer_rllib.py", envs, STEPS, address)
+    for peer in peers.values():
+        stack.callback(peer.close)
+    return {name: collecting(collector) for name, collector in mine.items()} | peers
+
+
+def targets(envs: int) -> list[Target]:
+    """What must be reached with so many envs per worker."""
+    found = []
+    for order in ("sync", "async"):
+        found.append(Target(f"{RAY}, {order}", f"{PEER}, {order}", 10 if envs == SMALL else 12))
+        if envs == SMALL:
+            found.append(Target(f"{RAY}, {order}", OTHER, 7))
+            found.append(Target(f"{RAY}, {order}", IN_PROCESS, 1.4))
+            found.append(Target(f"{PROCESSES}, {order}", f"{RAY}, {order}", 1))
+    return found
+
+
+def measure(envs: int, address: str, rounds: int, seconds: float) -> bool:
+    """Print the tables of one size; whether all its targets are reached."""
+    with ExitStack() as stack:
+        rates = interleave(contenders(envs, address, stack), rounds, seconds)
+    print(f"\n{WORKERS} workers with {envs} envs each, {STEPS} steps")
+    for name, column in rates.items():
+        print(f"  {name:34} {statistics.median(column):>10,.0f} frames/s")
+    reached = []
+    for target in targets(envs):
+        lower, median, upper = ratios(rates, target.contender, target.reference)
+        reached.append(median >= target.least)
+        print(
+            f"  {target.contender:24} × {target.reference:30} {median:>7.2f}  half of the rounds {lower:.2f} to "
+            f"{upper:.2f}, target {target.least:g} {'passed' if reached[-1] else 'missed'}"
+        )
+    sys.stdout.flush()
+    return all(reached)
+
+
+def main() -> int:
+    """Measure both sizes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
+    rounds, seconds = (3, 1.0) if parser.parse_args().quick else (9, 3.0)
+    quiet_threads()
+    warnings.filterwarnings("ignore", module="ray")
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # the peers join this cluster, which only this machine can reach
+    os.environ["OMP_NUM_THREADS"] = "1"
+    context = ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+    print(f"one thread per process, {rounds} rounds of {seconds:g} s")
+    reached = [measure(envs, context.address_info["gcs_address"], rounds, seconds) for envs in (SMALL, LARGE)]
+    ray.shutdown()
+    print(f"\n{'all targets reached' if all(reached) else 'a target was missed'}")
+    return int(not all(reached))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
