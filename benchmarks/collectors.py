@@ -1,10 +1,10 @@
-"""Collectors with two workers against TorchRL's and RLlib's, on CartPole-v1, each with the policy its users would write.
+"""Collectors with two workers against TorchRL's and RLlib's, on CartPole-v1, each with the policy of its users.
 
     python benchmarks/collectors.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
 
 Frames per second with one thread per process, sampled actions with log-probabilities, a 4-64-64-2 network; contenders
-take turns (see rounds.py), each ratio is the median over the rounds. All on one Ray cluster on this machine. Ends with 1
-if a target is missed.
+take turns (see rounds.py), each ratio is the median over the rounds. All are on one Ray cluster on this machine. Ends
+with 1 if a target is missed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RLlib's `EnvRunnerGroup` as a contender: `peer_rllib.py ENVS STEPS ADDRESS`, run by its own environment's Python.
 
-Two env runners with the default module of its PPO, a 4-64-64-2 network; they sample in parallel, and all are waited for.
+Two env runners with the default module of its PPO, a 4-64-64-2 network; they sample in parallel, all are waited for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TorchRL's `RayCollector` as a contender: `peer_torchrl.py sync|async ENVS STEPS ADDRESS`, run by its own Python.
 
-Two workers, each with a `SerialEnv` of `GymEnv`s and a `ProbabilisticActor` with log-probabilities, as its users write it.
+Two workers, each with a `SerialEnv` of `GymEnv`s and a `ProbabilisticActor` with log-probabilities, as users write it.
 """
 
 from __future__ import annotations
