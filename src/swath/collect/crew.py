@@ -12,7 +12,7 @@ from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
-from swath.collect.remote import RemoteRequest, build_remote
+from swath.collect.remote import Description, RemoteRequest, build_remote
 from swath.collect.worker import Seeding
 from swath.options import Hooks
 from swath.rollout.policies.random_policy import RandomPolicy
@@ -28,11 +28,13 @@ class Template:
         request: its core.
         cut_last: mark the last transition of each env in a fragment as truncated.
         resources: what it asks of its place.
+        masked: fragments have a mask, since some may lack rows.
     """
 
     request: WorkerRequest
     cut_last: bool = False
     resources: Mapping[str, Any] = field(default_factory=dict)
+    masked: bool = False
 
     @property
     def core(self) -> WorkerRequest:
@@ -67,11 +69,15 @@ class Standing:
         seeding: by worker, once they are seeded.
         hooks: called around fragments.
         lives: the last life number that each worker has used; ids of a life are never used again.
+        described: what workers are like, once they have said so; their next lives must be so, too.
+        first: the index of the first worker, as part of ids and seeds.
     """
 
     seeding: dict[int, Seeding] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
     lives: dict[int, int] = field(default_factory=dict)
+    described: dict[int, Description] = field(default_factory=dict)
+    first: int = 0
 
 
 @dataclass
@@ -96,8 +102,11 @@ class Crew:
         """How to bring up this life of this worker."""
         template, standing = self.templates[name.worker], self.standing
         life = standing.lives[name.worker] = max(name.life, standing.lives.get(name.worker, -1) + 1)
-        worker = replace(template.core, worker=name.worker, life=life, seed=standing.seeding.get(name.worker))
-        request = RemoteRequest(worker, standing.hooks, template.cut_last)
+        worker = replace(
+            template.core, worker=standing.first + name.worker, life=life, seed=standing.seeding.get(name.worker)
+        )
+        model = standing.described.get(name.worker)
+        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model)
         return Job(
             partial(build_remote, request),
             name,

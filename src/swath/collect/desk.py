@@ -11,9 +11,11 @@ is wanted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from swath.collect.asks import Ask, Broken, Head
 from swath.collect.counters import Counters, EpisodeLog
@@ -99,6 +101,10 @@ class Known:
         self.frames[name.worker] = self.frames.get(name.worker, 0) + head.frames
 
 
+def _nothing(worker: int, trajectory: int) -> None:
+    """Nobody puts episodes together."""
+
+
 @dataclass
 class Desk:
     """Requests of one collection. Its lock guards what is out; nobody waits under it.
@@ -111,7 +117,9 @@ class Desk:
         counters: of the collection.
         replace_failing: replace a worker whose env raises.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
-            number has reached that of the request. `None` where nobody ends them.
+            number has reached that of the request. `None` where nobody can end them.
+        skip: called with a worker and an id when a fragment of good frames is not delivered: episodes with lower ids
+            lack frames.
     """
 
     fleet: Fleet
@@ -121,35 +129,48 @@ class Desk:
     counters: Counters
     replace_failing: bool = False
     bell: Watched | None = None
+    skip: Callable[[int, int], None] = _nothing
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.known = Known()
         self.out: list[Sent] = []
         self.write = False
-        self._asked = 0
         self._numbers = 0
 
     @property
     def may_ask(self) -> bool:
         """Whether more is wanted than is delivered or asked for."""
         total = self.budget.total_frames
-        return total is None or self.counters.frames + self._asked < total
+        asked = sum(sent.frames for sent in self.out if not sent.void)
+        return total is None or self.counters.frames + asked < total
+
+    def wanted(self) -> list[Sent]:
+        """What is out and not being delivered, in the order in which it was asked for."""
+        return [sent for sent in self.out if not (sent.void or sent.taken)]
 
     def out_of(self, worker: int) -> int:
         """How many fragments this worker has been asked for that are made, or wait to be drawn."""
-        return sum(sent.worker == worker and not sent.void and not sent.taken for sent in self.out)
+        return sum(sent.worker == worker for sent in self.wanted())
 
-    def ask(self, worker: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
+    def is_gone(self, worker: int) -> bool:
+        """Whether the worker was given up."""
+        return self.fleet.standings()[worker].phase == "gone"
+
+    def require_enough(self) -> None:
+        """Raise `FleetFailed` if too few workers are left."""
+        if (failure := self.fleet.failure) is not None:
+            raise failure
+
+    def ask(self, worker: int, frames: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
         self._numbers += 1
-        ask = Ask(randomly, self._numbers, self.bell, self.write)
+        ask = Ask(frames, randomly, self._numbers, self.bell, worker, self.write)
         handle = self.fleet.handle(worker)
         with self.channel.update_for(handle.name) as update:
             ticket = self.fleet.call(handle, "collect", update, ask, late=True)
-        sent = Sent(ticket, self._numbers, self.frames[worker], randomly, insisted)
+        sent = Sent(ticket, self._numbers, frames, randomly, insisted)
         self.out.append(sent)
-        self._asked += sent.frames
         return sent
 
     def control(self, worker: int, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ticket:
@@ -162,40 +183,47 @@ class Desk:
         """Book what a request that is done has brought; whether there is a fragment that is wanted.
 
         Raises:
-            Exception: what user code raised in the worker.
+            Exception: what user code raised in the worker, if the fragment is wanted.
         """
         outcome = sent.ticket.outcome
         assert outcome is not None
         if isinstance(outcome, Error):
-            self.close(sent)
-            if isinstance(outcome.exception, WorkerLost):
+            error: BaseException | None = outcome.exception
+            if isinstance(error, WorkerLost):
                 self.known.mourn(sent.ticket.name)
-                return False
-            raise outcome.exception
-        if isinstance(outcome.value, Broken):
-            self.known.tallies.note(sent.ticket.name, outcome.value.tally)
-            self.close(sent)
-            error = thawed(outcome.value.error)
-            if outcome.value.by_env and self.replace_failing:
-                self._replace(sent.ticket.name, error)
-            elif not sent.void:
-                raise error
-            return False
-        sent.received = outcome.value
-        self.known.book(sent.ticket.name, sent.head)
-        if sent.void:
-            self.discard(sent)
-        return not sent.void
+                error = None
+        elif isinstance(outcome.value, Broken):
+            error = self._broken(sent.ticket.name, outcome.value)
+        else:
+            return self._arrived(sent, outcome.value)
+        self.close(sent)
+        if error is not None and not sent.void:
+            raise error
+        return False
 
-    def _replace(self, name: Name, cause: BaseException) -> None:
-        handle = self.fleet.handle(name.worker)
-        if handle.name == name:
-            self.fleet.replace(handle, cause)
+    def answered(self, ticket: Ticket) -> bool:
+        """Whether a control call that is done was answered; not if its worker has died, or has to be replaced.
+
+        Raises:
+            Exception: what the call raised.
+        """
+        if isinstance(ticket.outcome, Error) and isinstance(ticket.outcome.exception, WorkerLost):
+            return False
+        if isinstance(ticket.value, Broken):
+            self._broken(ticket.name, ticket.value)
+            return False
+        return True
 
     def ring(self, sent: Sent) -> None:
         """Let a fragment end at its worker's next step."""
         if self.bell is not None:
-            self.bell.values[sent.worker] = sent.number
+            values = self.bell.values
+            values[sent.worker] = max(values[sent.worker], sent.number)
+
+    def ring_all(self) -> None:
+        """Let all fragments end so, also those that will be begun."""
+        if self.bell is not None:
+            self.bell.values[:] = np.iinfo(np.int64).max
 
     def opened(self, sent: Sent) -> Any:
         """The arrays of a fragment, views that are good until it is closed; `None` if its store has lost them."""
@@ -203,33 +231,64 @@ class Desk:
         try:
             return sent.received.open()
         except PayloadLost:
-            self.known.fragments_lost += 1
-            self.close(sent)
+            with self.lock:
+                self.known.fragments_lost += 1
+                self.skip(sent.worker, sent.head.next_id)
+                self.close(sent)
             return None
 
     def close(self, sent: Sent) -> None:
         """It is delivered, or will not be; its memory goes back. Twice is fine."""
         if sent in self.out:
             self.out.remove(sent)
-            self._asked -= sent.frames
         if sent.received is not None:
             sent.received.close()
 
     def discard(self, sent: Sent) -> None:
-        """Good frames that nobody will get."""
-        self.counters.discard(sent.head.frames)
+        """Good frames that nobody will get; nothing if it is closed."""
+        if sent in self.out:
+            self.counters.discard(sent.head.frames)
+            self.skip(sent.worker, sent.head.next_id)
+            self.close(sent)
+
+    def drop(self, sent: Sent) -> None:
+        """Good frames that are too old."""
+        self.counters.drop(sent.head.frames)
+        self.skip(sent.worker, sent.head.next_id)
         self.close(sent)
 
-    def void(self, workers: Sequence[int] | None = None) -> None:
-        """What is out, of all workers or of these, is not wanted any more."""
-        for sent in list(self.out):
-            if workers is not None and sent.worker not in workers:
-                continue
+    def void(self, workers: Collection[int] | None = None) -> list[Sent]:
+        """What is out, of all workers or of these, is not wanted any more.
+
+        Returns:
+            What was wanted until now; of that, what is being delivered is left to whoever delivers it.
+        """
+        gone = [sent for sent in self.out if not sent.void and (workers is None or sent.worker in workers)]
+        for sent in gone:
             sent.void = True
-            if sent.received is not None:
+            if sent.received is not None and not sent.taken:
                 self.discard(sent)
+        return gone
 
     def sweep(self) -> None:
         """Settle what is done and nobody waits for any more."""
-        for sent in [sent for sent in self.out if sent.void and sent.ticket.done]:
+        for sent in [sent for sent in self.out if sent.void and not sent.taken and sent.ticket.done]:
             self.settle(sent)
+
+    def _arrived(self, sent: Sent, received: Received) -> bool:
+        sent.received = received
+        self.known.book(sent.ticket.name, sent.head)
+        if sent.void:
+            self.discard(sent)
+        return not sent.void
+
+    def _broken(self, name: Name, broken: Broken) -> BaseException | None:
+        """Book that there is no fragment; what is to be raised for it."""
+        self.known.tallies.note(name, broken.tally)
+        error = thawed(broken.error)
+        if not (broken.unfit or (broken.by_env and self.replace_failing)):
+            return error
+        handle = self.fleet.handle(name.worker)
+        if handle.name == name:
+            self.fleet.replace(handle, error)
+        return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,9 +19,8 @@ from swath.collect.gate import Gate
 from swath.collect.gather import Interrupted, Pace
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
-from swath.errors import WorkerLost
+from swath.errors import FleetFailed
 from swath.weights.due import Due
-from swath.workers.outcome import Error
 from swath.workers.tickets import Ticket
 
 NO_KEYWORDS: Mapping[str, Any] = {}
@@ -30,33 +29,30 @@ NO_KEYWORDS: Mapping[str, Any] = {}
 class Gather(Protocol):
     """Who is asked next, and whose fragment comes next; see `AllOf` and `FirstOf`."""
 
-    def begin(self) -> None:
-        """The user draws."""
+    def next(self, interrupted: Interrupted) -> list[Sent] | None:
+        """What makes up the next batch."""
 
     def ahead(self) -> None:
         """A batch is about to be handed out."""
 
-    def next(self, interrupted: Interrupted) -> list[Sent] | None:
-        """What makes up the next batch."""
+    def again(self, lost: Collection[Sent]) -> None:
+        """Of what was given last, these are lost."""
 
-    def again(self, shares: list[Sent], lost: Sent) -> None:
-        """One of them was lost."""
-
-    def forget(self, workers: list[int] | None = None) -> None:
+    def forget(self, workers: Collection[int] | None = None) -> None:
         """What was asked for is not wanted any more."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """How bodies become a batch.
+    """How bodies become a batch, in memory of the user's own, where batches live.
 
     Attributes:
         batch: makes one batch of the bodies of its shares; they may be views.
         parts: makes the parts that are written to a replay buffer one after another.
     """
 
-    batch: Callable[[Sequence[Any]], Any]
-    parts: Callable[[Sequence[Any]], list[Any]]
+    batch: Callable[[Sequence[Sent], Sequence[Any]], Any]
+    parts: Callable[[Sequence[Sent], Sequence[Any]], list[Any]]
 
 
 @dataclass
@@ -94,6 +90,8 @@ class FleetCollection:
         self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
         wanted, writing = self.shaper.trajectories, self.buffer is not None
         self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)
+        if self.whole is not None:
+            self.desk.skip = self.whole.skip
 
     @property
     def version(self) -> int:
@@ -120,12 +118,16 @@ class FleetCollection:
             if self.completed:
                 self.drop_in_flight()
                 return Drawn(None, ended=True)
+            self._clear_up()
             self.counters.start_clock()
             began = time.monotonic()
             try:
                 if self.due.at_draw():
                     self.republish()
                 return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
+            except FleetFailed:
+                self.forget()
+                raise
             finally:
                 self.counters.seconds_waiting += time.monotonic() - began
 
@@ -165,16 +167,17 @@ class FleetCollection:
     def answers(self, tickets: Mapping[int, Ticket], deadline: float | None = None) -> dict[int, Any]:
         """Wait for all of them; see `control`."""
         self.desk.fleet.answers(list(tickets.values()), deadline)
-        return {worker: ticket.value for worker, ticket in tickets.items() if not _is_lost(ticket)}
+        with self.desk.lock:
+            return {worker: ticket.value for worker, ticket in tickets.items() if self.desk.answered(ticket)}
 
-    def forget(self, workers: list[int] | None = None) -> None:
+    def forget(self, workers: Collection[int] | None = None) -> None:
         """What is in flight or half-built of all workers, or of these, is dropped and counted."""
         with self.desk.lock:
             self.gather.forget(workers)
             self._drop_whole(workers)
 
     @contextmanager
-    def forgetting(self, workers: list[int] | None = None) -> Iterator[None]:
+    def forgetting(self, workers: Collection[int] | None = None) -> Iterator[None]:
         """Calls sent within come after what is dropped, and before whatever is asked for later."""
         with self.desk.lock:
             self.forget(workers)
@@ -193,11 +196,14 @@ class FleetCollection:
     def close(self, timeout: float) -> None:
         """End the collection, its workers and their places; `timeout` seconds for their farewells.
 
+        Fragments in flight end at their workers' next step, where that is possible.
+
         Raises:
             Exception: what closing an env raised; more of them are in its notes.
         """
         raised: list[BaseException] = []
         self.gate.halted = True
+        self.desk.ring_all()
         self.desk.fleet.wake()
         self.gate.close(timeout, lambda: raised.extend(self.desk.fleet.close(timeout)))
         if raised:
@@ -205,16 +211,20 @@ class FleetCollection:
                 raised[0].add_note(f"another worker raised, too: {other!r}")
             raise raised[0]
 
+    def _clear_up(self) -> None:
+        """What a draw had in hand when it was interrupted, by Ctrl-C perhaps, is lost."""
+        self._done([sent for sent in self.desk.out if sent.taken], good=False)
+
     def _deliver(self) -> Drawn:
-        shares, bodies = self._shares()
-        if shares is None:
-            return Drawn(None, ended=True)
-        try:
-            made = self.making.parts(bodies) if self.buffer is not None else [self.making.batch(bodies)]
-            self._release(shares)
-            return self._delivery.deliver_all([self.shaper.placed(one) for one in made])
-        finally:
-            self._done(shares)
+        make = self._batch if self.buffer is None else self.making.parts
+        while (shares := self.gather.next(self._is_halted)) is not None:
+            made = self._made(shares, make)
+            if made is not None:
+                try:
+                    return self._delivery.deliver_all(made)
+                finally:
+                    self._done(shares)
+        return Drawn(None, ended=True)
 
     def _deliver_whole(self, whole: WholeEpisodes) -> Drawn:
         while True:
@@ -222,51 +232,78 @@ class FleetCollection:
                 batch = whole.take()
             if batch is not None:
                 return self._delivery.deliver(batch)
-            shares, bodies = self._shares()
+            shares = self.gather.next(self._is_halted)
             if shares is None:
                 return Drawn(None, ended=True)
-            try:
-                parts = [self.shaper.placed(part) for part in self.making.parts(bodies)]
-                with self.desk.lock:
-                    whole.add({share.worker: part for share, part in zip(shares, parts, strict=True)})
-                self._release(shares)
-            finally:
+            if self._made(shares, self.making.parts, whole) is not None:
                 self._done(shares)
 
-    def _shares(self) -> tuple[list[Sent] | None, list[Any]]:
-        """What makes up the next batch, and the arrays of it, which may be views."""
-        while True:
-            with self.desk.lock:
-                self.gather.begin()
-            shares = self.gather.next(lambda: self.gate.halted)
-            if shares is None:
-                return None, []
+    def _made(
+        self,
+        shares: Sequence[Sent],
+        make: Callable[[Sequence[Sent], Sequence[Any]], list[Any]],
+        whole: WholeEpisodes | None = None,
+    ) -> list[Any] | None:
+        """What is made of these shares, in memory of the user's own; their workers are asked for more.
+
+        `None` if some are lost, or have become unwanted meanwhile: these are asked for again.
+        """
+        try:
             bodies = [self.desk.opened(share) for share in shares]
-            lost = next((share for share, body in zip(shares, bodies, strict=True) if body is None), None)
-            if lost is None:
-                return shares, bodies
+            lost = [share for share, body in zip(shares, bodies, strict=True) if body is None]
+            made = [] if lost else make(shares, bodies)
             with self.desk.lock:
-                self.gather.again(shares, lost)
-
-    def _release(self, shares: Sequence[Sent]) -> None:
-        """The shares are copied: their memory goes back, and their workers are asked for more."""
-        with self.desk.lock:
-            for share in shares:
-                share.taken = True
-                if share.received is not None:
+                if gone := [share for share in shares if share in lost or share.void]:
+                    self._again(gone)
+                    return None
+                if whole is not None:
+                    _add(whole, shares, made)
+                    self._forget_gone(whole)
+                for share in shares:
+                    assert share.received is not None
                     share.received.close()
-            self.gather.ahead()
+                self.gather.ahead()
+                return made
+        except BaseException:
+            self._done(shares, good=False)
+            raise
 
-    def _done(self, shares: Sequence[Sent]) -> None:
+    def _batch(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
+        return [self.making.batch(shares, bodies)]
+
+    def _again(self, gone: Sequence[Sent]) -> None:
+        for share in gone:
+            self.desk.discard(share)
+        self.gather.again(gone)
+
+    def _done(self, shares: Sequence[Sent], *, good: bool = True) -> None:
+        """They are delivered, or kept for whole episodes; if they are not `good`, nobody will get them."""
         with self.desk.lock:
             for share in shares:
-                self.desk.close(share)
+                (self.desk.close if good else self.desk.discard)(share)
 
-    def _drop_whole(self, workers: list[int] | None) -> None:
+    def _forget_gone(self, whole: WholeEpisodes) -> None:
+        """Episodes of workers that were given up will have no end."""
+        for worker, standing in self.desk.fleet.standings().items():
+            if standing.phase == "gone" and not self.desk.out_of(worker):
+                whole.drop_open(worker)
+
+    def _drop_whole(self, workers: Collection[int] | None) -> None:
         if self.whole is not None:
             for worker in [None] if workers is None else workers:
                 self.whole.drop(worker)
 
+    def _is_halted(self) -> bool:
+        return self.gate.halted
 
-def _is_lost(ticket: Ticket) -> bool:
-    return isinstance(ticket.outcome, Error) and isinstance(ticket.outcome.exception, WorkerLost)
+
+def _add(whole: WholeEpisodes, shares: Sequence[Sent], parts: Sequence[Any]) -> None:
+    """Fragments that were made side by side; those of one worker one after another, as they were made."""
+    rounds: list[dict[int, Any]] = []
+    for share, part in sorted(zip(shares, parts, strict=True), key=lambda pair: pair[0].number):
+        place = sum(share.worker in one for one in rounds)
+        if place == len(rounds):
+            rounds.append({})
+        rounds[place][share.worker] = part
+    for one in rounds:
+        whole.add(one)

@@ -10,7 +10,7 @@ another worker when it is gone for good.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from swath.collect.desk import Desk, Sent
@@ -46,21 +46,39 @@ class Round:
     """A synchronous batch in the making.
 
     Attributes:
+        frames: of each share, by row.
         randomly: with random actions.
         shares: by row; `None` where it has to be asked for (again).
     """
 
+    frames: dict[int, int]
     randomly: bool
     shares: dict[int, Sent | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.shares = dict.fromkeys(self.frames)
 
     @property
     def complete(self) -> bool:
         """Whether every share is in."""
-        return all(share is not None and share.received is not None for share in self.shares.values())
+        return len(self.there()) == len(self.shares)
+
+    @property
+    def asked(self) -> bool:
+        """Whether any share was asked for."""
+        return any(share is not None for share in self.shares.values())
+
+    def there(self) -> list[Sent]:
+        """Shares that are in, in order of rows."""
+        return [share for share in self.shares.values() if share is not None and share.received is not None]
 
     def waiting(self) -> list[Sent]:
         """Shares that were asked for and are not in."""
         return [share for share in self.shares.values() if share is not None and share.received is None]
+
+    def forget(self, gone: Callable[[Sent], bool]) -> None:
+        """These shares are to be asked for again."""
+        self.shares = {row: None if share is None or gone(share) else share for row, share in self.shares.items()}
 
 
 class AllOf:
@@ -76,17 +94,13 @@ class AllOf:
     def __init__(self, desk: Desk, pace: Pace, rows: list[int], enough: int | None = None) -> None:
         self._desk, self._pace, self.rows, self._enough = desk, pace, rows, enough
         self._rounds: deque[Round] = deque()
+        self._given: Round | None = None
         self._stand_in = 0
-
-    def begin(self) -> None:
-        """The user draws: something must be asked for."""
-        if not self._rounds:
-            self._open_round()
 
     def ahead(self) -> None:
         """A batch is about to be handed out: ask for those that come after it."""
         while len(self._rounds) < self._pace.prefetch and self._open_round():
-            self._ask_missing(self._rounds[-1])
+            self._ask_missing()
 
     def next(self, interrupted: Interrupted) -> list[Sent] | None:
         """The shares of the next batch, in order of rows; `None` if there is nothing to wait for.
@@ -100,62 +114,85 @@ class AllOf:
         while True:
             seen = desk.fleet.changes
             with desk.lock:
-                if not self._rounds:
+                if not self._rounds and not self._open_round():
                     return None
                 current = self._rounds[0]
                 self._settle(current)
                 if current.complete:
-                    self._rounds.popleft()
-                    return [share for share in current.shares.values() if share is not None]
-                for one in self._rounds:
-                    self._ask_missing(one)
+                    return self._give()
+                desk.require_enough()
+                self._ask_missing()
                 self._hurry(current)
                 tickets = [share.ticket for share in current.waiting()]
             wait_for(desk, tickets, interrupted, seen)
 
-    def again(self, shares: list[Sent], lost: Sent) -> None:
-        """A share turned out to be lost by its store: the batch is put back without it."""
-        rows = dict(zip(self.rows, shares, strict=True))
-        kept: dict[int, Sent | None] = {row: None if share is lost else share for row, share in rows.items()}
-        self._rounds.appendleft(Round(lost.randomly, kept))
+    def again(self, lost: Collection[Sent]) -> None:
+        """Of the shares that were given last, these are lost: the batch is put back without them."""
+        current = self._given
+        assert current is not None
+        current.forget(lambda share: share in lost)
+        for share in current.there():
+            share.taken = False
+        self._rounds.appendleft(current)
+        self._drop_unasked()
 
-    def forget(self, workers: list[int] | None = None) -> None:
+    def forget(self, workers: Collection[int] | None = None) -> None:
         """Shares of these workers, or all, are not wanted any more: they are asked for again with the next draw."""
         self._desk.void(workers)
         for one in self._rounds:
-            one.shares = {row: None if share is None or share.void else share for row, share in one.shares.items()}
+            one.forget(lambda share: share.void)
+        self._drop_unasked()
+
+    def _drop_unasked(self) -> None:
+        """Batches of which nothing is asked for are begun anew."""
+        while self._rounds and not self._rounds[-1].asked:
+            self._pace.random_batches += self._rounds.pop().randomly
+
+    def _give(self) -> list[Sent]:
+        self._given = self._rounds.popleft()
+        shares = self._given.there()
+        for share in shares:
+            share.taken = True
+        return shares
 
     def _open_round(self) -> bool:
-        if self._rounds_asked() or not self._desk.may_ask:
+        """Whether there is another batch to be asked for."""
+        if (self._rounds and not self._rounds[-1].asked) or not self._desk.may_ask:
             return False
-        self._rounds.append(Round(self._pace.next_is_random(), dict.fromkeys(self.rows)))
+        frames = self._desk.frames
+        self._rounds.append(Round({row: frames[row] for row in self.rows}, self._pace.next_is_random()))
         return True
-
-    def _rounds_asked(self) -> bool:
-        """Whether the last round has not been asked for yet, so that its frames are not counted as asked for."""
-        return bool(self._rounds) and all(share is None for share in self._rounds[-1].shares.values())
 
     def _settle(self, current: Round) -> None:
         """Book what is in; an exception of user code leaves at once, what is not looked at yet is for the next draw."""
         for row, share in current.shares.items():
             if share is None or share.received is not None or not share.ticket.done:
                 continue
-            current.shares[row] = None
-            if self._desk.settle(share):
-                current.shares[row] = share
+            try:
+                there = self._desk.settle(share)
+            except Exception:
+                current.shares[row] = None
+                raise
+            if not there:
+                current.shares[row] = None
 
     def _hurry(self, current: Round) -> None:
         """Enough shares are in: the others end at their next step."""
-        waiting = current.waiting()
-        if self._enough is not None and len(current.shares) - len(waiting) >= self._enough:
-            for share in waiting:
+        if self._enough is not None and len(current.there()) >= self._enough:
+            for share in current.waiting():
                 self._desk.ring(share)
 
-    def _ask_missing(self, one: Round) -> None:
+    def _ask_missing(self) -> None:
+        """Ask for what is missing; a batch is asked for with the same weights all over."""
+        with self._desk.channel.steady():
+            for one in self._rounds:
+                self._ask_missing_of(one)
+
+    def _ask_missing_of(self, one: Round) -> None:
         for row, share in one.shares.items():
             worker = self._worker_for(row) if share is None else None
             if worker is not None:
-                one.shares[row] = self._desk.ask(worker, randomly=one.randomly)
+                one.shares[row] = self._desk.ask(worker, one.frames[row], randomly=one.randomly)
 
     def _worker_for(self, row: int) -> int | None:
         """Who makes this row now: its own worker, another one if that is gone, nobody while it is coming back."""
@@ -163,7 +200,7 @@ class AllOf:
         up = fleet.up
         if row in up:
             return row
-        if fleet.standings()[row].phase != "gone" or not up:
+        if not up or not self._desk.is_gone(row):
             return None
         self._stand_in += 1
         return sorted(up)[self._stand_in % len(up)]
@@ -179,13 +216,9 @@ class FirstOf:
 
     def __init__(self, desk: Desk, pace: Pace) -> None:
         self._desk, self._pace = desk, pace
-        self._ready: deque[Sent] = deque()
+        self._insisting: set[int] = set()
         self._served: dict[int, int] = {}
         self._turn = 0
-
-    def begin(self) -> None:
-        """The user draws: every worker that may be asked is asked."""
-        self._fill(max(self._pace.prefetch, 1))
 
     def ahead(self) -> None:
         """A fragment is about to be handed out: its worker and others that may be asked are asked."""
@@ -207,46 +240,58 @@ class FirstOf:
                 chosen = self._choose()
                 if chosen is not None:
                     return [chosen]
-                self.begin()
-                tickets = [sent.ticket for sent in desk.out if not sent.void and sent.received is None]
+                desk.require_enough()
+                self._fill(max(self._pace.prefetch, 1))
+                tickets = [sent.ticket for sent in desk.wanted() if sent.received is None]
                 if not tickets and not desk.may_ask:
                     return None
             wait_for(desk, tickets, interrupted, seen)
 
-    def again(self, shares: list[Sent], lost: Sent) -> None:  # noqa: ARG002  it was alone
-        """A fragment was lost by its store; its worker is asked again as any other."""
-        self._pace.random_batches += lost.randomly
+    def again(self, lost: Collection[Sent]) -> None:
+        """The fragment that was given last is lost: its worker is asked again as any other."""
+        for sent in lost:
+            self._miss(sent)
 
-    def forget(self, workers: list[int] | None = None) -> None:
+    def forget(self, workers: Collection[int] | None = None) -> None:
         """What these workers, or all, were asked for is not wanted any more."""
-        self._desk.void(workers)
-        self._ready = deque(sent for sent in self._ready if not sent.void)
+        for sent in self._desk.void(workers):
+            self._pace.random_batches += sent.randomly
 
     def _fill(self, most: int) -> None:
-        for worker in self._desk.fleet.up:
-            while self._desk.out_of(worker) < most and self._desk.may_ask:
-                self._desk.ask(worker, randomly=self._pace.next_is_random())
+        """Ask every worker for so many fragments, in turn."""
+        for number in range(1, most + 1):
+            for worker in self._desk.fleet.up:
+                if self._desk.out_of(worker) < number and self._desk.may_ask:
+                    self._ask(worker)
+
+    def _ask(self, worker: int) -> None:
+        insisted = worker in self._insisting
+        self._desk.ask(worker, self._desk.frames[worker], randomly=self._pace.next_is_random(), insisted=insisted)
+        self._insisting.discard(worker)
 
     def _settle(self) -> None:
         """Book what is in, in the order in which it was asked for."""
-        for sent in list(self._desk.out):
-            if sent.void or sent.received is not None or not sent.ticket.done:
+        for sent in self._desk.wanted():
+            if sent.received is not None or not sent.ticket.done:
                 continue
             try:
                 there = self._desk.settle(sent)
             except Exception:
-                self._pace.random_batches += sent.randomly
+                self._miss(sent)
                 raise
-            if there:
-                self._ready.append(sent)
-            else:
-                self._pace.random_batches += sent.randomly
+            if not there:
+                self._miss(sent)
+
+    def _miss(self, sent: Sent) -> None:
+        """Nothing came of it: what it was asked for with is for the next."""
+        self._pace.random_batches += sent.randomly
+        if sent.insisted:
+            self._insisting.add(sent.worker)
 
     def _choose(self) -> Sent | None:
         """Of what is ready, the fragment whose worker was served longest ago; what is too old is asked for anew."""
-        while self._ready:
-            chosen = min(self._ready, key=lambda sent: self._served.get(sent.worker, -1))
-            self._ready.remove(chosen)
+        while ready := [sent for sent in self._desk.wanted() if sent.received is not None]:
+            chosen = min(ready, key=lambda sent: self._served.get(sent.worker, -1))
             if not self._is_stale(chosen):
                 return self._serve(chosen)
             if chosen.insisted:
@@ -258,6 +303,7 @@ class FirstOf:
     def _serve(self, chosen: Sent) -> Sent:
         self._turn += 1
         self._served[chosen.worker] = self._turn
+        chosen.taken = True
         return chosen
 
     def _is_stale(self, sent: Sent) -> bool:
@@ -267,11 +313,10 @@ class FirstOf:
         return self._desk.channel.version_for(sent.worker) - version > most
 
     def _drop(self, sent: Sent) -> None:
-        desk = self._desk
-        desk.counters.drop(sent.head.frames)
-        desk.close(sent)
-        if sent.worker in desk.fleet.up:
-            desk.ask(sent.worker, insisted=True)
+        self._desk.drop(sent)
+        self._insisting.add(sent.worker)
+        if sent.worker in self._desk.fleet.up:
+            self._ask(sent.worker)
 
 
 def wait_for(desk: Desk, tickets: Sequence[Ticket], interrupted: Interrupted, seen: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
-from swath.keys import MASK, TIME, TRAJ_IDS
+from swath.keys import TIME
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.spaces import Array
@@ -36,16 +36,6 @@ def stacked(bodies: Sequence[Any], layout: Layout) -> Any:
         together = LazyStackedTensorDict(*[batch.clone() for batch in batches], stack_dim=0)
     together.refine_names(..., TIME)
     return together
-
-
-def without_missing(share: Any) -> Any:
-    """A share `[*B, T]` without the steps at its end that were never made."""
-    ids = share.get(TRAJ_IDS, None)
-    mask = share.get(MASK, None)
-    if mask is None or ids is None:
-        return share
-    made = (ids >= 0).reshape(-1, ids.shape[-1]).any(0)
-    return share[..., : int(made.nonzero().max()) + 1] if bool(made.any()) else share[..., :0]
 
 
 def joined(fragments: Sequence[Fragment]) -> Fragment:

@@ -78,6 +78,25 @@ class Description:
         """Frames of a fragment."""
         return self.num_envs * self.n_steps
 
+    def rounded(self, frames: int) -> int:
+        """Frames of a fragment if so many are asked for: whole steps."""
+        return -(-frames // self.num_envs) * self.num_envs
+
+    def difference(self, other: Description) -> str:
+        """What the other has in another way, in words; empty if its fragments can take the place of these."""
+        shapes = self.layout.batch_shape, other.layout.batch_shape
+        if shapes[0] != shapes[1]:
+            return f"envs of batch shape {list(shapes[1])}, not {list(shapes[0])}"
+        for key in [*self.signature, *other.signature]:
+            mine, theirs = self.signature.get(key), other.signature.get(key)
+            if mine != theirs:
+                return f"entry {key!r} is {_said(theirs)}, not {_said(mine)}"
+        return ""
+
+
+def _said(entry: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "missing" if entry is None else f"{list(entry[0])} of {entry[1]}"
+
 
 @dataclass(frozen=True)
 class RemoteRequest:
@@ -87,11 +106,15 @@ class RemoteRequest:
         worker: the core.
         hooks: functions of the user that are called in the worker.
         cut_last: mark the last transition of each env in a fragment as truncated.
+        masked: fragments have a mask, since some may lack rows.
+        model: what its earlier lives were like, and it must be like, too.
     """
 
     worker: WorkerRequest
     hooks: Hooks = field(default_factory=Hooks)
     cut_last: bool = False
+    masked: bool = False
+    model: Description | None = None
 
 
 class RemoteWorker:
@@ -107,13 +130,15 @@ class RemoteWorker:
 
     def __init__(self, request: RemoteRequest) -> None:
         built = build_worker(replace(request.worker, stopped=self._stopped))
-        self._worker, self._acting, self._layout = built.worker, built.acting, built.layout
+        self._worker, self._acting = built.worker, built.acting
+        self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
         self._cut_last = request.cut_last
         self._meter = EpisodeMeter(self._worker.host.spec.num_envs)
-        self._ask: Ask | None = None
+        self._ask = Ask()
         self._bell: Any = None
         self._own_versions = 0
         self._frames = 0
+        self._unfit: Exception | None = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
 
     # ---- requests of the collection
@@ -133,19 +158,21 @@ class RemoteWorker:
 
     def collect(self, update: Update | None, ask: Ask) -> Parcel | Broken:
         """Make one fragment."""
+        if self._cannot_take(update):
+            return self._refusal()
         tally = self._worker.tally
         env_errors = tally.env_errors
         try:
-            self._take(update)
             return self._fragment(ask)
         except Exception as error:  # noqa: BLE001  travels, and is raised over there
-            return Broken(frozen(error), replace(tally), tally.env_errors > env_errors)
+            return Broken(frozen(error, one_note=True), replace(tally), tally.env_errors > env_errors)
 
     def control(
         self, update: Update | None, method: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call a method of this worker between two fragments."""
-        self._take(update)
+        """Call a method of this worker between two fragments; `Broken` is the answer of a worker that is unfit."""
+        if self._cannot_take(update):
+            return self._refusal()
         return getattr(self, method)(*args, **(kwargs or {}))
 
     def close(self) -> None:
@@ -172,6 +199,12 @@ class RemoteWorker:
     def life(self) -> int:
         """Which of its lives it is in."""
         return self._worker.life
+
+    def conform(self, model: Description) -> None:
+        """Be unfit unless it is like others."""
+        difference = model.difference(self.describe())
+        if difference:
+            self._unfit = ValueError(f"its fragments cannot be joined with those of others: {difference}")
 
     def touch(self) -> int:
         """The version of its weights."""
@@ -266,7 +299,8 @@ class RemoteWorker:
         """Make fragments of so many frames, rounded up to whole steps; how many they are."""
         num_envs = self._worker.host.spec.num_envs
         n_steps = -(-frames // num_envs)
-        self._worker.make_steps(n_steps)
+        if n_steps != self._worker.place.n_steps:
+            self._worker.make_steps(n_steps)
         return n_steps * num_envs
 
     def set_hook(self, which: str, hook: Any) -> None:
@@ -275,8 +309,7 @@ class RemoteWorker:
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        fragment = self._collect(Ask())
-        return fragment.to_tensordict(self._layout)
+        return self._cut(self._collect(Ask())).to_tensordict(self._layout)
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
@@ -294,26 +327,32 @@ class RemoteWorker:
 
     def _fragment(self, ask: Ask) -> Parcel:
         if self.pre_collect_hook is not None:
-            with noted("pre_collect_hook"):
+            with noted(f"pre_collect_hook in {self._worker.who}"):
                 self.pre_collect_hook()
+        if ask.frames is not None:
+            self.set_share(ask.frames)
         fragment = self._collect(ask)
+        worker = self._worker
         episodes = self._meter.add(fragment)
         self._frames += fragment.frames
-        worker = self._worker
+        body = self._body(self._cut(fragment))
         head = Head(
             worker.place.worker,
             worker.life,
             worker.version,
             fragment.frames,
+            worker.place.n_steps if fragment.steps is None else fragment.steps,
             replace(worker.tally),
             episodes,
             worker.next_id,
         )
-        return Parcel(head, self._body(fragment))
+        return Parcel(head, body)
 
     def _collect(self, ask: Ask) -> Fragment:
         self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
-        fragment = self._worker.collect(randomly=ask.randomly)
+        return self._worker.collect(randomly=ask.randomly)
+
+    def _cut(self, fragment: Fragment) -> Fragment:
         if self._cut_last:
             fragment.rows.cut_last()
         return fragment
@@ -324,19 +363,30 @@ class RemoteWorker:
             return fragment
         batch = fragment.to_tensordict(self._layout)
         if self.post_collect_hook is not None:
-            with noted("post_collect_hook"):
-                self.post_collect_hook(batch)
+            try:
+                with noted(f"post_collect_hook in {self._worker.who}"):
+                    self.post_collect_hook(batch)
+            except BaseException:
+                self._worker.lose(fragment)
+                raise
         return batch
 
-    def _take(self, update: Update | None) -> None:
-        """Bring the models to the versions of an update."""
-        if update is None:
-            return
-        update.apply(self.get_model)
-        self._worker.version = update.version
+    def _cannot_take(self, update: Update | None) -> bool:
+        """Bring the models to the versions of an update; true if they are not what they should be."""
+        if update is not None and self._unfit is None:
+            try:
+                update.apply(self.get_model)
+                self._worker.version = update.version
+            except Exception as error:  # noqa: BLE001  it travels with the refusal
+                self._unfit = error
+        return self._unfit is not None
+
+    def _refusal(self) -> Broken:
+        assert self._unfit is not None
+        return Broken(frozen(self._unfit), replace(self._worker.tally), unfit=True)
 
     def _stopped(self) -> bool:
-        return self._bell is not None and self._ask is not None and self._bell[self.worker_idx] >= self._ask.number
+        return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
     def _zero_batch(self) -> Any:
         rows = self._worker.blank_rows()
@@ -353,8 +403,17 @@ def _signature(batch: Any, n_dims: int) -> dict[Any, tuple[tuple[int, ...], torc
 
 
 def build_remote(request: RemoteRequest) -> RemoteWorker:
-    """The worker; the function that jobs name. What travelled frozen thaws here."""
+    """The worker; the function that jobs name. What travelled frozen thaws here.
+
+    Raises:
+        ValueError: it is not like its earlier lives.
+    """
     worker = request.worker
     source = replace(worker.source, env=thawed(worker.source.env))
     policy = replace(worker.policy, policy=thawed(worker.policy.policy))
-    return RemoteWorker(replace(request, worker=replace(worker, source=source, policy=policy)))
+    built = RemoteWorker(replace(request, worker=replace(worker, source=source, policy=policy)))
+    difference = "" if request.model is None else request.model.difference(built.describe())
+    if difference:
+        built.close()
+        raise ValueError(f"worker {worker.worker} was built anew and is not what it was: {difference}")
+    return built

@@ -57,6 +57,10 @@ class WholeEpisodes:
         """Forget what waits for a batch, all or of one worker or of some of its envs; it is counted."""
         self.counters.discard(self._assembler.drop_all(worker, envs))
 
+    def skip(self, worker: int, below: int) -> None:
+        """Frames of a worker are missing: forget its episodes with ids below this one, also what comes of them."""
+        self.counters.discard(self._assembler.skip(worker, below))
+
     def drop_open(self, worker: int) -> None:
         """Forget a worker's episodes without an end; they are counted."""
         self.counters.discard(self._assembler.drop_open(worker))

@@ -237,6 +237,17 @@ class Worker:
         rows.valid = None
         return rows
 
+    def lose(self, fragment: Fragment) -> None:
+        """A fragment that was made will not be used: it is counted, and fresh episodes begin."""
+        self._stale = True
+        self.tally.fragments_lost += 1
+        self.tally.frames_discarded += fragment.frames
+
+    @property
+    def who(self) -> str:
+        """Which worker this is, in words."""
+        return f"worker {self.place.worker} (life {self.life}, policy version {self.version})"
+
     def close(self) -> None:
         """Close the envs."""
         self.host.close()
@@ -257,7 +268,7 @@ class Worker:
         except BaseException as error:
             self._lose(made)
             if isinstance(error, Exception) and not isinstance(error, EnvRaised):
-                error.add_note(f"raised while {self._who()} collected")
+                error.add_note(f"raised while {self.who} collected")
             raise
 
     def _fragment(self, rows: Rows | TensorDictRows, made: int) -> Fragment:
@@ -269,7 +280,7 @@ class Worker:
         if rows.restarted:
             self._ids.begin(rows.restarted)
         ids, counts = self._label(rows, made)
-        return Fragment(rows, ids, counts, self.version, self.place.worker, self.life)
+        return Fragment(rows, ids, counts, self.version, self.place.worker, self.life, made)
 
     def _label(self, rows: Rows | TensorDictRows, made: int) -> tuple[Array, Array]:
         """Ids and step counts; rows that were never made have none, and the episodes go on behind them."""
@@ -299,7 +310,7 @@ class Worker:
         if self._broken is None:
             return
         self.tally.restarts += 1
-        _log.warning("%s: %r; its envs are built anew, in life %d", self._who(), self._broken, self.life + 1)
+        _log.warning("%s: %r; its envs are built anew, in life %d", self.who, self._broken, self.life + 1)
         observation = self._rebuilt()
         self._broken = None
         self.next_life(self.life + 1)
@@ -335,11 +346,8 @@ class Worker:
 
     def _noted(self, raised: EnvRaised) -> Exception:
         seed = self.host.seed_of(raised.env)
-        raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self._who()}")
+        raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.who}")
         return raised.cause
-
-    def _who(self) -> str:
-        return f"worker {self.place.worker} (life {self.life}, policy version {self.version})"
 
 
 def _require_finite_rows(observed: Sequence[Key], rows: Rows | TensorDictRows) -> None:

@@ -67,8 +67,7 @@ def _share(assembled: Assembled, share: int | None) -> None:
     collection, described = assembled.collection, assembled.described
     frames = {worker: one.frames for worker, one in described.items()}
     if share is not None:
-        collection.send("set_share", (share,), {})
-        frames = {worker: -(-share // one.num_envs) * one.num_envs for worker, one in described.items()}
+        frames = {worker: one.rounded(share) for worker, one in described.items()}
         collection.batch_frames = sum(frames.values())
     collection.desk.frames = frames
     if isinstance(collection.gather, AllOf):

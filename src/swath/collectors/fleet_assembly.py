@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from swath.collect.counters import Counters
 from swath.collect.crew import Crew, Standing, Template
-from swath.collect.desk import Desk
+from swath.collect.desk import Desk, Sent
 from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import AllOf, FirstOf, Pace
-from swath.collect.joining import batch_of, stacked, without_missing
+from swath.collect.joining import batch_of, stacked
 from swath.collect.remote import PUBLIC, Description
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_request import FleetRequest
+from swath.collectors.storing import Homes
 from swath.options import Hooks
-from swath.rollout.fragment import Layout
 from swath.weights.channel import Channel
 from swath.weights.due import Due
-from swath.workers.base import Backend, Handle
+from swath.workers.base import Backend, Handle, Watched
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Ticket
 
 PRELOADED = ("swath.collect.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""
+
+GOODBYE_S = 2.0
+"""How long workers have to close their envs when what they were built for fails."""
 
 
 @dataclass
@@ -65,61 +68,77 @@ def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assem
     places = backend(request.places.backend, preload=PRELOADED)
     fleet = Fleet(places, crew.job, len(request.workers), request.survival)
     try:
-        fleet.bring_up()
+        late = fleet.bring_up()
         assembled = _collection(request, crew, fleet, places, republish)
+        for worker in late if request.order.sync else ():
+            assembled.collection.send("conform", (assembled.described[worker],), {}, [worker])
         if request.seed is not None:
             seed_all(assembled, request.seed, static=False)
     except BaseException:
-        fleet.close(0.0)
+        fleet.close(GOODBYE_S)
         raise
     return assembled
 
 
 def seed_all(assembled: Assembled, seed: int, *, static: bool) -> None:
     """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
-    collection, first = assembled.collection, 0
+    collection = assembled.collection
     with collection.forgetting():
-        seeding = assembled.crew.standing.seeding
-        for worker, description in sorted(assembled.described.items()):
-            seeding[worker] = Seeding(seed, static, first, assembled.shares_generators)
-            first += description.num_envs
+        spread_seed(assembled, seed, static=static)
         tickets: dict[int, Ticket] = {}
-        for worker, one in seeding.items():
+        for worker, one in assembled.crew.standing.seeding.items():
             tickets |= collection.send("seed_with", (one,), {}, [worker])
     collection.answers(tickets)
+
+
+def spread_seed(assembled: Assembled, seed: int, *, static: bool = False) -> None:
+    """Say where the seeds of all workers come from, and of their next lives; envs are numbered through."""
+    described, standing = assembled.described, assembled.crew.standing
+    everyone = sum(one.num_envs for one in described.values())
+    first = standing.first // len(described) * everyone
+    for worker, one in sorted(described.items()):
+        standing.seeding[worker] = Seeding(seed, static, first, assembled.shares_generators)
+        first += one.num_envs
 
 
 def _crew(request: FleetRequest) -> Crew:
     policies: dict[int, Any] = {}
     templates = {}
     for worker, core in enumerate(request.workers):
-        template = Template(core, core.episodes.set_truncated, request.places.resources_of(worker))
+        template = Template(
+            core,
+            core.episodes.set_truncated,
+            request.places.resources_of(worker),
+            masked=request.order.preemptive_threshold is not None,
+        )
         templates[worker] = template.frozen(policies)
     hooks = Hooks(before=request.hooks.before, after=request.hooks.after)
-    return Crew(templates, Standing(hooks=hooks), request.places.threads, request.places.init_fn, PUBLIC)
+    standing = Standing(hooks=hooks, first=request.index * len(templates))
+    return Crew(templates, standing, request.places.threads, request.places.init_fn, PUBLIC)
 
 
 def _collection(
     request: FleetRequest, crew: Crew, fleet: Fleet, places: Backend, republish: Callable[[], Any]
 ) -> Assembled:
-    described = described_by(fleet, fleet.up.values())
-    first = next(iter(described.values()))
+    described = crew.standing.described
+    described.update(_all_described(fleet, len(request.workers)))
+    first = described[0]
     if request.order.sync:
         require_equal(described)
+        require_joinable(described, request.order.cat_dim)
     counters = Counters()
-    frames = {worker: described.get(worker, first).frames for worker in range(len(request.workers))}
+    frames = {worker: one.frames for worker, one in described.items()}
     replace_failing = request.workers[0].faults.on_env_error == "restart"
     enough = request.order.enough(len(frames))
-    bell = None if enough is None else places.watched(len(frames))
+    bell = _bell(places, len(frames), needed=enough is not None)
     desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, replace_failing, bell)
     batch_frames = sum(frames.values()) if request.order.sync else first.frames
     order = request.order
     pace = Pace(order.ahead, order.max_staleness, request.budget.random_batches(batch_frames))
     shaper = Shaper(
-        layout=masked(first.layout, request),
+        layout=first.layout,
         trajectories=request.trajectories,
         hooks=Hooks(postproc=request.hooks.postproc),
-        device=_storing(request),
         keep_ids=request.entries.track_ids,
     )
     request.budget.warn_if_rounded(batch_frames, stacklevel=5)
@@ -139,6 +158,27 @@ def _collection(
     return Assembled(collection, crew, described, request.places.backend == "thread")
 
 
+def _all_described(fleet: Fleet, n: int) -> dict[int, Description]:
+    """What all workers are like; those who join later as the first that is up."""
+    said = described_by(fleet, fleet.up.values())
+    model = next(iter(said.values()))
+    return {worker: said.get(worker, model) for worker in range(n)}
+
+
+def _bell(places: Backend, n: int, *, needed: bool) -> Watched | None:
+    """Numbers that workers watch.
+
+    Raises:
+        TypeError: they are needed, and workers elsewhere cannot see them.
+    """
+    try:
+        return places.watched(n)
+    except TypeError:
+        if needed:
+            raise
+        return None
+
+
 def described_by(fleet: Fleet, handles: Iterable[Handle]) -> dict[int, Description]:
     """What these workers say they are like."""
     tickets = {handle.name.worker: fleet.call(handle, "describe") for handle in handles}
@@ -154,39 +194,45 @@ def require_equal(described: Mapping[int, Description]) -> None:
     """
     (first, model), *others = described.items()
     for worker, one in others:
-        for key in [*model.signature, *one.signature]:
-            mine, theirs = model.signature.get(key), one.signature.get(key)
-            if mine != theirs:
-                raise ValueError(
-                    f"workers {first} and {worker} cannot be joined: entry {key!r} is {_said(mine)} in one and "
-                    f"{_said(theirs)} in the other; give all workers envs and policies of the same kind"
-                )
+        difference = model.difference(one)
+        if difference:
+            raise ValueError(
+                f"worker {worker} cannot be joined with worker {first}: {difference}; "
+                "give all workers envs and policies of the same kind"
+            )
 
 
-def _said(entry: tuple[tuple[int, ...], torch.dtype] | None) -> str:
-    return "missing" if entry is None else f"{list(entry[0])} of {entry[1]}"
+def require_joinable(described: Mapping[int, Description], cat_dim: int | None) -> None:
+    """Shares must fit side by side.
+
+    Raises:
+        ValueError: they are of different lengths, or there is no such dimension.
+    """
+    shape = described[0].layout.batch_shape
+    if cat_dim is not None and not -len(shape) - 1 <= cat_dim <= len(shape):
+        raise ValueError(f"cat_results={cat_dim}: shares have the dimensions {[*shape, 'T']}; there is no such one")
+    lengths = {worker: one.n_steps for worker, one in described.items()}
+    if cat_dim != -1 and len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"the workers' shares are of different lengths (steps by worker: {lengths}): they can only be joined with "
+            "cat_results=-1, or give all workers the same number of frames"
+        )
 
 
 def _making(request: FleetRequest, first: Description) -> Making:
-    layout, dim = masked(first.layout, request), request.order.cat_dim
+    layout, dim, sync = first.layout, request.order.cat_dim, request.order.sync
+    several = sync or request.trajectories.per_batch is not None
+    homes = Homes([worker.devices.storing for worker in request.workers], joined=several, stacklevel=6)
 
-    def parts(bodies: Sequence[Any]) -> list[Any]:
-        return [batch_of(body, layout) for body in bodies]
+    def parts(shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
+        return [homes.place(batch_of(body, layout), share.worker) for share, body in zip(shares, bodies, strict=True)]
 
-    def joined(bodies: Sequence[Any]) -> Any:
+    def joined(shares: Sequence[Sent], bodies: Sequence[Any]) -> Any:
         if dim is None:
-            return stacked(bodies, layout)
-        shares = parts(bodies)
-        return torch.cat([without_missing(share) for share in shares] if dim == -1 else shares, dim)
+            return homes.place(stacked(bodies, layout), 0)
+        made = parts(shares, bodies)
+        if dim == -1:
+            made = [part[..., : share.head.steps] for share, part in zip(shares, made, strict=True)]
+        return torch.cat(made, dim)
 
-    return Making((lambda bodies: batch_of(bodies[0], layout)) if not request.order.sync else joined, parts)
-
-
-def masked(layout: Layout, request: FleetRequest) -> Layout:
-    """The layout of batches: with a mask in all of them where some may lack rows."""
-    return replace(layout, masked=layout.masked or request.order.preemptive_threshold is not None)
-
-
-def _storing(request: FleetRequest) -> torch.device | None:
-    device: torch.device | None = request.storing
-    return device
+    return Making(joined if sync else lambda shares, bodies: parts(shares, bodies)[0], parts)

@@ -96,10 +96,10 @@ class FleetRequest:
         hooks: functions of the user; the two around fragments are called in the workers.
         survival: what happens when workers die.
         automatic: when weights are published without being told to.
-        storing: where batches live, by worker; one entry counts for all.
         buffer: where batches are written, if anywhere.
         seed: root of all seeds; `None` seeds nothing.
         name: of the face.
+        index: of this collection inside a larger one.
     """
 
     workers: tuple[WorkerRequest, ...]
@@ -111,7 +111,7 @@ class FleetRequest:
     hooks: Hooks
     survival: Survival
     automatic: Automatic = field(default_factory=Automatic)
-    storing: Any = None
     buffer: Any = None
     seed: int | None = None
     name: str = "collector"
+    index: int = 0

@@ -192,10 +192,12 @@ class _Multi(FleetState, ManyWorkers):
             buffer=buffer,
             seed=None if seed is None else whole_number("seed", seed),
             name=name,
+            index=self._worker_idx or 0,
         )
         self._begin(request, policy)
-        self._threads_before = torch.get_num_threads()
+        self._threads_before: int | None = None
         if num_threads is not None:
+            self._threads_before = torch.get_num_threads()
             torch.set_num_threads(num_threads)
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
@@ -220,7 +222,9 @@ class _Multi(FleetState, ManyWorkers):
             if raise_on_error:
                 raise
         finally:
-            torch.set_num_threads(self._threads_before)
+            before, self._threads_before = self._threads_before, None
+            if before is not None:
+                torch.set_num_threads(before)
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """The same as `shutdown`."""

@@ -66,6 +66,7 @@ class Fragment:
         version: the policy version that acted; int64 `[B]` where envs of several workers are joined.
         worker: which worker made it.
         life: in which of its lives.
+        steps: how many of the T steps were made; `None` for all.
     """
 
     rows: Rows | TensorDictRows
@@ -74,6 +75,7 @@ class Fragment:
     version: int | Array
     worker: int = 0
     life: int = 0
+    steps: int | None = None
 
     @property
     def frames(self) -> int:

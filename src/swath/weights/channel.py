@@ -72,6 +72,7 @@ class Channel:
         self._share = share
         self._publishing = threading.Lock()
         self._lock = threading.Lock()  # never held while something is copied
+        self._changing = threading.RLock()
         self._sending: dict[int, Any] = {}
         self._register: Register[Shared] = Register()
         self._kept: dict[int, Shared] = {}
@@ -128,6 +129,15 @@ class Channel:
             finally:
                 self._forget(update)
 
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Nothing becomes the newest meanwhile, but by this thread: requests sent within bring the same weights.
+
+        Whoever publishes waits for the end of it; it must be short.
+        """
+        with self._changing:
+            yield
+
     def version_of(self, worker: int) -> int:
         """What the worker runs when it has answered all it was sent; 0 before it was sent any."""
         with self._lock:
@@ -178,7 +188,7 @@ class Channel:
         given = {who: _without_none(each) for who, each in models.items()}
         with self._publishing:
             made = self._put({id(snapshot): snapshot for each in given.values() for snapshot in each.values()})
-            with self._lock:
+            with self._changing, self._lock:
                 self._kept.update({id(shared): shared for shared in made.values()})
                 yield {
                     who: {model_id: made[id(snapshot)] for model_id, snapshot in each.items()}

@@ -42,11 +42,18 @@ class Error:
 Outcome: TypeAlias = Value | Error
 
 
-def frozen(error: BaseException) -> bytes:
-    """The exception as bytes; its traceback becomes a note, since tracebacks cannot travel."""
+def frozen(error: BaseException, *, one_note: bool = False) -> bytes:
+    """The exception as bytes; its traceback becomes a note, since tracebacks cannot travel.
+
+    Args:
+        error: what was raised.
+        one_note: make the traceback part of the last note that is there already.
+    """
+    notes = getattr(error, "__notes__", None)
+    last = f"{notes.pop()}\n" if one_note and notes else ""
     text = "".join(traceback.format_exception(error)).rstrip()
-    error.add_note(f"remote traceback:\n{text}")
-    described = (_name(type(error)), str(error), list(error.__notes__))
+    error.add_note(f"{last}remote traceback:\n{text}")
+    described = (_name(type(error)), str(error), list(error.__notes__), text)
     try:
         rebuilt = cloudpickle.dumps(error)
         _thaw(rebuilt)
@@ -58,13 +65,13 @@ def frozen(error: BaseException) -> bytes:
 
 def thawed(data: bytes) -> BaseException:
     """The exception that `frozen` made bytes of, or a `RemoteFailure` that says what it was."""
-    rebuilt, (name, message, notes) = pickle.loads(data)  # noqa: S301  our own workers wrote it
+    rebuilt, (name, message, notes, text) = pickle.loads(data)  # noqa: S301  our own workers wrote it
     if rebuilt:
         try:
             return _thaw(rebuilt)
         except Exception as error:  # noqa: BLE001  the classes may exist over there only
             message = f"{message} (not rebuilt here: {error!r})"
-    failure = RemoteFailure(f"{name}: {message}", type_name=name, traceback=notes[-1])
+    failure = RemoteFailure(f"{name}: {message}", type_name=name, traceback=text)
     for note in notes:
         failure.add_note(note)
     return failure

@@ -58,6 +58,7 @@ class EpisodeAssembler:
     def __init__(self) -> None:
         self._open: dict[Row, _Open] = {}
         self._complete: deque[tuple[Row, list[Piece]]] = deque()
+        self._floors: dict[int, int] = {}
 
     @property
     def ready(self) -> int:
@@ -108,6 +109,16 @@ class EpisodeAssembler:
         episodes = [self._complete.popleft()[1] for _ in range(count)]
         return joining.padded(episodes) if layout == "padded" else joining.flat(episodes)
 
+    def skip(self, worker: int, below: int) -> int:
+        """Frames of a worker are missing: its episodes with ids below this one are dropped, also what comes of them.
+
+        Returns:
+            How many frames of them were here.
+        """
+        self._floors[worker] = max(below, self._floors.get(worker, below))
+        broken = [row for row, held in self._open.items() if row[0] == worker and held.trajectory < below]
+        return sum(frames_of(self._open.pop(row).pieces) for row in broken)
+
     def drop_open(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
         """Forget the episodes without an end.
 
@@ -134,8 +145,11 @@ class EpisodeAssembler:
         return frames
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, Row, list[Piece]]]) -> int:
-        source, dropped = Source(fragment), 0
+        source, dropped, floor = Source(fragment), 0, self._floors.get(worker)
         for segment in segments(fragment):
+            if floor is not None and segment.trajectory < floor:
+                dropped += segment.stop - segment.start
+                continue
             key = (worker, segment.row)
             held = self._open.get(key)
             if held is None or held.trajectory != segment.trajectory:

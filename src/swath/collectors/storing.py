@@ -1,0 +1,52 @@
+"""On which device the batches of many workers live."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+CPU = torch.device("cpu")
+
+
+class Homes:
+    """Moves batches to where they live.
+
+    Args:
+        storing: the device by worker; `None` sets none. One that this process lacks is a `UserWarning`, and the CPU.
+        joined: whether batches are made of what several workers made; where their devices differ, they are joined on
+            the CPU.
+        stacklevel: of the warning.
+    """
+
+    def __init__(self, storing: Sequence[torch.device | None], *, joined: bool, stacklevel: int) -> None:
+        there = {device: _available(device, stacklevel + 2) for device in dict.fromkeys(storing)}
+        self._devices = [there[device] for device in storing]
+        if joined and len(set(self._devices)) > 1:
+            self._devices = [CPU]
+
+    def place(self, batch: Any, worker: int) -> Any:
+        """What a worker made, or what it is a part of; those that were added are as the first."""
+        device = self._devices[worker if worker < len(self._devices) else 0]
+        return batch if device is None else batch.to(device)
+
+
+def _available(device: torch.device | None, stacklevel: int) -> torch.device | None:
+    if device is None or device == CPU or _exists(device):
+        return device
+    warnings.warn(
+        f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
+    return CPU
+
+
+def _exists(device: torch.device) -> bool:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it
+        return False
+    return True
