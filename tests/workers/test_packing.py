@@ -62,8 +62,10 @@ def test_tensordicts_come_as_they_were():
 
 
 def test_what_is_large_is_not_in_the_head():
-    packed = pack({"array": np.ones(100_000), "tensor": torch.ones(100_000)})
-    assert packed.size == 100_000 * (8 + 4)
+    arrays = [np.ones(100_000), np.ones((100, 1000)).T, np.ones((100, 2000))[:, ::2]]
+    tensors = [torch.ones(100_000), torch.ones(100, 2000)[:, ::2]]
+    packed = pack((arrays, tensors))
+    assert packed.size == 100_000 * (8 * 3 + 4 * 2)
     assert len(packed.head) < 1000
 
 

@@ -169,6 +169,41 @@ def test_a_stopped_nursery_does_not_keep_workers_alive(backend):
     await_end(pid)
 
 
+def test_a_backend_is_closed_although_the_nursery_is_stopped(backend, worker):
+    nursery, pid = nursery_of(backend, worker), ask(backend, worker, "pid")
+    os.kill(nursery, signal.SIGSTOP)
+    try:
+        backend.close()
+        result_of_end(backend, worker)
+    finally:
+        os.kill(nursery, signal.SIGCONT)
+    await_end(pid)
+
+
+HELD = {}
+
+
+def rebuilt_elsewhere():
+    class Answer:
+        def __reduce__(self):
+            return drop, ()
+
+    return Answer()
+
+
+def drop():
+    HELD.clear()
+
+
+def test_a_backend_that_its_own_thread_lets_go_of_ends_its_workers(warm_processes):
+    HELD["backend"] = ProcessBackend()
+    worker = HELD["backend"].spawn(job())
+    board = HELD["backend"]._processes.board
+    HELD["backend"].call(worker, "run", rebuilt_elsewhere)
+    assert board.wait([worker.ended], 60.0) == [worker.ended]
+    assert not HELD
+
+
 def test_descriptors_do_not_add_up(backend, worker):
     def count():
         return descriptors(), ask(backend, worker, "run", descriptors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -18,13 +19,17 @@ def backend(name: str, *, preload: Sequence[str] = ()) -> Backend:
         preload: modules that workers need besides torch, tensordict and gymnasium, imported once where that saves time.
 
     Raises:
-        ValueError: there is no such place.
+        ValueError: there is no such place, or not on this system.
     """
     if name in ("inline", "direct"):
         return InlineBackend()
     if name == "thread":
         return ThreadBackend()
     if name in ("process", "multiprocessing"):
+        if not hasattr(os, "fork"):
+            raise ValueError(
+                f"backend={name!r} needs a system that can fork, {os.name!r} cannot; use 'thread' or 'ray'"
+            )
         from swath.workers.process import PRELOAD, ProcessBackend  # noqa: PLC0415  not where there is no fork
 
         return ProcessBackend((*PRELOAD, *preload))

@@ -28,7 +28,10 @@ def main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
-    (length,) = _LENGTH.unpack(sock.recv(_LENGTH.size, socket.MSG_WAITALL))
+    first = sock.recv(_LENGTH.size, socket.MSG_WAITALL)
+    if len(first) < _LENGTH.size:
+        return  # the driver is gone already
+    (length,) = _LENGTH.unpack(first)
     driver, sys.path[:] = json.loads(sock.recv(length, socket.MSG_WAITALL))
     from swath.workers.nursery import serve  # noqa: PLC0415  it is found only now
 

@@ -118,36 +118,32 @@ class InlineBackend:
             return bool(self._queue) and not self._running
 
     def _carry_out_oldest(self) -> bool:
+        """Whether there was something to carry out, and nobody at it."""
         with self._lock:
             if self._running or not self._queue:
                 return False
             handle, call = self._queue.popleft()
             self._running = True
-        if call.ticket.done:  # its worker has ended
+        try:
+            if not call.ticket.done:  # its worker may have ended
+                self._carry_out(handle, call)
+        finally:
             self._running = False
-            return True
-        self._carry_out(handle, call)
+            self._board.wake()  # others who wait may go on with the queue
         return True
 
     def _carry_out(self, handle: LocalHandle, call: Call) -> None:
         try:
             outcome = handle.carry_out(call)
         except KeyboardInterrupt:
-            self._again(handle, call)
+            with self._lock:
+                self._queue.appendleft((handle, call))
             raise
         except BaseException as error:  # noqa: BLE001  as in a process: it ends the worker, not the caller
-            self._running = False
             self._end(handle, Loss(handle.name, f"ended itself with {error!r}", exit=repr(error)))
         else:
-            self._running = False
             handle.answered(call.ticket)
             self._board.settle(call.ticket, outcome)
-
-    def _again(self, handle: LocalHandle, call: Call) -> None:
-        with self._lock:
-            self._running = False
-            self._queue.appendleft((handle, call))
-        self._board.wake()
 
     def _end(self, handle: LocalHandle, loss: Loss) -> None:
         self._handles.discard(handle)

@@ -13,7 +13,7 @@ from swath.errors import PlacementFailed
 from swath.workers import entry
 from swath.workers.wire import Ended, Wire
 
-_END_S = 5.0
+_END_S = 2.5
 _SURROUNDINGS = {
     "OMP_NUM_THREADS": "1",  # no library starts threads before the forks
     "MKL_NUM_THREADS": "1",

@@ -13,7 +13,7 @@ from swath.workers.nursery_process import join, leave, module_path
 from swath.workers.reader import Line, Reader
 from swath.workers.wire import Frame
 
-_END_S = 5.0
+_END_S = 2.5
 
 
 class Nursing:
@@ -52,15 +52,15 @@ class Nursing:
         """Ask for a worker's end."""
         self._line.send(pickle.dumps(Kill(worker)))
 
-    def end(self) -> None:
-        """End all workers, and wait for that; in the reader's thread."""
+    def end(self) -> bool:
+        """End all workers; whether that was seen. In the reader's thread, which waits for it."""
         if self.exit is not None:
-            return
-        if self._ready:
-            self._line.finish(_END_S)
+            return True
+        seen = not self._ready or self._line.finish(_END_S)
         self._line.close()
         at_once = not self._ready and sys.platform == "linux"  # it imports, and has no ear; workers die with it
-        leave(self._nursery, at_once=at_once)
+        leave(self._nursery, at_once=at_once or not seen)
+        return seen
 
     def _told(self, frame: Frame) -> None:
         news: Ready | Forked | Ended = pickle.loads(frame.body)  # noqa: S301  our own nursery wrote it

@@ -69,7 +69,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor and _plain(obj):
             return _tensor, _as_numpy(obj)
+        if type(obj) is np.ndarray and not obj.flags.forc and not obj.dtype.hasobject:
+            return _itself, (np.ascontiguousarray(obj),)  # else it would be copied into the head
         return super().reducer_override(obj)
+
+
+def _itself(array: Any) -> Any:
+    return array
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -209,11 +209,13 @@ class Processes:
     def _end_all(self, broken: BaseException | None) -> None:
         with self._lock:
             self._closed = True
-        self._nursing.end()
+        seen = self._nursing.end()
         how = (
             "was ended: its backend is closed" if broken is None else f"was ended, since its backend broke: {broken!r}"
         )
         for handle in list(self._handles.values()):
+            if not seen and handle.pid is not None:
+                kill_group(handle.pid)
             self._finish(handle, how, -signal.SIGKILL)
         with self._lending:
             self._lender.close()

@@ -162,11 +162,11 @@ class Line:
         self._reader.unwatch(self)
         self._ended(broken)
 
-    def finish(self, timeout: float) -> None:
-        """Send no more, and wait until the other side closes its end; in the reader's thread."""
+    def finish(self, timeout: float) -> bool:
+        """Send no more, and wait until the other side closes its end; whether it did. In the reader's thread."""
         self._reader.unwatch(self)
         with self._lock:
-            self.wire.finish(timeout)
+            return self.wire.finish(timeout)
 
     def close(self) -> None:
         """Close this end; in the reader's thread."""

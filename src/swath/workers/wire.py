@@ -9,7 +9,6 @@ Sockets stay in blocking mode: whoever must not block says so.
 from __future__ import annotations
 
 import array
-import contextlib
 import os
 import socket
 import struct
@@ -130,14 +129,23 @@ class Wire:
         """Descriptors that have come and belong to frames that have not been handed on."""
         return list(self._fds)
 
-    def finish(self, timeout: float) -> None:
-        """Send no more, and wait until the other side has closed its end, but not for long; what it says is lost."""
+    def finish(self, timeout: float) -> bool:
+        """Send no more, and wait until the other side has closed its end; what it still says is lost.
+
+        Returns:
+            Whether it did.
+        """
         until = time.monotonic() + timeout
-        with contextlib.suppress(Ended, OSError):
+        try:
             self._sock.shutdown(socket.SHUT_WR)
             while (left := until - time.monotonic()) > 0:
                 self._sock.settimeout(left)
                 self._read(0)
+        except Ended as ended:
+            return not isinstance(ended.__cause__, TimeoutError)
+        except OSError:
+            return True  # it was gone already
+        return False
 
     def close(self) -> None:
         """Close this end, and what was on its way."""
