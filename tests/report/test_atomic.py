@@ -1,6 +1,6 @@
 import pytest
 
-from swath.report.atomic import replacing
+from swath.report.atomic import appearing, replacing, sweep_drafts
 
 
 def fill(draft, fails):
@@ -25,3 +25,34 @@ def test_an_exception_keeps_the_old_file_and_leaves_no_draft(tmp_path):
         fill(draft, fails=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert target.read_text() == "old"
+
+
+def test_a_folder_appears_with_all_that_is_in_it(tmp_path):
+    with appearing(tmp_path / "deep" / "a") as draft:
+        (draft / "b").mkdir()
+        (draft / "b" / "c.txt").write_text("new")
+        assert not (tmp_path / "deep" / "a").exists()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a"]
+    assert (tmp_path / "deep" / "a" / "b" / "c.txt").read_text() == "new"
+
+
+def test_a_folder_that_was_not_finished_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match="no such folder"), appearing(tmp_path / "a") as draft:
+        fill(draft / "c.txt", fails=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_never_takes_the_place_of_another(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old").touch()
+    with pytest.raises(OSError, match="not empty"), appearing(tmp_path / "a") as draft:
+        (draft / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "old"]
+
+
+def test_drafts_of_killed_writers_are_swept_files_and_folders_alike(tmp_path):
+    (tmp_path / ".a.77.tmp.txt").touch()
+    (tmp_path / ".b.77.tmp" / "c").mkdir(parents=True)
+    (tmp_path / "kept").touch()
+    sweep_drafts(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

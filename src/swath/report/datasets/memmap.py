@@ -1,0 +1,27 @@
+"""Parts as folders of memory-mapped tensors, which `TensorDict.load_memmap` reads, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from tensordict import TensorDict, TensorDictBase
+
+from swath.report.atomic import appearing
+
+
+class Memmap:
+    """One folder per part, one file per entry: rows are read from disk when they are looked at."""
+
+    name: ClassVar[str] = "memmap"
+    suffix: ClassVar[str] = ""
+
+    def write(self, rows: TensorDictBase, part: Path) -> None:
+        """Write the part."""
+        with appearing(part) as draft:
+            rows.memmap(draft)
+
+    def read(self, part: Path) -> TensorDictBase:
+        """The part, memory-mapped."""
+        rows: TensorDictBase = TensorDict.load_memmap(part)
+        return rows

@@ -1,0 +1,186 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from dataset_toys import rows_of
+from tensordict import MemoryMappedTensor, TensorDict
+
+from swath.report.datasets import DatasetWriter, open_dataset
+from swath.report.datasets.formats import UNSERVED
+from swath.report.datasets.manifest import NAME, Manifest
+
+NAMES = ("poles", "poles.parquet")
+
+
+@pytest.fixture(params=NAMES)
+def path(request, tmp_path):
+    if request.param.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    return tmp_path / request.param
+
+
+def written(path, *parts):
+    writer = DatasetWriter.begin(path, {"seed": 3})
+    first = 0
+    for n in parts:
+        writer.append(rows_of(first, n, ends=(1,)), {"next": first + n})
+        first += n
+    return writer
+
+
+def same(one, other):
+    keys = set(one.keys(include_nested=True, leaves_only=True))
+    return keys == set(other.keys(include_nested=True, leaves_only=True)) and all(
+        torch.equal(one[key], other[key]) and one[key].dtype == other[key].dtype for key in keys
+    )
+
+
+def test_what_is_written_is_read_entry_by_entry_with_dtypes_and_shapes(path):
+    written(path, 4, 3)
+    data = open_dataset(path)
+    assert [part.batch_size[0] for part in data] == [4, 3]
+    assert same(data[0], rows_of(0, 4, ends=(1,)))
+    assert same(data[-1], rows_of(4, 3))
+    assert same(data.load(), rows_of(0, 7, ends=(1,)))
+    assert [len(part) for part in data[:1]] == [4]
+    assert (data.frames, data.settings) == (7, {"seed": 3})
+    assert repr(data) == f"<Dataset {path}: 7 frames in 2 parts>"
+
+
+def test_a_reader_sees_what_was_there_when_it_came(path):
+    writer = written(path, 4)
+    before = open_dataset(path)
+    writer.append(rows_of(4, 2), None)
+    assert (before.frames, open_dataset(path).frames) == (4, 6)
+
+
+def test_the_manifest_counts_frames_and_ended_episodes_and_keeps_the_state(path):
+    written(path, 4, 3)
+    manifest = Manifest.find(path)
+    assert (manifest.frames, manifest.episodes, manifest.state) == (7, 1, {"next": 7})
+    assert [part.frames for part in manifest.parts] == [4, 3]
+
+
+def test_a_writer_goes_on_where_another_one_ended(path):
+    written(path, 4)
+    DatasetWriter.resume(path, Manifest.find(path)).append(rows_of(4, 3), None)
+    assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
+
+
+def test_a_part_that_never_came_to_count_is_removed_and_so_are_drafts(path):
+    writer = written(path, 4)
+    counted = writer.manifest
+    writer.append(rows_of(4, 9), None)
+    counted.save(path)  # as if the process had died between part and manifest
+    (path / ".part-000001.1234.tmp").mkdir()
+    (path / ".part-000001.1234.tmp" / "half.memmap").touch()
+    resumed = DatasetWriter.resume(path, Manifest.find(path))
+    assert sorted(found.name for found in path.iterdir()) == sorted([NAME, counted.parts[0].name])
+    resumed.append(rows_of(4, 3), None)
+    assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
+
+
+def test_a_part_that_cannot_be_written_leaves_the_dataset_as_it_was(path, monkeypatch):
+    writer = written(path, 4)
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(OSError, match="no space left"):
+        writer.append(rows_of(4, 3), None)
+    monkeypatch.undo()
+    assert sorted(found.name for found in path.iterdir()) == sorted([NAME, writer.manifest.parts[0].name])
+    writer.append(rows_of(4, 3), None)
+    assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
+
+
+def test_the_parts_of_a_folder_are_what_tensordict_reads(tmp_path):
+    written(tmp_path, 4)
+    rows = TensorDict.load_memmap(tmp_path / "part-000000")
+    assert isinstance(rows["action"], MemoryMappedTensor)
+    assert same(rows, rows_of(0, 4, ends=(1,)))
+
+
+def test_the_parts_of_a_parquet_dataset_are_one_table_to_others(tmp_path):
+    arrow = pytest.importorskip("pyarrow.dataset")
+    written(tmp_path / "poles.parquet", 4, 3)
+    table = arrow.dataset(tmp_path / "poles.parquet").to_table()
+    assert table.column("next.reward").to_pylist() == [0.0, 1, 2, 3, 4, 5, 6]
+    assert table.column("pixels").to_pylist()[2] == [2] * 5
+    assert table.column("observation").to_pylist()[6] == [6.0] * 6
+
+
+def test_an_entry_that_parquet_has_no_place_for_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    writer = DatasetWriter.begin(tmp_path / "a.parquet", {})
+    rows = rows_of(0, 2).set("info", "words")
+    with pytest.raises(TypeError, match="entry 'info' is a NonTensorData; Parquet files hold tensors"):
+        writer.append(rows, None)
+
+
+def test_without_pyarrow_the_error_names_the_extra_and_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r'pip install "swath\[datasets\]"'):
+        DatasetWriter.begin(tmp_path / "a.parquet", {})
+    assert not (tmp_path / "a.parquet").exists()
+
+
+@pytest.mark.parametrize("suffix", UNSERVED)
+def test_a_name_that_asks_for_another_format_is_refused(suffix, tmp_path):
+    with pytest.raises(ValueError, match=rf"data cannot be written as \{suffix}; end it in \.parquet"):
+        DatasetWriter.begin(tmp_path / f"poles{suffix}", {})
+
+
+def test_a_name_with_a_dot_in_it_is_a_plain_folder(tmp_path):
+    written(tmp_path / "CartPole-v1.5", 2)
+    assert open_dataset(tmp_path / "CartPole-v1.5").frames == 2
+
+
+def test_a_dataset_keeps_its_format_under_another_name(path, tmp_path):
+    written(path, 4)
+    path.rename(tmp_path / "other")
+    assert same(open_dataset(tmp_path / "other").load(), rows_of(0, 4, ends=(1,)))
+    DatasetWriter.resume(tmp_path / "other", Manifest.find(tmp_path / "other")).append(rows_of(4, 3), None)
+    assert open_dataset(tmp_path / "other").frames == 7
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(path):
+    path.mkdir()
+    (path / "notes.txt").touch()
+    with pytest.raises(ValueError, match="has files in it, but no dataset"):
+        DatasetWriter.begin(path, {})
+    assert [found.name for found in path.iterdir()] == ["notes.txt"]
+
+
+def test_a_part_that_was_taken_away_is_missed(path):
+    part = written(path, 4, 3).manifest.parts[0].name
+    (path / part).rename(path / "elsewhere")
+    with pytest.raises(ValueError, match=f"lacks {part}; put it back"):
+        DatasetWriter.resume(path, Manifest.find(path))
+
+
+def test_an_empty_dataset_has_no_rows_to_load(tmp_path):
+    written(tmp_path)
+    assert len(open_dataset(tmp_path)) == 0
+    with pytest.raises(ValueError, match="has no parts yet"):
+        open_dataset(tmp_path).load()
+
+
+def test_where_there_is_no_dataset_the_error_says_how_to_make_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no dataset in .*; `swath collect ENV --out .*` makes one"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "is no manifest of a dataset"),
+        ("[]", "is no manifest of a dataset"),
+        ('{"version": 1}', "is no manifest of a dataset"),
+        ('{"version": 99}', "has layout 99, this Swath reads 1; upgrade Swath"),
+        (json.dumps({"version": 1, "format": "x", "settings": {}, "parts": []}), "the format 'x' cannot be read"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_named(text, message, tmp_path: Path):
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        open_dataset(tmp_path)
