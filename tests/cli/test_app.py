@@ -5,19 +5,22 @@ import pytest
 
 import swath as package
 from swath.cli import main
-from swath.cli.config import RunConfig, flag
+from swath.cli.config import RunConfig
+from swath.cli.numbers import flag
+
+BOTH = ("frames", "envs", "workers", "batch", "seed", "device", "threads")
 
 
-@pytest.fixture
-def help_text(swath, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "options", "names"),
+    [("train", RunConfig("X"), (*BOTH, "eval_episodes"))],
+)
+def test_help_names_the_defaults_that_hold(command, options, names, swath, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    return "\n".join(swath("train", "--help")[1])
-
-
-@pytest.mark.parametrize("name", ["frames", "envs", "batch", "seed", "device", "threads", "eval_episodes"])
-def test_help_names_the_default_that_holds(name, help_text):
-    line = next(line for line in help_text.splitlines() if f"{flag(name)} " in line)
-    assert f"[default: {getattr(RunConfig('X'), name)}]" in line
+    lines = swath(command, "--help")[1]
+    for name in names:
+        line = next(line for line in lines if line.lstrip("│ ").startswith(f"{flag(name)} "))
+        assert f"[default: {getattr(options, name)}]" in line
 
 
 def test_help_without_a_command_shows_what_to_type(swath):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from swath.cli import folder as folders
+from swath.cli import hold
 from swath.cli.failure import UsageError
 from swath.cli.folder import RunFolder, find_checkpoint, new_folder
 from swath.report.atomic import replacing
@@ -54,6 +54,13 @@ def test_a_checkpoint_is_found_by_its_file_and_by_its_folder():
             find_checkpoint(path)
 
 
+def test_the_way_on_is_the_checkpoint_if_there_is_one(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert folder.way_on == "nothing was saved yet"
+    folder.checkpoint.touch()
+    assert folder.way_on == f"swath train --resume {tmp_path} goes on from what was saved"
+
+
 def test_two_processes_never_train_in_one_folder():
     folder = new_folder(Path("run"), "X", 0)
     said = "another `swath train` is at work in run; wait for it"
@@ -65,10 +72,10 @@ def test_two_processes_never_train_in_one_folder():
 
 def test_where_a_disk_or_a_system_has_no_locks_runs_go_on_without(monkeypatch):
     folder = new_folder(Path("run"), "X", 0)
-    monkeypatch.setattr(folders.fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks available")))
+    monkeypatch.setattr(hold.fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks available")))
     with folder.held():
         pass
-    monkeypatch.setattr(folders, "fcntl", None)
+    monkeypatch.setattr(hold, "fcntl", None)
     with folder.held():
         pass
 

@@ -272,3 +272,11 @@ def test_what_is_missing_is_named():
         PPO(policy).update(batch_of(policy).exclude("action_log_prob"))
     with pytest.raises(KeyError, match="frames"):
         PPO(policy).load_state_dict({k: v for k, v in PPO(policy).state_dict().items() if k != "frames"})
+
+
+def test_a_batch_with_a_dimension_for_workers_teaches_what_its_rows_teach():
+    one, other = small_policy(), small_policy()
+    batch = batch_of(one, (2, 2, 25))
+    PPO(one, WHOLE).update(batch)
+    PPO(other, WHOLE).update(batch.reshape(4, 25))
+    assert same(weights_of(one), weights_of(other))

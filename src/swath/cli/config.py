@@ -6,14 +6,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from swath.cli.failure import UsageError
+from swath.cli.numbers import flag, require_in_range
+from swath.cli.places import INLINE, require_room
 
-LEAST = {"frames": 1, "envs": 1, "batch": 1, "seed": 0, "eval_every": 0, "eval_episodes": 1, "threads": 1}
-"""The least value of each number."""
-
-MOST_THREADS = 1024
-"""Beyond it torch's threads take more memory than there is, and the process with it."""
-
-OF_THE_RUN = ("env", "envs", "batch", "seed", "ppo")
+OF_THE_RUN = ("env", "envs", "workers", "backend", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
 
 
@@ -24,23 +20,27 @@ class RunConfig:
     Attributes:
         env: id of a Gymnasium env.
         frames: where the training ends, with the first batch that reaches it.
-        envs: envs stepped together.
+        envs: envs that a worker steps together.
+        workers: how many workers collect.
+        backend: where they live.
         batch: frames of a batch, collected between two updates.
         seed: root of all seeds.
         device: where the networks are.
         eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all.
         eval_episodes: episodes of an evaluation.
-        threads: torch's threads.
+        threads: torch's threads in this process; other processes have one.
         video: whether the final policy is filmed.
         ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: a number out of range; the message names the option.
+        UsageError: a number out of range, or several workers inline; the message names the option.
     """
 
     env: str
     frames: int = 100_000
     envs: int = 8
+    workers: int = 1
+    backend: str = INLINE
     batch: int = 2048
     seed: int = 0
     device: str = "cpu"
@@ -51,12 +51,8 @@ class RunConfig:
     ppo: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"{flag(name)} {value} must be at least {least}")
-        if self.threads > MOST_THREADS:
-            raise UsageError(f"--threads {self.threads} must be at most {MOST_THREADS}")
+        require_in_range(self)
+        require_room(self.workers, self.backend)
 
     @property
     def eval_gap(self) -> int:
@@ -90,8 +86,3 @@ class RunConfig:
         if unknown or "env" not in values:
             raise ValueError(f"its configuration has the keys {sorted(values)}, unknown {unknown}; it needs 'env'")
         return cls(**values)
-
-
-def flag(name: str) -> str:
-    """How an option is spelled on the command line."""
-    return "ENV" if name == "env" else "--" + name.replace("_", "-")

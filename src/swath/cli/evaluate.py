@@ -40,7 +40,7 @@ def run_evaluation(checkpoint: Path, given: dict[str, Any]) -> int:
         policy = build_policy(config, judge)
         with told_if_misfitting(file, f"{config.env} as it is here"):
             policy.load_state_dict(saved.state["policy"])
-        result = judge.evaluate(policy, saved.progress.frames, saved.state["collector"]["policy_version"])
+        result = judge.evaluate(policy, saved.progress.frames, saved.progress.version)
     console.print(f"{config.env}, {file}, after {saved.progress.frames:,} frames", soft_wrap=True)
     _print(console, result, saved.progress.evaluation)
     return OK

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from swath.errors import FleetFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from swath.cli.folder import RunFolder
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -71,16 +71,18 @@ def told_if_misfitting(file: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_if_broken_off(folder: RunFolder) -> Iterator[None]:
-    """Turn a full disk, full memory and diverged numbers into one line; what user code raised, it keeps."""
+def told_if_broken_off(way_on: Callable[[], str]) -> Iterator[None]:
+    """Turn a full disk, full memory, diverged numbers and workers that are gone into one line with the way to go on.
+
+    What user code raised, it keeps.
+    """
     try:
         yield
-    except (OSError, MemoryError, FloatingPointError) as error:
+    except (OSError, MemoryError, FloatingPointError, FleetFailed) as error:
         if hasattr(error, "__notes__"):  # what comes from an env or a policy says so in a note
             raise
-        saved = folder.checkpoint.is_file()
-        hint = f"swath train --resume {folder.path} goes on from what was saved" if saved else "nothing was saved yet"
-        raise BrokenOffError(" ".join(f"{str(error) or type(error).__name__}; {hint}".split())) from error
+        text = f"{str(error) or type(error).__name__}; {way_on()}"
+        raise BrokenOffError(" ".join(text.split())) from error
 
 
 @contextmanager

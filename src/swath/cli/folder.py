@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from swath.cli.failure import UsageError
+from swath.cli.hold import held
 from swath.report.atomic import sweep_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-fcntl: Any
-try:
-    import fcntl
-except ImportError:
-    fcntl = None  # Windows
-
 RUNS = Path("runs")
+COMMAND = "swath train"
 
 
 @dataclass(frozen=True)
@@ -69,23 +64,23 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Within the block no other process trains in this folder, where the system has locks for it.
 
-        What one that was killed had not finished writing is removed. The system lets go of the lock when the process
-        ends, however it ends; no file tells of it.
+        What one that was killed had not finished writing is removed.
 
         Raises:
             UsageError: another process holds it.
         """
-        if fcntl is None:
+        with held(self.path, COMMAND) as surely:
+            if surely:
+                with suppress(OSError):  # a read-only disk cannot be swept
+                    sweep_drafts(self.path)
             yield
-            return
-        door = os.open(self.path, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # some network disks cannot lock, read-only ones cannot be swept
-                _lock(door, self.path)
-                sweep_drafts(self.path)
-            yield
-        finally:
-            os.close(door)
+
+    @property
+    def way_on(self) -> str:
+        """How a run that was broken off goes on."""
+        if self.checkpoint.is_file():
+            return f"swath train --resume {self.path} goes on from what was saved"
+        return "nothing was saved yet"
 
 
 def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
@@ -117,13 +112,6 @@ def find_checkpoint(path: Path) -> Path:
     if file.is_file():
         return file
     raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
-
-
-def _lock(door: int, path: Path) -> None:
-    try:
-        fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsageError(f"another `swath train` is at work in {path}; wait for it, or choose another --out") from None
 
 
 def _claim(out: Path) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from swath.cli.failure import told_if_missing
+from swath.cli.places import place_words
 from swath.report.csv_sink import CsvSink
 from swath.report.live_display import create_display
 from swath.report.sink import Sink, SinkGroup
@@ -57,5 +58,5 @@ class Outlets:
 
 def run_title(config: RunConfig) -> RunTitle:
     """What the display says of the run as a whole."""
-    envs = f"{config.envs} envs" if config.envs > 1 else "1 env"
-    return RunTitle(config.env, ("PPO", envs, f"seed {config.seed}", config.device), config.frames)
+    place = place_words(config.workers, config.envs, config.backend)
+    return RunTitle(config.env, ("PPO", place, f"seed {config.seed}", config.device), config.frames)

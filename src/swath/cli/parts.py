@@ -11,6 +11,7 @@ import torch
 
 from swath.cli.failure import UsageError, told_if_unserved
 from swath.cli.judge import Judge
+from swath.cli.places import collector_keywords
 from swath.collectors import Collector
 from swath.learn import PPO, NetworkPolicy, default_config, make_policy
 from swath.seeds import derive
@@ -53,8 +54,8 @@ def build_parts(config: RunConfig) -> Parts:
             total_frames=config.frames,
             envs_per_worker=config.envs,
             seed=config.seed,
-            policy_device=config.device,
             storing_device=config.device,
+            **collector_keywords(config.workers, config.backend, config.device),
         )
         stack.pop_all()
     return Parts(collector, policy, learner, judge)
@@ -62,12 +63,13 @@ def build_parts(config: RunConfig) -> Parts:
 
 def whole_batch(config: RunConfig) -> int:
     """Frames of a batch: as asked, but no more than the run has, and as many from every env."""
-    return ceil(min(config.batch, config.frames) / config.envs) * config.envs
+    step = config.envs * config.workers
+    return ceil(min(config.batch, config.frames) / step) * step
 
 
 def build_policy(config: RunConfig, judge: Judge) -> NetworkPolicy:
     """A fresh policy for the env's spaces, on the run's device; its weights follow from the seed."""
-    device = _device(config.device)
+    device = device_named(config.device)
     with torch.random.fork_rng(devices=[]), told_if_unserved(config.env):
         torch.manual_seed(derive(_learner_root(config), "policy"))
         return make_policy(judge.observation_space, judge.action_space).to(device)
@@ -84,7 +86,12 @@ def _learner_root(config: RunConfig) -> int:
     return derive(config.seed, "next")
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """The device of this name.
+
+    Raises:
+        UsageError: it cannot be used here.
+    """
     try:
         probe = torch.zeros(1, device=name)
         probe.cpu()  # the device "meta" never gives data back

@@ -11,6 +11,7 @@ from swath.cli.config import RunConfig
 from swath.cli.failure import UsageError, told_if_misfitting
 from swath.cli.folder import RunFolder, find_checkpoint, new_folder
 from swath.cli.parts import Parts, build_parts
+from swath.cli.places import backend_named, placed
 from swath.cli.state import Progress, open_run, restore
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def plan_new(given: dict[str, Any], out: Path | None) -> Plan:
     """Build the parts, then make the folder: an env that cannot be built leaves none."""
     if "env" not in given:
         raise UsageError("train: name a Gymnasium env, such as: swath train CartPole-v1")
-    config = RunConfig(**given)
+    config = RunConfig(**placed(given))
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))
         folder = new_folder(out, config.env, config.seed)
@@ -55,6 +56,8 @@ def plan_new(given: dict[str, Any], out: Path | None) -> Plan:
 
 def plan_resumed(given: dict[str, Any], out: Path | None, resume: Path) -> Plan:
     """Open the checkpoint and put the parts where they were; `out` begins a copy of the run in another folder."""
+    if "backend" in given:
+        given = {**given, "backend": backend_named(given["backend"])}
     file = find_checkpoint(resume)
     saved = open_run(file)
     config, done = saved.config.changed(given), saved.progress.frames

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from swath._version import __version__
+from swath.cli.collector_state import with_weights, without_weights
 from swath.cli.config import RunConfig
 from swath.cli.failure import told_if_misfitting
 from swath.evaluators import EvalResult
@@ -31,12 +32,14 @@ class Progress:
     Attributes:
         frames: collected and learnt from.
         seconds: worked, over all sessions.
+        version: of the policy's weights.
         evaluation: the last one; its `step` is the frame count of the policy it judged.
         best: the best mean return of an evaluation.
     """
 
     frames: int = 0
     seconds: float = 0.0
+    version: int = 0
     evaluation: EvalResult | None = None
     best: float = -inf
 
@@ -68,14 +71,12 @@ class Saved:
 
 def save_run(path: Path, config: RunConfig, parts: Parts, progress: Progress) -> None:
     """Write everything from which the run can go on; simulators are not saved."""
-    collector = dict(parts.collector.state_dict())
-    del collector["policy_state_dict"]  # the same as "policy"
     state = {
         "config": config.to_dict(),
         "progress": progress.to_dict(),
         "policy": dict(parts.policy.state_dict()),
         "learner": parts.learner.state_dict(),
-        "collector": collector,
+        "collector": without_weights(parts.collector.state_dict()),  # they are the same as "policy"
         "random_state": torch.get_rng_state(),
         "versions": versions(),
     }
@@ -102,7 +103,7 @@ def restore(parts: Parts, saved: Saved) -> None:
     state = saved.state
     parts.policy.load_state_dict(state["policy"])
     parts.learner.load_state_dict(state["learner"])
-    parts.collector.load_state_dict({**state["collector"], "policy_state_dict": parts.policy.state_dict()})
+    parts.collector.load_state_dict(with_weights(state["collector"], parts.policy.state_dict()))
     torch.set_rng_state(state["random_state"])
 
 

@@ -29,7 +29,7 @@ def run_training(given: dict[str, Any], out: Path | None, resume: Path | None) -
     console = Console(highlight=False, emoji=False, markup=False)
     with told_in_one_line():
         plan = plan_new(given, out) if resume is None else plan_resumed(given, out, resume)
-    with told_if_broken_off(plan.folder), plan.folder.held():
+    with told_if_broken_off(lambda: plan.folder.way_on), plan.folder.held():
         with plan.parts:
             code = _train(plan, console)
         _conclude(plan, console)

@@ -79,6 +79,7 @@ class Training:
     def _learn(self, batch: TensorDictBase) -> Metrics:
         losses = self._parts.learner.update(batch)
         self._parts.collector.update_policy_weights_()
+        self.progress.version = self._parts.collector.policy_version
         stats, now = self._parts.collector.stats(), time.monotonic()
         self.progress.frames, self.progress.seconds = stats["frames"], now - self._began_at
         metrics = {SECONDS: self.progress.seconds, SPEED: self._pace.rate(stats["frames"], now)}
@@ -98,8 +99,7 @@ class Training:
 
     def _evaluate(self, outlets: Outlets) -> Metrics:
         outlets.display.doing(f"evaluating, {self._config.eval_episodes} episodes")
-        version = self._parts.collector.policy_version
-        result = self._parts.judge.evaluate(self._parts.policy, step=self.progress.frames, version=version)
+        result = self._parts.judge.evaluate(self._parts.policy, self.progress.frames, self.progress.version)
         self._next_evaluation = self._after(self.progress.frames)
         self.progress.evaluation = result
         if result["eval/reward"] > self.progress.best:

@@ -1,0 +1,74 @@
+"""`swath train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from swath.cli.options import FILES, TRAINING, EvaluationCount, TrainingCount
+
+
+def train(
+    env: str | None = None,
+    /,
+    *,
+    frames: TrainingCount = None,
+    envs: TrainingCount = None,
+    workers: TrainingCount = None,
+    backend: Annotated[str | None, Parameter(group=TRAINING, show_default=False)] = None,
+    batch: TrainingCount = None,
+    seed: TrainingCount = None,
+    device: Annotated[str | None, Parameter(group=TRAINING, show_default=False)] = None,
+    threads: TrainingCount = None,
+    ppo: Annotated[dict[str, str] | None, Parameter(group=TRAINING, show_default=False)] = None,
+    eval_every: EvaluationCount = None,
+    eval_episodes: EvaluationCount = None,
+    out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
+    resume: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
+    video: Annotated[bool | None, Parameter(group=FILES, show_default=False)] = None,
+) -> int:
+    """Train PPO on a Gymnasium env and leave curve, film, metrics and checkpoints behind.
+
+    Ctrl-C stops after the running batch and keeps everything; a second one ends at once.
+
+    Args:
+        env: Id of the env, such as CartPole-v1, HalfCheetah-v5 or module:id, where importing the module registers it.
+        frames: Frames to collect in all, rounded up to whole batches. [default: 100000]
+        envs: Envs that each worker steps together. [default: 8]
+        workers: Workers that collect; every batch has a share of each. [default: 1]
+        backend: Where workers live: inline (one, in this process), process, thread or ray.
+            [default: inline for one worker, else process]
+        batch: Frames collected between two updates. [default: 2048]
+        seed: Root of all seeds. [default: 0]
+        device: Where the networks are: cpu, cuda, cuda:1; workers on Ray act on the CPU. [default: cpu]
+        threads: Threads for torch; small networks are fastest with one. [default: 1]
+        ppo: Settings of PPO, the fields of swath.learn.PPOConfig, such as --ppo.learning-rate 1e-3.
+            [default: chosen for the env]
+        eval_every: Frames from one evaluation to the next; 0: at the end only. [default: a tenth of --frames]
+        eval_episodes: Episodes of an evaluation. [default: 20]
+        out: Folder for the results, new or empty. [default: runs/ENV-seedN, runs/ENV-seedN-2 and so on]
+        resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
+            were; simulators are not saved, episodes begin anew.
+        video: Film one episode of the final policy. [default: --video]
+    """
+    from swath.cli.settings import parse_settings  # noqa: PLC0415  imports torch
+    from swath.cli.train import run_training  # noqa: PLC0415  imports torch
+
+    given = {
+        "env": env,
+        "frames": frames,
+        "envs": envs,
+        "workers": workers,
+        "backend": backend,
+        "batch": batch,
+        "seed": seed,
+        "device": device,
+        "threads": threads,
+        "ppo": ppo and parse_settings(ppo),
+        "eval_every": eval_every,
+        "eval_episodes": eval_episodes,
+        "video": video,
+    }
+    return run_training({name: value for name, value in given.items() if value is not None}, out, resume)

@@ -1,0 +1,155 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import deadly_env
+import pytest
+import torch
+from conftest import SMALL, TINY
+
+from swath.cli import training
+from swath.cli.collector_state import as_plain, with_weights, without_weights
+from swath.collectors.many import ManyWorkers
+from swath.errors import FleetFailed
+from swath.learn import PPO
+from swath.report.checkpoint import load_checkpoint
+from swath.report.csv_sink import read_rows
+
+RUN = Path("runs/CartPole-v1-seed0")
+TWO = ("--workers", "2", "--backend", "thread")
+
+
+def frames_of(folder):
+    return [int(row["frames"]) for row in read_rows(folder / "metrics.csv")[1]]
+
+
+def weights_of(folder):
+    return load_checkpoint(Path(folder) / "checkpoint.safetensors")["policy"]
+
+
+def test_a_process_trains_the_policy_that_this_process_does(swath):
+    for out, place in (("here", "inline"), ("there", "process")):
+        assert swath("train", "CartPole-v1", *TINY, "--no-video", "--backend", place, "--out", out)[0] == 0
+    here, there = weights_of("here"), weights_of("there")
+    assert here.keys() == there.keys()
+    assert all(torch.equal(value, there[name]) for name, value in here.items())
+
+
+def test_a_worker_that_is_killed_costs_no_frame_of_the_training(swath):
+    code, lines, err = swath("train", deadly_env.ID, *TINY, "--workers", "2", "--eval-every", "0", "--no-video")
+    assert (code, err) == (0, [])
+    assert lines[0] == f"{deadly_env.ID}: PPO, 2 process workers of 2 envs, seed 0, cpu, 256 frames"
+    assert frames_of(Path("runs/deadly_env-Deadly-v0-seed0")) == [128, 256]
+    assert deadly_env.MARK.exists()
+
+
+def test_every_batch_has_a_share_of_every_worker_and_the_newest_weights_acted(swath, monkeypatch):
+    update, batches = PPO.update, []
+
+    def watched(self, batch):
+        batches.append(batch["collector", "policy_version"].clone())
+        return update(self, batch)
+
+    monkeypatch.setattr(PPO, "update", watched)
+    assert swath("train", "CartPole-v1", *SMALL, *TWO, "--frames", "384", "--no-video")[0] == 0
+    assert [batch.shape for batch in batches] == [(2, 2, 32)] * 3
+    assert [batch.unique().tolist() for batch in batches] == [[0], [1], [2]]
+
+
+def test_a_resumed_run_goes_on_with_its_workers(swath):
+    swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
+    before = load_checkpoint(RUN / "checkpoint.safetensors")
+    code, out, _ = swath("train", "--resume", RUN, "--frames", "512", "--no-video", *TWO)
+    after = load_checkpoint(RUN / "checkpoint.safetensors")
+    assert code == 0
+    assert out[0] == "CartPole-v1: PPO, 2 thread workers of 2 envs, seed 0, cpu, 512 frames"
+    assert frames_of(RUN) == [0, 128, 256, 384, 512]
+    assert (before["learner"]["updates"], after["learner"]["updates"]) == (2, 4)
+    for worker in ("worker0", "worker1"):
+        assert after["collector"][worker]["life"] > before["collector"][worker]["life"]
+    assert (before["progress"]["version"], after["progress"]["version"]) == (2, 4)
+    assert swath("eval", RUN)[1][-1] == "every episode as stored"
+
+
+def test_weights_are_kept_once_however_many_workers_there_are(swath):
+    swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
+    state = load_checkpoint(RUN / "checkpoint.safetensors")["collector"]
+    assert [state[worker]["policy_state_dict"] for worker in ("worker0", "worker1")] == [None, None]
+
+
+@pytest.mark.parametrize("state", [{"policy_state_dict": {"w": 1}, "frames": 2}, [{"policy_state_dict": {"w": 1}}] * 2])
+def test_a_collector_s_state_is_whole_again_with_its_weights(state):
+    assert "1" not in str(without_weights(state))
+    assert with_weights(without_weights(state), {"w": 1}) == state
+
+
+def test_a_collector_s_state_is_plain_where_numbers_stand_for_tensors():
+    state = {"traj_pool": {"traj_id": torch.tensor(2**50)}, "workers": [{"life": 1}]}
+    assert as_plain(state) == {"traj_pool": {"traj_id": 2**50}, "workers": [{"life": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--workers", "3"], "--workers 3 is 2 in the run that --resume names; leave it out"),
+        (["--backend", "direct"], "--backend inline is thread in the run that --resume names; leave it out"),
+        (["--backend", "moon"], "--backend moon must be one of inline, thread, process, ray"),
+    ],
+)
+def test_a_resumed_run_keeps_its_workers(given, message, swath):
+    swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
+    code, _, err = swath("train", "--resume", RUN, "--frames", "512", *given)
+    assert (code, err) == (2, ["swath: " + message])
+
+
+def test_an_odd_number_of_workers_fills_its_batches_evenly(swath):
+    place = ("--envs=2", "--workers=3", "--backend=thread")
+    assert swath("train", "CartPole-v1", "--frames=100", *place, "--eval-episodes=2", "--no-video")[0] == 0
+    assert frames_of(RUN) == [0, 102]
+
+
+def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):
+    save, draw = training.save_run, ManyWorkers._draw
+    saved = []
+
+    def saving(*arguments):
+        save(*arguments)
+        saved.append(arguments)
+
+    def failing(self):
+        if len(saved) > 2:
+            raise FleetFailed("0 workers are left, 2 are needed")
+        return draw(self)
+
+    monkeypatch.setattr(training, "save_run", saving)
+    monkeypatch.setattr(ManyWorkers, "_draw", failing)
+    arguments = ["--frames=512", "--eval-every=128", "--no-video"]
+    code, _, err = swath("train", "CartPole-v1", *SMALL, *TWO, *arguments)
+    assert code == 1
+    assert err == [
+        f"swath: 0 workers are left, 2 are needed; swath train --resume {RUN} goes on from what was saved",
+    ]
+    monkeypatch.setattr(ManyWorkers, "_draw", draw)
+    assert swath("train", "--resume", RUN)[0] == 0
+    assert frames_of(RUN) == [0, 128, 256, 384, 512]
+
+
+def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_batch(tmp_path):
+    code = "from swath.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", "CartPole-v1", *SMALL, "--workers=2", "--frames=1e8"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    with started as child:
+        try:
+            seen = next((line for line in child.stdout if " of 100,000,000 frames" in line), "nothing")
+            os.killpg(child.pid, signal.SIGINT)
+            rest, errors = child.communicate(timeout=60)
+        finally:
+            child.kill()
+    assert "return" in seen
+    assert (child.returncode, errors) == (130, "")
+    assert "to go on:\n  swath train --resume runs/CartPole-v1-seed0" in rest

@@ -1,0 +1,43 @@
+"""An env whose observations tell episodes and steps apart, and what a dataset of it must be like."""
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from swath.report.datasets import open_dataset
+
+ID = "Told-v0"
+LENGTH = 7
+EPISODE, STEP = 0, 1
+
+
+class Told(gym.Env):
+    """Observes a number drawn for the episode, and the step; `on_step` is called before each step of all such envs."""
+
+    observation_space = gym.spaces.Box(0, 2.0**53, (2,), np.float64)
+    action_space = gym.spaces.Discrete(2)
+    on_step = staticmethod(lambda: None)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._at = np.array([self.np_random.integers(2**53), 0], np.float64)
+        return self._at.copy(), {}
+
+    def step(self, action):
+        self.on_step()
+        self._at[STEP] += 1
+        return self._at.copy(), float(action), bool(self._at[STEP] == LENGTH), False, {}
+
+
+def require_whole(path, frames):
+    """So many frames; no frame twice, no id for two episodes, no episode under two ids, no step left out."""
+    rows = open_dataset(path).load()
+    assert len(rows) == frames
+    ids, observation = rows["collector", "traj_ids"], rows["observation"]
+    pairs = torch.stack([ids.double(), observation[:, EPISODE]], 1)
+    assert len(pairs.unique(dim=0)) == len(ids.unique()) == len(observation[:, EPISODE].unique())
+    for one in ids.unique():
+        steps = observation[ids == one][:, STEP]
+        assert steps.tolist() == list(range(len(steps)))
+    ends = rows["next", "done"].squeeze(-1)
+    assert torch.equal(ends, rows["next", "observation"][:, STEP] == LENGTH)
