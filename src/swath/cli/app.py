@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App, CycloptsError
 
 from swath._version import __version__
+from swath.cli.commands.collect import collect
 from swath.cli.commands.evaluate import evaluate
 from swath.cli.commands.train import train
 from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
@@ -15,15 +16,17 @@ from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HELP = """Train reinforcement learning policies and evaluate them.
+HELP = """Train reinforcement learning policies, evaluate them, and collect experience.
 
-swath train CartPole-v1             trains PPO; results under runs/
-swath eval runs/CartPole-v1-seed0   repeats its final evaluation
+swath train CartPole-v1                     trains PPO; results under runs/
+swath eval runs/CartPole-v1-seed0           repeats its final evaluation
+swath collect CartPole-v1 --out data/poles  writes experience to disk
 """
 
 app = App(name="swath", help=HELP, help_format="plaintext", version=__version__)
 app.command(train, usage="Usage: swath train ENV [OPTIONS]", sort_key=1)
 app.command(evaluate, name="eval", usage="Usage: swath eval CHECKPOINT [OPTIONS]", sort_key=2)
+app.command(collect, usage="Usage: swath collect ENV --out PATH [OPTIONS]", sort_key=3)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,0 +1,103 @@
+"""`swath collect`: prepare, gather, say what is there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+
+from swath.cli.acting import acting_policy, fingerprint
+from swath.cli.collect_config import CollectConfig
+from swath.cli.collect_parts import build_collector, find_data, go_on, open_writer
+from swath.cli.failure import OK, UsageError, told_if_broken_off, told_in_one_line
+from swath.cli.gathering import Gathering
+from swath.cli.hold import claimed
+from swath.cli.places import place_words, placed
+from swath.cli.stop import StopRequest
+from swath.report.datasets.formats import format_at
+from swath.report.live_display import create_display
+from swath.report.status import RunTitle
+from swath.report.text import duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from swath.learn import NetworkPolicy
+    from swath.report.datasets.manifest import Manifest
+
+COMMAND = "swath collect"
+
+
+def run_collection(given: dict[str, Any], out: Path | None) -> int:
+    """Collect with the options that were given and return the exit code.
+
+    Raises:
+        UsageError: an option, the env, the checkpoint or what lies at `out` cannot be used; nothing was written.
+        BrokenOffError: a full disk, full memory or lost workers ended it; what was written is whole.
+    """
+    if "env" not in given:
+        raise UsageError("collect: name a Gymnasium env, such as: swath collect CartPole-v1 --out data/poles")
+    if out is None:
+        raise UsageError("collect: say where to with --out, such as --out data/poles or --out data/poles.parquet")
+    config = CollectConfig(**placed(given))
+    with told_in_one_line():
+        format_at(out)
+        torch.set_num_threads(config.threads)
+        policy = acting_policy(config)
+    with told_if_broken_off(lambda: f"the same command goes on with what is in {out}"), claimed(out, COMMAND):
+        return _collect(config, policy, out)
+
+
+def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path) -> int:
+    console = Console(highlight=False, emoji=False, markup=False)
+    settings = config.settings(fingerprint(policy))
+    with told_in_one_line():
+        found = find_data(out, settings, config.frames)
+    missing = config.frames - (found.frames if found else 0)
+    if found and not missing:
+        _tell(console, out, found)
+        return OK
+    with told_in_one_line():
+        collector = build_collector(config, policy, missing)
+    with collector:
+        with told_in_one_line():
+            writer = open_writer(out, found, settings)
+            go_on(collector, policy, writer.manifest.state)
+        code = _gather(Gathering(collector, writer, config.frames), config, console)
+    _tell(console, out, writer.manifest)
+    return code
+
+
+def _gather(gathering: Gathering, config: CollectConfig, console: Console) -> int:
+    display = create_display(console, _title(config))
+    with closing(display), StopRequest(display.say) as stop:
+        if gathering.written:
+            display.say(f"goes on at {gathering.written:,} frames; simulators are not saved, so episodes begin anew")
+        gathering.run(display, stop)
+    _conclude(gathering, config, console)
+    return OK if gathering.written >= config.frames else stop.exit_code
+
+
+def _title(config: CollectConfig) -> RunTitle:
+    who = "random actions" if config.policy is None else str(config.policy)
+    place = place_words(config.workers, config.envs, config.backend)
+    return RunTitle(config.env, (who, place, f"seed {config.seed}"), config.frames)
+
+
+def _conclude(gathering: Gathering, config: CollectConfig, console: Console) -> None:
+    """Say what this session did."""
+    rate = gathering.new / gathering.seconds
+    text = f"collected {gathering.new:,} frames in {duration(gathering.seconds)}, {rate:,.0f} frames/s"
+    if gathering.surplus:
+        text += f"; {gathering.surplus:,} beyond --frames were not kept"
+    console.print(text, soft_wrap=True)
+    if gathering.written < config.frames:
+        console.print(f"stopped at {gathering.written:,} frames; the same command goes on", soft_wrap=True)
+
+
+def _tell(console: Console, out: Path, data: Manifest) -> None:
+    """Say what is there and how to read it."""
+    what = f"{data.frames:,} frames, {data.episodes:,} ended episodes, {len(data.parts):,} parts"
+    console.print(f"{out}: {what}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)

@@ -1,0 +1,293 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import deadly_env
+import gymnasium as gym
+import pytest
+import torch
+from conftest import TINY
+from told_env import EPISODE, ID, STEP, Told, require_whole
+
+from swath.cli.hold import held
+from swath.report.datasets import open_dataset
+from swath.report.datasets.memmap import Memmap
+
+OUT = Path("data")
+HERE = Path(__file__).parent
+SMALL = ("--frames", "160", "--batch", "80", "--envs", "4")
+
+
+@pytest.fixture
+def told():
+    """An env whose id is Told-v0; give it an `on_step`."""
+    env = type("ToldHere", (Told,), {})
+    gym.register(ID, env)
+    yield env
+    del gym.registry[ID]
+
+
+@pytest.fixture
+def collect(swath, told):
+    """Collect in small batches of four envs, into a folder called data unless told otherwise."""
+
+    def call(frames, *options, out=OUT):
+        return swath("collect", ID, "--frames", frames, "--batch", "40", "--envs", "4", "--out", out, *options)
+
+    return call
+
+
+def files_of(path):
+    return {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("out", [OUT, Path("data.parquet")])
+def test_as_many_frames_as_asked_for_are_written_in_equal_parts(out, collect):
+    if out.suffix:
+        pytest.importorskip("pyarrow")
+    code, lines, err = collect(90, out=out)
+    assert (code, err) == (0, [])
+    require_whole(out, 90)
+    assert [len(part) for part in open_dataset(out)] == [32, 32, 26]
+    assert lines[0] == "Told-v0: random actions, 4 envs, seed 0, 90 frames"
+    assert lines[1].startswith("32 of 90 frames (36 %), return ")
+    assert lines[-3].startswith("collected 90 frames in 0:00, ")
+    assert lines[-3].endswith(" frames/s; 6 beyond --frames were not kept")
+    assert lines[-2] == f"{out}: 90 frames, 11 ended episodes, 3 parts"
+    assert lines[-1] == f"to read: swath.report.datasets.open_dataset({str(out)!r})"
+
+
+def test_rows_of_an_env_follow_each_other_in_time(collect):
+    collect(32)
+    rows = open_dataset(OUT)[0].reshape(4, 8)
+    assert rows["observation"][..., STEP].tolist() == [[0, 1, 2, 3, 4, 5, 6, 0]] * 4
+    assert len(rows["observation"][:, 0, EPISODE].unique()) == 4
+
+
+def test_the_same_command_once_more_leaves_everything_as_it_is(collect):
+    collect(90)
+    before = files_of(OUT)
+    code, lines, _ = collect(90)
+    assert code == 0
+    assert lines[0] == "data: 90 frames, 11 ended episodes, 3 parts"
+    assert files_of(OUT) == before
+
+
+def test_more_frames_go_on_with_what_is_there(collect):
+    collect(40)
+    before = files_of(OUT / "part-000000")
+    code, lines, _ = collect(90)
+    assert code == 0
+    assert lines[1] == "goes on at 40 frames; simulators are not saved, so episodes begin anew"
+    assert lines[-3].startswith("collected 50 frames in")
+    require_whole(OUT, 90)
+    assert files_of(OUT / "part-000000") == before
+
+
+@pytest.mark.parametrize("place", [[], ["--workers=2", "--backend=thread"]])
+def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, collect, told):
+    steps = iter(range(1000))
+
+    def breaking():
+        if next(steps) % 60 == 59:
+            raise ZeroDivisionError
+
+    told.on_step = staticmethod(breaking)
+    broken = 0
+    while True:
+        try:
+            assert collect(200, *place)[0] == 0
+            break
+        except ZeroDivisionError:
+            broken += 1
+    assert broken > 1
+    require_whole(OUT, 200)
+
+
+@pytest.mark.parametrize("name", ["data", "data.parquet"])
+def test_whenever_it_is_killed_only_whole_batches_are_left_and_it_goes_on_from_them(name, tmp_path):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    command = [sys.executable, HERE / "crashing.py", tmp_path / name]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=110, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    moments = done.stdout.splitlines()
+    assert len(moments) > 15
+    assert {"before flush", "before rename", "after rename", "step"} <= set(moments)
+
+
+def test_a_process_collects_what_this_process_does(swath):
+    deadly_env.MARK.touch()
+    for out, place in (("a", "inline"), ("b", "process")):
+        assert swath("collect", deadly_env.ID, *SMALL, "--backend", place, "--out", out)[0] == 0
+    here, there = (open_dataset(path).load() for path in "ab")
+    assert torch.equal(here["observation"], there["observation"])
+    assert torch.equal(here["action"], there["action"])
+    assert torch.equal(here["collector", "traj_ids"], there["collector", "traj_ids"])
+
+
+def test_a_worker_that_is_killed_costs_no_frame(swath):
+    code, lines, _ = swath("collect", deadly_env.ID, *SMALL, "--workers", "2", "--out", OUT)
+    assert code == 0
+    assert lines[0] == f"{deadly_env.ID}: random actions, 2 process workers of 4 envs, seed 0, 160 frames"
+    assert deadly_env.MARK.exists()
+    require_whole(OUT, 160)
+
+
+def test_inline_and_direct_are_two_words_for_one_place(collect):
+    lines = [collect(40, "--backend", word, out=Path(word))[1][0] for word in ("inline", "direct")]
+    assert lines == ["Told-v0: random actions, 4 envs, seed 0, 40 frames"] * 2
+
+
+def test_a_trained_policy_acts_greedily_if_asked(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    policy = "runs/CartPole-v1-seed0"
+    small = ["--frames", "100", "--envs", "2", "--policy", policy]
+    code, lines, _ = swath("collect", "CartPole-v1", *small, "--out", "greedy", "--greedy")
+    assert code == 0
+    assert lines[0] == f"CartPole-v1: {policy}, 2 envs, seed 0, 100 frames"
+    swath("collect", "CartPole-v1", *small, "--out", "sampled")
+    certain, sampled = (open_dataset(path).load() for path in ("greedy", "sampled"))
+    assert certain["action_log_prob"].exp().min() >= 0.5
+    assert sampled["action_log_prob"].exp().min() < 0.5
+
+
+def test_episodes_end_where_told(collect):
+    collect(40, "--max-episode-steps", "3")
+    rows = open_dataset(OUT).load()
+    assert rows["next", "observation"][:, STEP].max() == 3
+    assert torch.equal(rows["next", "truncated"].squeeze(-1), rows["next", "observation"][:, STEP] == 3)
+
+
+def test_ctrl_c_stops_after_the_running_batch_and_the_same_command_goes_on(collect, told):
+    steps = iter(range(1000))
+    told.on_step = staticmethod(lambda: next(steps) == 40 and signal.raise_signal(signal.SIGINT))
+    code, lines, _ = collect(120)
+    assert code == 130
+    assert "stopping after this batch; Ctrl-C again ends at once" in lines
+    assert "stopped at 80 frames; the same command goes on" in lines
+    require_whole(OUT, 80)
+    assert collect(120)[0] == 0
+    require_whole(OUT, 120)
+
+
+def test_a_full_disk_ends_it_in_one_line_and_what_was_written_is_whole(collect, monkeypatch):
+    write = Memmap.write
+
+    def full(self, rows, part):
+        if part.name == "part-000002":
+            raise OSError("No space left on device")
+        write(self, rows, part)
+
+    monkeypatch.setattr(Memmap, "write", full)
+    code, _, err = collect(200)
+    assert code == 1
+    assert err == ["swath: No space left on device; the same command goes on with what is in data"]
+    require_whole(OUT, 80)
+    monkeypatch.setattr(Memmap, "write", write)
+    assert collect(200)[0] == 0
+    require_whole(OUT, 200)
+
+
+def test_two_processes_never_write_to_one_place(collect):
+    collect(40)
+    with held(OUT, "swath collect"):
+        code, _, err = collect(80)
+    assert (code, err) == (
+        2,
+        ["swath: another `swath collect` is at work in data; wait for it, or choose another --out"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seed", "1"], "--seed 0, not 1"),
+        (["--workers", "2", "--backend", "thread"], "--workers 1, not 2"),
+        (["--backend", "thread"], "--backend inline, not thread"),
+        (["--max-episode-steps", "5"], "--max-episode-steps none, not 5"),
+    ],
+)
+def test_data_of_other_settings_are_never_mixed(options, said, collect):
+    collect(40)
+    before = files_of(OUT)
+    code, _, err = collect(80, *options)
+    assert code == 2
+    assert err == [
+        f"swath: --out data holds data of {said}; repeat the options to go on with it, or choose another --out"
+    ]
+    assert files_of(OUT) == before
+
+
+def test_data_of_another_env_or_policy_are_never_mixed(swath, collect):
+    collect(40)
+    code, _, err = swath("collect", "CartPole-v1", "--out", OUT)
+    assert code == 2
+    assert err[0].startswith("swath: --out data holds data of ENV Told-v0, not CartPole-v1; ")
+    for seed in ("0", "1"):
+        swath("train", ID, *TINY, "--no-video", "--seed", seed, "--out", f"run{seed}")
+        code, _, err = collect(80, "--policy", f"run{seed}", out=Path("acted"))
+    assert code == 2
+    assert err[0].startswith("swath: --out acted holds data of --policy weights ")
+
+
+def test_fewer_frames_than_there_are_is_said(collect):
+    collect(40)
+    code, _, err = collect(39)
+    assert (code, len(err)) == (2, 1)
+    assert err[0].startswith("swath: --out data holds 40 frames, --frames 39 are fewer; give more to go on")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out=data"], "collect: name a Gymnasium env, such as: swath collect CartPole-v1 --out data/poles"),
+        (["CartPole-v1"], "collect: say where to with --out"),
+        (["CartPol-v1", "--out=data"], "Environment `CartPol` doesn't exist"),
+        (["CartPole-v1", "--out=data", "--frames=0"], "--frames 0 must be at least 1"),
+        (["CartPole-v1", "--out=data", "--max-episode-steps=0"], "--max-episode-steps 0 must be at least 1"),
+        (["CartPole-v1", "--out=data", "--backend=moon"], "--backend moon must be one of inline, thread, process, ray"),
+        (["CartPole-v1", "--out=data", "--backend=inline", "--workers=2"], "--backend inline is one worker in this"),
+        (["CartPole-v1", "--out=data", "--greedy"], "--greedy is about the actions of a policy; name one with"),
+        (["CartPole-v1", "--out=data", "--policy=nowhere"], "no checkpoint at nowhere"),
+        (["CartPole-v1", "--out=data", "--device=moon"], "--device moon cannot be used here"),
+        (["CartPole-v1", "--out=data.csv"], "data.csv: data cannot be written as .csv; end it in .parquet"),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line_and_leaves_nothing(arguments, message, swath, tmp_path):
+    code, out, err = swath("collect", *arguments)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("swath: " + message)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_already_and_is_no_dataset_is_left_alone(collect):
+    OUT.mkdir()
+    (OUT / ".notes.tmp").touch()
+    code, _, err = collect(40)
+    assert (code, err) == (2, ["swath: data has files in it, but no dataset; choose a folder that is new or empty"])
+    assert [file.name for file in OUT.iterdir()] == [".notes.tmp"]
+
+
+def test_a_part_that_is_missing_is_said(collect):
+    collect(90)
+    (OUT / "part-000001").rename("elsewhere")
+    code, _, err = collect(120)
+    assert (code, err) == (2, ["swath: data lacks part-000001; put it back, or collect into another folder"])
+
+
+def test_without_pyarrow_parquet_is_one_line_with_the_extra(collect, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, _, err = collect(40, out=Path("data.parquet"))
+    assert (code, err) == (2, ['swath: pyarrow is needed for .parquet files: pip install "swath[datasets]"'])
+
+
+def test_a_policy_for_other_spaces_does_not_fit(swath, collect):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    code, _, err = collect(40, "--policy", "runs/CartPole-v1-seed0")
+    assert (code, len(err)) == (2, 1)
+    assert "checkpoint.safetensors does not fit Told-v0 as it is here: " in err[0]
+    assert not OUT.exists()
