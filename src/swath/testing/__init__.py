@@ -22,8 +22,8 @@ ends of episodes are the true ones, that ids name episodes exactly, that batches
 seed gives the same data, and that the frames are those of stepping the env by hand. What an env cannot keep is switched
 off by class attributes: an env that ignores its seed says `reproducible = False`.
 
-`HostContract` does the like for a vector env, one layer below, `ChannelContract` for how weights reach the workers of a
-backend. The `Counted…` contracts ask for counting envs, in which
+`HostContract` does the like for a vector env, one layer below, `BackendContract` for a place where workers live,
+`ChannelContract` for how weights reach them there. The `Counted…` contracts ask for counting envs, in which
 a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
 `Fault` says what goes wrong in which of them, `FaultyEnv` does so for envs of any kind. `Lives` scripts whole lives of
 workers in other processes, as data: who dies when, who hangs, who is fine the second time.
