@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from swath.collect.background import Background
 from swath.collectors.fleet_assembly import Assembled
 from swath.collectors.status import error_text, short
+from swath.errors import Closed
 
 
 def fleet_stats(assembled: Assembled, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings: of all together, and by worker."""
+    with suppress(Closed):  # nothing more happens to the workers then
+        assembled.fleet.look()
     return _aggregate(assembled, background), _per_worker(assembled)
 
 
