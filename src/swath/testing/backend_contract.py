@@ -40,6 +40,8 @@ class BackendContract(Calls, Data, Ends, Waiting, OwnProcesses):
         own_process: whether each worker has a process of its own on this machine.
         watches: whether workers see memory of this process.
         sees_idle_deaths: whether `Handle.ended` is settled without a call.
+        tells_exit_codes: whether `WorkerLost.exit` is a process's exit code, not words.
+        lingers_s: for how many seconds a process may go on when its tickets are settled.
     """
 
     @pytest.fixture

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from swath.workers.base import Backend
 from swath.workers.inline import InlineBackend
 from swath.workers.thread import ThreadBackend
 
 
-def backend(name: str, *, preload: Sequence[str] = ()) -> Backend:
+def backend(name: str, *, preload: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Backend:
     """A place for workers.
 
     Args:
         name: `"inline"` or `"direct"`, `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
         preload: modules that workers need besides torch, tensordict and gymnasium, imported once where that saves time.
+        options: further arguments of the backend; only Ray's has some.
 
     Raises:
+        ImportError: the place needs a package that is not installed.
         ValueError: there is no such place, or not on this system.
     """
     if name in ("inline", "direct"):
@@ -34,6 +36,7 @@ def backend(name: str, *, preload: Sequence[str] = ()) -> Backend:
 
         return ProcessBackend((*PRELOAD, *preload))
     if name == "ray":
-        made: Backend = import_module("swath.workers.ray").RayBackend()
-        return made
+        from swath.workers.ray import RayBackend  # noqa: PLC0415  needed by few, imports much
+
+        return RayBackend(**(options or {}))
     raise ValueError(f"backend={name!r} must be one of 'inline', 'thread', 'process', 'ray'")

@@ -34,11 +34,18 @@ class Hosted:
 
     def answer(self, method: str, args: Sequence[Any]) -> Outcome:
         """Call a method of the object."""
+        return attempted(lambda: self.method(method)(*args))
+
+    def method(self, name: str) -> Callable[..., Any]:
+        """A method of the object.
+
+        Raises:
+            SwathError: there is no object.
+        """
         if not self._built:
-            return Error(
-                SwathError(f"{described(self.name)} was not built, so {method}() cannot be called; spawn another")
-            )
-        return attempted(lambda: getattr(self._object, method)(*args))
+            raise SwathError(f"{described(self.name)} was not built, so {name}() cannot be called; spawn another")
+        method: Callable[..., Any] = getattr(self._object, name)
+        return method
 
     def _build(self, before: Callable[[], Any] | None, load: Callable[[], Callable[[], Any]]) -> None:
         if before is not None:

@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-_PROTOCOL = 5
+PROTOCOL = 5
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def pack(value: Any) -> Packed:
     """Take a value apart; its arrays must not change until the buffers have been written somewhere."""
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
-    _Pickler(file, protocol=_PROTOCOL, buffer_callback=buffers.append).dump(value)
+    Pickler(file, protocol=PROTOCOL, buffer_callback=buffers.append).dump(value)
     return Packed(file.getvalue(), [buffer.raw() for buffer in buffers])
 
 
@@ -65,8 +65,11 @@ def unpack(head: bytes, buffers: Sequence[Any]) -> Any:
     return pickle.loads(head, buffers=buffers)  # noqa: S301  our own workers wrote it
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles tensors on the CPU as arrays."""
+
     def reducer_override(self, obj: Any) -> Any:
+        """How tensors are taken apart; all else as cloudpickle does it."""
         if type(obj) is torch.Tensor and _plain(obj):
             return _tensor, _as_numpy(obj)
         if type(obj) is np.ndarray and not obj.flags.forc and not obj.dtype.hasobject:

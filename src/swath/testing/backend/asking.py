@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,12 +30,16 @@ class Place:
         own_process: whether each worker has a process of its own on this machine.
         watches: whether workers see memory of this process.
         sees_idle_deaths: whether `Handle.ended` is settled without a call.
+        tells_exit_codes: whether `WorkerLost.exit` is a process's exit code, not words.
+        lingers_s: for how many seconds a process may go on when its tickets are settled.
     """
 
     concurrent = True
     own_process = True
     watches = True
     sees_idle_deaths = True
+    tells_exit_codes = True
+    lingers_s = 0.0
 
 
 class Visit:
@@ -135,10 +140,19 @@ def descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def exists(pid: int) -> bool:
-    """Whether there is such a process."""
+def exists(pid: int, lingers_s: float = 0.0) -> bool:
+    """Whether there is such a process, even when it was given some seconds to end."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    return lingers_s == 0.0 or not _ends(pid, lingers_s)
+
+
+def _ends(pid: int, within_s: float) -> bool:
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with os.fdopen(process, "rb"):
+        return bool(select.select([process], [], [], within_s)[0])

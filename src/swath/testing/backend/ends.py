@@ -102,4 +102,4 @@ class Ends(Place):
         assert set(threading.enumerate()) <= threads
         assert descriptors() <= fds
         if self.own_process:
-            assert [pid for pid in pids if exists(pid)] == []
+            assert [pid for pid in pids if exists(pid, self.lingers_s)] == []

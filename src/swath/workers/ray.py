@@ -1,0 +1,119 @@
+"""Workers on a Ray cluster, each in an actor of its own.
+
+    spawn ─▶ actor: before ─▶ build ─▶ object ◀─ call: one after another
+      │                                  └─▶ answer: small ones travel along, bodies of parcels stay in Ray's store
+      └─ wait: a condition that Ray's callbacks notify; nobody polls
+
+Ray is used as it is found in this process, joined or started, and never shut down from here.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from swath.errors import SwathError
+from swath.workers.base import Handle, Job, Watched
+from swath.workers.ray_actors import RayActors
+from swath.workers.ray_cluster import Cluster, asked
+from swath.workers.ray_freight import RayShared
+from swath.workers.ray_handle import RayHandle
+from swath.workers.tickets import Ticket
+
+
+class RayBackend:
+    """Workers in Ray actors.
+
+    Their methods run in a thread of the actor that is not its main one; another waits there for the actor's end, so
+    that deaths are seen when nobody calls.
+
+    Args:
+        init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
+            else starts one on this machine.
+        workers: how many there will be; what they ask for by default depends on it.
+
+    Raises:
+        ImportError: ray is not installed.
+    """
+
+    def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
+        cluster = Cluster(init_config)
+        self._actors = RayActors(cluster, cluster.default_for(workers))
+        self._finalizer = weakref.finalize(self, _close_elsewhere, self._actors)
+        self._finalizer.atexit = False  # Ray ends the actors of a driver that exits
+
+    def spawn(self, job: Job) -> Handle:
+        """Begin a worker's life and return at once; it starts when Ray has room for it.
+
+        Raises:
+            TypeError: `before` or `build` cannot be pickled.
+            ValueError: `resources` has an option that would take the worker's life out of our hands.
+            Closed: the backend is closed.
+        """
+        return self._actors.spawn(job)
+
+    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
+        """Send a call and return at once.
+
+        Raises:
+            TypeError: an argument cannot be pickled.
+        """
+        assert isinstance(handle, RayHandle)
+        return self._actors.call(handle, method, args)
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """The tickets that are done; see `Board.wait`."""
+        self._actors.look()
+        return self._actors.board.wait(tickets, timeout, interrupted)
+
+    def share(self, value: Any) -> RayShared:
+        """Put the value into Ray's store, once; a small one travels along with the calls.
+
+        Raises:
+            SwathError: Ray is gone.
+        """
+        if gone := self._actors.cluster.gone():
+            raise SwathError(f"nothing can be shared: {gone}")
+        return RayShared(value)
+
+    def watched(self, size: int) -> Watched:
+        """There is no such memory.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"workers on Ray cannot watch {size} numbers: they may not see memory of this process")
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+        self._actors.board.wake()
+
+    def kill(self, handle: Handle) -> None:
+        """Have Ray kill the actor; its tickets are settled when Ray says that it is dead.
+
+        A process that hangs so that it cannot even be told is killed by Ray some seconds later.
+        """
+        assert isinstance(handle, RayHandle)
+        self._actors.kill(handle)
+
+    def room(self, handle: Handle) -> tuple[str, str]:
+        """The resources that the worker asks for, and those of the cluster."""
+        assert isinstance(handle, RayHandle)
+        return asked(handle.options), self._actors.cluster.room()
+
+    def close(self) -> None:
+        """Kill all actors that are left. Happens by itself when the backend is collected, or the interpreter ends."""
+        self._finalizer.detach()
+        self._actors.close()
+
+
+def _close_elsewhere(actors: RayActors) -> None:
+    """Garbage is collected in any thread, even in Ray's own, which must not wait for itself."""
+    threading.Thread(target=actors.close, name="swath closes Ray workers", daemon=True).start()

@@ -1,0 +1,222 @@
+"""The actors of one Ray backend: how they begin, are called and end.
+
+    spawn ─▶ actor ◀─ swath_build, swath_live (never answered: its error is the actor's end)
+    call  ─▶ swath_answer ─▶ future ─ done callback, in Ray's own thread ─▶ Board
+
+What is called back must not call Ray: its thread is the one that would answer. Nor is a lock held while Ray is called.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from swath.errors import Closed, PayloadLost
+from swath.extras import need
+from swath.workers.base import Job
+from swath.workers.hosting import lost
+from swath.workers.outcome import Error, Outcome, Value, thawed
+from swath.workers.ray_cluster import Cluster
+from swath.workers.ray_freight import Arrived, packed, unpacked
+from swath.workers.ray_handle import RayHandle
+from swath.workers.ray_messages import Reply, Setup, Wire
+from swath.workers.ray_worker import RayWorker, public
+from swath.workers.tickets import Board, Ticket
+
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_CLOSE_S = 5.0
+
+
+class RayActors:
+    """All of a Ray backend but what users hold: callbacks know this, and not the backend.
+
+    Args:
+        cluster: where they live.
+        default: what Ray is asked for by jobs that do not say.
+    """
+
+    def __init__(self, cluster: Cluster, default: Mapping[str, Any]) -> None:
+        self.board = Board()
+        self.cluster = cluster
+        self._default = default
+        self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
+        self._lock = threading.Lock()
+        self._handles: set[RayHandle] = set()
+        self._closed = False
+
+    def spawn(self, job: Job) -> RayHandle:
+        """See `Backend.spawn`."""
+        setup = _setup(job)
+        handle = RayHandle(job, _options(job.resources or self._default))
+        with self._lock:
+            if self._closed:
+                raise Closed("no worker can be spawned: the backend is closed")
+            self._handles.add(handle)
+        if empty := self.cluster.empty():
+            self._end(handle, f"cannot be placed: {empty}")
+        else:
+            self._begin(handle, setup)
+        return handle
+
+    def call(self, handle: RayHandle, method: str, args: Sequence[Any]) -> Ticket:
+        """See `Backend.call`."""
+        wire = packed(args)
+        ticket = Ticket(handle.name, method)
+        if ended := handle.opened(ticket):
+            self.board.settle(ticket, ended)
+        elif gone := self.cluster.gone():
+            self._end(handle, f"is lost: {gone}")
+        else:
+            self._await(handle, ticket, handle.answer.remote(method, wire))
+        return ticket
+
+    def look(self) -> None:
+        """Give up what nobody will call back about."""
+        if gone := self.cluster.gone():
+            for handle in self._left():
+                self._end(handle, f"is lost: {gone}")
+
+    def kill(self, handle: RayHandle, why: str = "was killed") -> None:
+        """See `Backend.kill`."""
+        handle.killed = handle.killed or why
+        if handle.ended.done:
+            return
+        if handle.actor is None or self.cluster.gone():
+            self._end(handle, why)
+        else:
+            self._ray.kill(handle.actor, no_restart=True)
+
+    def close(self) -> None:
+        """Kill all that is left, and wait until Ray says so, but not for ever."""
+        with self._lock:
+            self._closed = True
+        why = "was ended: its backend is closed"
+        for handle in self._left():
+            self.kill(handle, why)
+        until = time.monotonic() + _CLOSE_S
+        for handle in self._left():
+            self.board.wait([handle.ended], max(0.0, until - time.monotonic()))
+            self._end(handle, why)
+
+    def _left(self) -> list[RayHandle]:
+        with self._lock:
+            return list(self._handles)
+
+    def _begin(self, handle: RayHandle, setup: Setup) -> None:
+        try:
+            handle.actor = self._class(handle.job.public).options(**handle.options).remote()
+        except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
+            self._settle(handle, handle.ready, Error(error))
+            self._end(handle, f"was not accepted by Ray: {error}")
+            return
+        handle.answer = handle.actor.swath_answer.options(num_returns=2)
+        self._await(handle, handle.ready, handle.actor.swath_build.options(num_returns=2).remote(setup))
+        life = handle.actor.swath_live.options(concurrency_group="life").remote()
+        life.future().add_done_callback(partial(self._died, handle))
+        if handle.ended.done:  # closed meanwhile
+            self._ray.kill(handle.actor, no_restart=True)
+
+    def _await(self, handle: RayHandle, ticket: Ticket, references: Sequence[Any]) -> None:
+        reply, body = references
+        reply.future().add_done_callback(partial(self._answered, handle, ticket, body))
+
+    def _class(self, names: tuple[str, ...]) -> Any:
+        kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
+        return self._ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={"life": 1})(kind)
+
+    # In Ray's thread, or where Ray is gone
+
+    def _answered(self, handle: RayHandle, ticket: Ticket, body: Any, future: Any) -> None:
+        error = future.exception()
+        if error is None:
+            self._settle(handle, ticket, self._outcome(future.result(), body))
+        elif isinstance(error, self._ray.exceptions.RayTaskError):
+            self._settle(handle, ticket, Error(error))
+        elif isinstance(error, self._ray.exceptions.ObjectLostError):
+            self._settle(handle, ticket, Error(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
+        else:
+            self._ended(handle, error)
+
+    def _died(self, handle: RayHandle, future: Any) -> None:
+        self._ended(handle, future.exception())
+
+    def _ended(self, handle: RayHandle, error: BaseException) -> None:
+        if isinstance(error, self._ray.exceptions.ActorDiedError):
+            self._end(handle, handle.killed or f"died: {_words(error)}", exit=_words(error))
+        else:
+            threading.Thread(target=self._put_down, args=(handle, error), daemon=True).start()
+
+    def _put_down(self, handle: RayHandle, error: BaseException) -> None:
+        """End a life that Ray is not sure of."""
+        self.kill(handle, f"is out of reach: {_words(error)}")
+        self._end(handle, f"is out of reach: {_words(error)}", exit=_words(error))
+
+    def _end(self, handle: RayHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
+        outcome = lost(handle.name, how, exit)
+        with self._lock:
+            self._handles.discard(handle)
+        for ticket in handle.end(outcome):
+            self.board.settle(ticket, outcome)
+
+    def _settle(self, handle: RayHandle, ticket: Ticket, outcome: Outcome) -> None:
+        handle.answered(ticket)
+        self.board.settle(ticket, outcome)
+
+    def _outcome(self, answer: Reply | bytes, body: Any) -> Outcome:
+        try:
+            reply: Reply = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
+            if reply.value is None:
+                return Error(thawed(reply.error))
+            value = unpacked(reply.value, own=True)
+        except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
+            return Error(error)
+        return Value(Arrived(value, reply.body or body, self.cluster.gone) if reply.parcel else value)
+
+
+def _options(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """What Ray is asked for.
+
+    Raises:
+        ValueError: an option would take the worker's life, or the order of its calls, out of our hands.
+    """
+    for option, (only, instead) in _OURS.items():
+        if (given := resources.get(option, only)) != only:
+            raise ValueError(f"{option}={given!r} cannot be given to a worker on Ray: {instead}")
+    return {name: value for name, value in resources.items() if name not in _OURS}
+
+
+_OURS = {
+    "max_restarts": (0, "Swath replaces workers that die; use restarts"),
+    "max_task_retries": (0, "Swath asks again for what was lost; use restarts"),
+    "max_concurrency": (1, "calls of a worker are answered one after another; leave it out"),
+    "concurrency_groups": (None, "calls of a worker are answered one after another; leave it out"),
+    "lifetime": (None, "workers end when their driver ends; leave it out"),
+}
+
+
+def _setup(job: Job) -> Setup:
+    given = (job.resources.get("runtime_env") or {}).get("env_vars") or {}
+    variables = {name: str(job.threads) for name in _THREAD_SETTINGS if name not in given}
+    before, build = _packed("before", job.before), _packed("build", job.build)
+    return Setup(job.name, list(sys.path), variables, job.threads, before, build)
+
+
+def _packed(part: str, function: Callable[[], Any] | None) -> Wire:
+    try:
+        return packed(function)
+    except Exception as error:
+        raise TypeError(
+            f"{part}={function!r} cannot be sent to Ray: {error}; make what it refers to in the worker, inside it"
+        ) from error
+
+
+def _words(error: BaseException) -> str:
+    """What Ray says of an actor's end, without the actor's data and the general advice."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    said = " ".join(lines[1:] if len(lines) > 1 else lines)
+    return said.partition(" Some common causes include")[0]

@@ -1,0 +1,80 @@
+"""The Ray cluster that this process belongs to: joined or started, seen to be gone, its room in words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from swath.errors import warn_of_no_effect
+from swath.extras import need
+
+_joining = threading.Lock()
+_MEMORY = 2 * 2**30
+
+
+class Cluster:
+    """What workers live on.
+
+    Args:
+        init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
+            else starts one on this machine, without a dashboard.
+    """
+
+    def __init__(self, init_config: Mapping[str, Any] | None = None) -> None:
+        self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
+        with _joining:
+            if not self._ray.is_initialized():
+                self._ray.init(**{"include_dashboard": False, **(init_config or {})})
+            elif init_config is not None:
+                warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
+        self._session = self._present()
+
+    def gone(self) -> str | None:
+        """Why workers cannot be reached any more, if so. Costs microseconds."""
+        if not self._ray.is_initialized():
+            return "Ray was shut down in this process"
+        if self._present() != self._session:
+            return "Ray was started anew in this process"
+        return None
+
+    def empty(self) -> str | None:
+        """Why nothing can be placed any more, if so."""
+        if gone := self.gone():
+            return gone
+        return None if any(node["Alive"] for node in self._ray.nodes()) else "no node of the Ray cluster is alive"
+
+    def default_for(self, workers: int) -> dict[str, Any]:
+        """What each of so many workers asks for if nothing else is said: not the machine's last memory."""
+        total = self._ray.cluster_resources()
+        options: dict[str, Any] = {"num_cpus": 1}
+        if total.get("GPU", 0) > 0:
+            options["num_gpus"] = 0.2
+        if total.get("memory", 0) >= workers * _MEMORY:
+            options["memory"] = _MEMORY
+        return options
+
+    def room(self) -> str:
+        """What is free, in words."""
+        if empty := self.empty():
+            return f"nothing: {empty}"
+        free, total = self._ray.available_resources(), self._ray.cluster_resources()
+        names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
+        return ", ".join(
+            f"{_amount(name, free.get(name, 0.0))} of {_amount(name, total[name])} {name}" for name in names
+        )
+
+    def _present(self) -> tuple[str, str]:
+        context = self._ray.get_runtime_context()
+        return context.get_node_id(), context.get_job_id()
+
+
+def asked(options: Mapping[str, Any]) -> str:
+    """What a worker asks for, in words."""
+    return ", ".join(f"{name}={_amount(name, value)}" for name, value in options.items())
+
+
+def _amount(name: str, value: Any) -> str:
+    if name == "memory" and isinstance(value, int | float):
+        return f"{value / 2**30:.1f} GiB"
+    return f"{value:g}" if isinstance(value, int | float) else repr(value)

@@ -1,0 +1,74 @@
+"""How an actor answers: calls become methods of the object it hosts, outcomes become replies."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from swath.workers.hosting import Hosted, attempted
+from swath.workers.outcome import Error, Outcome, Value, frozen
+from swath.workers.packing import Parcel
+from swath.workers.ray_freight import Lent, packed, unpacked
+from swath.workers.ray_messages import Freight, Reply, Wire
+from swath.workers.tickets import Name
+
+Answer: TypeAlias = tuple[Reply | bytes, Freight | None]
+
+
+class RayDesk:
+    """Hosts a worker's object.
+
+    Args:
+        name: which life of which worker.
+        threads: torch's.
+    """
+
+    def __init__(self, name: Name, threads: int) -> None:
+        self._hosted = Hosted(name)
+        torch.set_num_threads(threads)
+        torch.seed()  # a new process begins with the same random state as any other
+        random.seed()
+        np.random.seed()  # noqa: NPY002  users draw from it
+
+    def build(self, before: Wire, build: Wire) -> Answer:
+        """Run `before`, then make the object."""
+        first = attempted(unpacked, before)
+        return _answer(
+            first if isinstance(first, Error) else self._hosted.build(first.value, lambda: unpacked(build, own=True))
+        )
+
+    def answer(self, method: str, wire: Wire) -> Answer:
+        """Call a method of the object."""
+        lent: list[Lent] = []
+        args = attempted(lambda: unpacked(wire, lent, own=True))
+        try:
+            return _answer(args if isinstance(args, Error) else self._hosted.answer(method, args.value))
+        finally:
+            for shared in lent:
+                shared.expire()
+
+    def method(self, name: str) -> Callable[..., Any]:
+        """A method of the object, for others than our driver."""
+        return self._hosted.method(name)
+
+
+def _answer(outcome: Outcome) -> Answer:
+    encoded = outcome if isinstance(outcome, Error) else attempted(_encoded, outcome.value)
+    if isinstance(encoded, Error):
+        encoded = Value((Reply(None, frozen(encoded.exception)), None))
+    reply, body = encoded.value
+    return reply if isinstance(reply.value, Freight) else pickle.dumps(reply), body
+
+
+def _encoded(value: Any) -> tuple[Reply, Freight | None]:
+    if not isinstance(value, Parcel):
+        return Reply(packed(value)), None
+    head, body = packed(value.head), packed(value.body)
+    if isinstance(body, bytes):
+        return Reply(head, parcel=True, body=body), None
+    return Reply(head, parcel=True), body

@@ -1,0 +1,194 @@
+"""How values travel through Ray.
+
+    value ─▶ packed ─▶ small: bytes, which Ray passes on as they are      ─▶ unpacked ─▶ value
+                       large: Freight, whose buffers Ray writes once,
+                       to its store, and whoever is on that machine
+                       reads where they lie
+
+References to objects in the store, wherever in a value they are, travel beside it: Ray counts only those that it sees,
+and those that it does not see can be waited for in vain.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from swath.errors import PayloadLost
+from swath.extras import need
+from swath.workers.packing import PROTOCOL, Pickler, owned
+from swath.workers.ray_messages import Freight, Wire
+
+SMALL = 64 * 1024
+"""So many bytes or less travel along; Ray would do so up to 100 kB, in more steps."""
+
+_FETCH_S = 120.0
+
+
+class RayShared:
+    """A value in Ray's store, or a small one that travels along.
+
+    Args:
+        value: arrays in it may change afterwards.
+    """
+
+    def __init__(self, value: Any) -> None:
+        wire = packed(value)
+        self._sent = wire if isinstance(wire, bytes) else _ray().put(wire)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a shared value travels only as an argument of a call to a worker")
+
+    def sent(self) -> Any:
+        """What travels: the value itself, or a reference."""
+        if (sent := self._sent) is None:
+            raise ValueError("this shared value was released; share it anew")
+        return sent
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written."""
+        return _opened(self.sent())
+
+    def release(self) -> None:
+        """No further call will name it; Ray frees it when the calls in flight are answered."""
+        self._sent = None
+
+
+class Lent:
+    """The same value in a worker; good while it answers the call that brought it."""
+
+    def __init__(self, sent: Any) -> None:
+        self._sent = sent
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written.
+
+        Raises:
+            PayloadLost: the call that brought it is answered.
+        """
+        if self._sent is None:
+            raise PayloadLost("a shared value is read while the call that brought it is answered, not later")
+        return _opened(self._sent)
+
+    def release(self) -> None:
+        """The driver does that."""
+
+    def expire(self) -> None:
+        """The call is answered: hold nothing of the store."""
+        self._sent = None
+
+
+class Arrived:
+    """A parcel from a Ray worker; its body, if it is large, is in Ray's store until it is wanted.
+
+    Args:
+        head: the small part.
+        body: the large part, or a reference to it.
+        gone: says why Ray is gone, if it is.
+    """
+
+    def __init__(self, head: Any, body: Any, gone: Callable[[], str | None]) -> None:
+        self.head = head
+        self._body = body
+        self._gone = gone
+
+    def open(self) -> Any:
+        """The large part; its arrays are views into Ray's store, which keeps it for as long as they live.
+
+        Raises:
+            PayloadLost: it was closed, or Ray has lost it.
+        """
+        if self._body is None:
+            raise PayloadLost("the parcel is closed; open it before")
+        if isinstance(self._body, bytes):
+            return unpacked(self._body)
+        if gone := self._gone():
+            raise PayloadLost(f"the body of a parcel is lost: {gone}")
+        try:
+            return unpacked(_ray().get(self._body, timeout=_FETCH_S))
+        except _ray().exceptions.RayError as error:
+            raise PayloadLost(f"Ray lost the body of a parcel: {error}") from error
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._body = None
+
+
+def packed(value: Any) -> Wire:
+    """Make a value ready to travel; its arrays must not change until Ray has it."""
+    pickled: list[pickle.PickleBuffer] = []
+    beside: list[Any] = []
+    file = io.BytesIO()
+    _RayPickler(file, pickled, beside).dump(value)
+    head, buffers = file.getvalue(), [buffer.raw() for buffer in pickled]
+    if beside or len(head) + sum(buffer.nbytes for buffer in buffers) > SMALL:
+        return Freight(head, [pickle.PickleBuffer(buffer) for buffer in buffers], beside)
+    return pickle.dumps((head, [bytearray(buffer) for buffer in buffers]))
+
+
+def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -> Any:
+    """The value.
+
+    Args:
+        wire: what came.
+        lent: collects shared values that are in it.
+        own: its arrays are writable and nobody else's; otherwise large ones may be views that are neither.
+    """
+    if isinstance(wire, bytes):
+        head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
+        return _RayUnpickler(head, buffers, [], lent).load()
+    return _RayUnpickler(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent).load()
+
+
+def _opened(sent: Any) -> Any:
+    if isinstance(sent, bytes):
+        head, buffers = pickle.loads(sent)  # noqa: S301  our own driver wrote it
+        return unpacked(Freight(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
+    return unpacked(_ray().get(sent, timeout=_FETCH_S))
+
+
+class _RayPickler(Pickler):
+    def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer], beside: list[Any]) -> None:
+        super().__init__(file, protocol=PROTOCOL, buffer_callback=buffers.append)
+        self._beside = beside
+        self._reference = _reference_type()
+
+    def persistent_id(self, obj: Any) -> tuple[bool, int | bytes] | None:
+        """Whether it is a shared value, and what stands for it: itself, or its place beside the pickle."""
+        kind = type(obj)
+        if kind is not RayShared and kind is not self._reference:
+            return None
+        sent = obj.sent() if kind is RayShared else obj
+        if isinstance(sent, bytes):
+            return True, sent
+        self._beside.append(sent)
+        return kind is RayShared, len(self._beside) - 1
+
+
+class _RayUnpickler(pickle.Unpickler):
+    def __init__(self, head: bytes, buffers: Sequence[Any], beside: list[Any], lent: list[Lent] | None) -> None:
+        super().__init__(io.BytesIO(head), buffers=buffers)
+        self._beside = beside
+        self._lent = [] if lent is None else lent
+
+    def persistent_load(self, pid: tuple[bool, int | bytes]) -> Any:
+        """What stood for it, as it is to be used here."""
+        shared, sent = pid
+        value = self._beside[sent] if isinstance(sent, int) else sent
+        if not shared:
+            return value
+        self._lent.append(Lent(value))
+        return self._lent[-1]
+
+
+@cache
+def _reference_type() -> type:
+    kind: type = _ray().ObjectRef
+    return kind
+
+
+def _ray() -> Any:
+    return need("ray", extra="ray", why="for workers on Ray")

@@ -1,0 +1,58 @@
+"""What the driver holds of a Ray actor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from swath.workers.base import Handle, Job
+from swath.workers.outcome import Error
+from swath.workers.tickets import Ticket
+
+
+class RayHandle(Handle):
+    """An actor, and the calls that it has not answered.
+
+    Args:
+        job: how it is brought up.
+        options: what Ray is asked for.
+
+    Attributes:
+        actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
+        answer: its method that answers our calls.
+        killed: why we end it, if we do.
+    """
+
+    actor: Any = None
+    answer: Any = None
+
+    def __init__(self, job: Job, options: Mapping[str, Any]) -> None:
+        super().__init__(job)
+        self.options = options
+        self.killed: str | None = None
+        self._lock = threading.Lock()
+        self._open: dict[Ticket, None] = {self.ready: None, self.ended: None}
+        self._end: Error | None = None
+
+    def opened(self, ticket: Ticket) -> Error | None:
+        """Note that the ticket is to be settled; the answer to it if the worker has ended."""
+        with self._lock:
+            if self._end is None:
+                self._open[ticket] = None
+            return self._end
+
+    def answered(self, ticket: Ticket) -> None:
+        """Note that the ticket is settled."""
+        with self._lock:
+            self._open.pop(ticket, None)
+
+    def end(self, outcome: Error) -> list[Ticket]:
+        """What is open; none the second time."""
+        with self._lock:
+            if self._end is not None:
+                return []
+            self._end = outcome
+            left = list(self._open)
+            self._open.clear()
+        return left

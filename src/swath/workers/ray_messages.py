@@ -1,0 +1,63 @@
+"""What the driver and its Ray actors say to each other. Imports nothing heavy: actors set their threads first.
+
+driver ─ Setup ─▶ actor ─ Reply ─▶ driver ─ method, Wire ─▶ actor ─ Reply, large body of a parcel ─▶ driver
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from swath.workers.tickets import Name
+
+
+class Freight(NamedTuple):
+    """A large value on its way through Ray; see `ray_freight`.
+
+    Attributes:
+        head: its structure.
+        buffers: the memory of its arrays.
+        beside: references that are in it.
+    """
+
+    head: bytes
+    buffers: list[Any]
+    beside: list[Any]
+
+
+Wire: TypeAlias = bytes | Freight
+
+
+class Setup(NamedTuple):
+    """Be this worker: these surroundings, then `before`, then `build`.
+
+    Attributes:
+        name: which life of which worker.
+        path: where the driver finds modules.
+        variables: of the environment, set before anything is imported.
+        threads: torch's.
+        before: the function.
+        build: likewise.
+    """
+
+    name: Name
+    path: list[str]
+    variables: dict[str, str]
+    threads: int
+    before: Wire
+    build: Wire
+
+
+class Reply(NamedTuple):
+    """What became of a call. It travels as bytes, unless it is large.
+
+    Attributes:
+        value: what it returned, or the head of a parcel; `None` if it raised.
+        error: what it raised, as `frozen`.
+        parcel: whether there is a body.
+        body: of a parcel, if it is small; otherwise it is the second result of the call.
+    """
+
+    value: Wire | None
+    error: bytes = b""
+    parcel: bool = False
+    body: bytes | None = None

@@ -1,0 +1,87 @@
+"""A worker's actor on Ray: settles in, then lets a desk host the object and answer.
+
+This module imports nothing heavy: numpy and torch read how many threads they may have when they are imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from swath.workers.ray_desk import Answer, RayDesk
+    from swath.workers.ray_messages import Setup, Wire
+
+
+_T = TypeVar("_T")
+
+
+class RayWorker:
+    """An actor. Its constructor cannot fail, so that whatever fails is an answer.
+
+    Ray calls it in one thread, which is not the main one, and `swath_live` in another.
+    """
+
+    _desk: RayDesk | None = None
+
+    def __init__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def swath_build(self, setup: Setup) -> Answer:
+        """Settle in, then build the object."""
+        return _or_die(self._build, setup)
+
+    def swath_answer(self, method: str, args: Wire) -> Answer:
+        """Call a method of the object."""
+        return _or_die(self.swath_desk().answer, method, args)
+
+    def swath_live(self) -> None:
+        """Never return: whoever waits for this learns of the actor's end."""
+        threading.Event().wait()
+
+    def swath_desk(self) -> RayDesk:
+        """Where calls are answered.
+
+        Raises:
+            RuntimeError: the worker is not up yet, or could not settle in.
+        """
+        if self._desk is None:
+            raise RuntimeError("the worker is not up: wait until it is ready, or see why it is not")
+        return self._desk
+
+    def _build(self, setup: Setup) -> Answer:
+        os.environ.update(setup.variables)
+        sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
+        from swath.workers.ray_desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
+
+        self._desk = RayDesk(setup.name, setup.threads)
+        return self._desk.build(setup.before, setup.build)
+
+
+def public(name: str) -> Callable[..., Any]:
+    """A method for an actor's class that calls the object's method of this name."""
+
+    def forward(self: RayWorker, *args: Any, **kwargs: Any) -> Any:
+        return self.swath_desk().method(name)(*args, **kwargs)
+
+    forward.__name__ = forward.__qualname__ = name
+    return forward
+
+
+def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
+    """Answer; what is no `Exception` is the end of the process, which Ray would let live or hang."""
+    try:
+        return answer(*args)
+    except Exception:
+        raise
+    except BaseException as error:  # noqa: BLE001  there is nobody above to tell
+        traceback.print_exc()
+        code = error.code if isinstance(error, SystemExit) else 1
+        os._exit(code if isinstance(code, int) else code is not None)

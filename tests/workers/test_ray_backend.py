@@ -1,0 +1,318 @@
+"""What is Ray's own: its cluster and store, options of actors, references in values, actors' public methods."""
+
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import ray_cluster
+from swath.errors import NoEffectWarning, PayloadLost, SwathError, WorkerLost
+from swath.testing.backend.asking import ask, error_of, job, result, result_of_end
+from swath.testing.toy_worker import Gate, ToyWorker
+from swath.workers.base import Job
+from swath.workers.tickets import Name
+
+MEGABYTE = 2**20
+SIZE = 8 * MEGABYTE
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def ray():
+    return ray_cluster.up()
+
+
+@pytest.fixture(scope="module")
+def backend(ray):
+    from swath.workers.ray import RayBackend
+
+    backend = RayBackend()
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def worker(backend):
+    """For tests that leave it as it is; a fresh one takes seconds to import torch."""
+    worker = backend.spawn(Job(ToyWorker, Name(0, 0), public=("add", "echo")))
+    result(backend, worker.ready)
+    return worker
+
+
+@pytest.fixture
+def stored(ray):
+    """Bytes in Ray's store beyond those that were there before; Ray counts them now and then."""
+    before = free_memory(ray)
+    return lambda: before - free_memory(ray)
+
+
+def free_memory(ray):
+    return ray.available_resources()["object_store_memory"]
+
+
+def eventually(condition):
+    until = time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < until:
+        threading.Event().wait(0.02)
+    return condition()
+
+
+# The cluster
+
+
+def test_a_configuration_has_no_effect_where_ray_is_up(ray):
+    from swath.workers.ray import RayBackend
+
+    with pytest.warns(NoEffectWarning, match="ray_init_config"):
+        RayBackend({"num_cpus": 1}).close()
+
+
+def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
+    from swath.workers.ray_cluster import Cluster
+
+    assert Cluster().default_for(1) == {"num_cpus": 1, "memory": 2 * 2**30}
+    assert Cluster().default_for(10_000) == {"num_cpus": 1}
+
+
+def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(backend):
+    worker = backend.spawn(Job(ToyWorker, Name(0, 0), resources={"num_cpus": 1000, "memory": 2**30}))
+    asked, free = backend.room(worker)
+    assert asked == "num_cpus=1000, memory=1.0 GiB"
+    assert "of 16 CPU" in free
+    assert not worker.ready.done
+    backend.kill(worker)
+    assert isinstance(error_of(backend, worker.ready), WorkerLost)
+    assert "was killed" in str(result_of_end(backend, worker))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("max_restarts", 3), ("max_task_retries", -1), ("max_concurrency", 4), ("lifetime", "detached")],
+)
+def test_options_that_would_take_the_life_of_a_worker_out_of_our_hands_are_refused(backend, option, value):
+    with pytest.raises(ValueError, match=f"{option}={value!r}"):
+        backend.spawn(Job(ToyWorker, Name(0, 0), resources={option: value}))
+
+
+def test_options_that_ray_does_not_know_are_the_answer_to_ready(backend):
+    worker = backend.spawn(Job(ToyWorker, Name(0, 0), resources={"num_cpu": 1}))
+    with pytest.raises(ValueError, match="num_cpu"):
+        result(backend, worker.ready)
+    assert "num_cpu" in str(result_of_end(backend, worker))
+
+
+def test_thread_settings_of_a_runtime_env_are_the_users():
+    from swath.workers.ray_actors import _setup
+
+    own = {"env_vars": {"OMP_NUM_THREADS": "3"}}
+    assert _setup(Job(ToyWorker, Name(0, 0), threads=2)).variables["OMP_NUM_THREADS"] == "2"
+    variables = _setup(Job(ToyWorker, Name(0, 0), threads=2, resources={"runtime_env": own})).variables
+    assert "OMP_NUM_THREADS" not in variables
+    assert variables["MKL_NUM_THREADS"] == "2"
+
+
+# Values
+
+
+def test_references_travel_wherever_in_a_value_they_are(ray, backend, worker):
+    reference = ray.put(np.arange(4))
+    assert ask(backend, worker, "run", lambda given: total(given["deep"][0]), {"deep": [reference]}) == 6
+    assert ask(backend, worker, "run", lambda: total(reference)) == 6
+    assert ray.get(ask(backend, worker, "run", put_there)) == 5
+
+
+def total(reference):
+    import ray
+
+    return int(ray.get(reference).sum())
+
+
+def put_there():
+    import ray
+
+    return ray.put(5)
+
+
+def test_a_shared_value_travels_with_calls_only(backend):
+    import cloudpickle
+
+    for shared in (backend.share(1), backend.share(np.ones(SIZE))):
+        with pytest.raises(TypeError, match="argument of a call"):
+            cloudpickle.dumps(shared)
+        shared.release()
+
+
+def test_a_shared_value_is_not_read_after_the_call_that_brought_it(backend, worker):
+    for size in (3, SIZE):
+        shared = backend.share({"array": np.ones(size, np.uint8)})
+        ask(backend, worker, "run", keep, shared)
+        with pytest.raises(PayloadLost, match="not later"):
+            ask(backend, worker, "run", read_kept)
+        shared.release()
+        with pytest.raises(ValueError, match="released"):
+            backend.call(worker, "echo", shared)
+
+
+def keep(shared):
+    sys.swath_kept = shared
+
+
+def read_kept():
+    return sys.swath_kept.open()
+
+
+def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, worker, stored, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    backend.call(worker, "wait_at", gate)
+    gate.await_arrival()
+    shared = backend.share({"array": np.ones(SIZE, np.uint8)})
+    in_flight = backend.call(worker, "read", shared)
+    for _ in range(100):
+        shared.release()
+        shared = backend.share({"array": np.ones(SIZE, np.uint8)})
+    assert eventually(lambda: 2 * SIZE <= stored() < 2.5 * SIZE)
+    gate.open()
+    assert result(backend, in_flight) == (SIZE, False)
+    assert eventually(lambda: SIZE <= stored() < 1.5 * SIZE)
+    shared.release()
+    assert eventually(lambda: stored() < MEGABYTE)
+
+
+def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(backend, worker, stored):
+    parcel = ask(backend, worker, "parcel", 1, SIZE)
+    assert eventually(lambda: stored() > SIZE)
+    view = parcel.open()["array"][:5]
+    parcel.close()
+    assert view.tolist() == [1] * 5
+    del view
+    assert eventually(lambda: stored() < MEGABYTE)
+
+
+def test_a_parcel_that_ray_cannot_find_says_so(ray):
+    from swath.workers.ray_freight import Arrived
+
+    @ray.remote
+    class Owner:
+        pass
+
+    owner = Owner.remote()
+    ray.kill(owner)
+    with pytest.raises(PayloadLost, match="Ray lost"):
+        Arrived(None, owner.__ray_ready__.remote(), lambda: None).open()
+
+
+# Actors
+
+
+def test_others_call_public_methods_of_the_actor(ray, backend, worker):
+    actor = worker.actor
+    assert ray.get(actor.add.remote(3)) == 3
+    assert ray.get(actor.add.remote(number=-3)) == 0
+    with pytest.raises(ray.exceptions.RayTaskError, match="unsupported operand"):
+        ray.get(actor.add.remote("a"))
+    assert not hasattr(actor, "keep")
+    assert not hasattr(type(actor), "__len__")
+    assert bool(actor)
+
+
+def test_workers_find_modules_where_the_driver_finds_them(backend, tmp_path, monkeypatch):
+    (tmp_path / "swath_test_elsewhere.py").write_text("class Worker:\n    def where(self):\n        return __file__\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from swath_test_elsewhere import Worker
+
+    worker = backend.spawn(job(Worker))
+    assert ask(backend, worker, "where") == str(tmp_path / "swath_test_elsewhere.py")
+    backend.kill(worker)
+
+
+def test_a_backend_that_is_collected_ends_its_actors(ray):
+    from swath.workers.ray import RayBackend
+
+    backend = RayBackend()
+    pid = ask(backend, backend.spawn(job()), "pid")
+    with os.fdopen(os.pidfd_open(pid), "rb") as process:
+        del backend
+        gc.collect()
+        assert select.select([process], [], [], PATIENCE_S)[0]
+
+
+def test_a_worker_that_ray_cannot_reach_is_given_up_and_killed(ray, backend):
+    worker = backend.spawn(job())
+    pid = ask(backend, worker, "pid")
+    unreachable = Failed(ray.exceptions.ActorUnavailableError("no route", actor_id=None))
+    with os.fdopen(os.pidfd_open(pid), "rb") as process:
+        backend._actors._answered(worker, worker.ready, None, unreachable)
+        assert "out of reach" in str(result_of_end(backend, worker))
+        assert select.select([process], [], [], PATIENCE_S)[0]
+
+
+class Failed:
+    """A future."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def exception(self):
+        return self._error
+
+
+# Ray itself
+
+
+def test_everything_says_so_when_ray_is_gone(ray, backend, monkeypatch):
+    worker = backend.spawn(job())
+    parcel = ask(backend, worker, "parcel", 1, SIZE)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    assert backend.wait([worker.ended], PATIENCE_S) == [worker.ended]
+    unborn = backend.spawn(job())
+    for ticket in (worker.ended, backend.call(worker, "add", 1), unborn.ready, unborn.ended):
+        assert isinstance(error_of(backend, ticket), WorkerLost)
+        assert "Ray was shut down" in str(error_of(backend, ticket))
+    with pytest.raises(PayloadLost, match="Ray was shut down"):
+        parcel.open()
+    with pytest.raises(SwathError, match="Ray was shut down"):
+        backend.share(np.ones(SIZE))
+    assert backend.room(unborn)[1] == "nothing: Ray was shut down in this process"
+    monkeypatch.undo()
+    ray.kill(worker.actor)
+
+
+DRIVER = """
+import os, sys, ray
+from swath.testing.toy_worker import ToyWorker
+from swath.workers.base import Job
+from swath.workers.ray import RayBackend
+from swath.workers.tickets import Name
+
+backend = RayBackend({"address": sys.argv[1], "log_to_driver": False})
+first = backend.spawn(Job(ToyWorker, Name(0, 0)))
+backend.wait([first.ready])
+ray.shutdown()
+backend.wait([first.ended])
+print(first.ended.outcome.exception, flush=True)
+backend = RayBackend({"address": sys.argv[1], "log_to_driver": False})
+second = backend.spawn(Job(ToyWorker, Name(0, 0)))
+pid = backend.call(second, "pid")
+backend.wait([pid])
+print(pid.value, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_workers_end_when_their_driver_shuts_ray_down_and_when_it_is_killed(ray):
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", DRIVER, address]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as driver:
+        assert "worker 0 (life 0)" in driver.stdout.readline()
+        pid = int(driver.stdout.readline())
+        with os.fdopen(os.pidfd_open(pid), "rb") as process:
+            driver.send_signal(signal.SIGKILL)
+            assert select.select([process], [], [], PATIENCE_S)[0]
