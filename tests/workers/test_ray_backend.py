@@ -17,6 +17,7 @@ from swath.errors import NoEffectWarning, PayloadLost, SwathError, WorkerLost
 from swath.testing.backend.asking import ask, error_of, job, result, result_of_end
 from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
+from swath.workers.create import backend as backend_called
 from swath.workers.tickets import Name
 
 MEGABYTE = 2**20
@@ -48,13 +49,20 @@ def worker(backend):
 
 @pytest.fixture
 def stored(ray):
-    """Bytes in Ray's store beyond those that were there before; Ray counts them now and then."""
-    before = free_memory(ray)
-    return lambda: before - free_memory(ray)
+    """Bytes in Ray's store; Ray counts them now and then. None at first."""
+
+    def stored():
+        return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
+
+    assert eventually(lambda: stored() < MEGABYTE)
+    return stored
 
 
-def free_memory(ray):
-    return ray.available_resources()["object_store_memory"]
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    yield gate
+    gate.open()
 
 
 def eventually(condition):
@@ -65,6 +73,20 @@ def eventually(condition):
 
 
 # The cluster
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"swath\[ray\]"):
+        backend_called("ray")
+
+
+def test_the_backend_is_made_by_name_with_its_options(ray):
+    from swath.workers.ray import RayBackend
+
+    backend = backend_called("ray", options={"init_config": None, "workers": 3})
+    assert isinstance(backend, RayBackend)
+    backend.close()
 
 
 def test_a_configuration_has_no_effect_where_ray_is_up(ray):
@@ -168,8 +190,7 @@ def read_kept():
     return sys.swath_kept.open()
 
 
-def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, worker, stored, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
+def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, worker, stored, gate):
     backend.call(worker, "wait_at", gate)
     gate.await_arrival()
     shared = backend.share({"array": np.ones(SIZE, np.uint8)})
@@ -213,10 +234,10 @@ def test_a_parcel_that_ray_cannot_find_says_so(ray):
 
 def test_others_call_public_methods_of_the_actor(ray, backend, worker):
     actor = worker.actor
-    assert ray.get(actor.add.remote(3)) == 3
-    assert ray.get(actor.add.remote(number=-3)) == 0
+    assert ray.get(actor.add.remote(3), timeout=PATIENCE_S) == 3
+    assert ray.get(actor.add.remote(number=-3), timeout=PATIENCE_S) == 0
     with pytest.raises(ray.exceptions.RayTaskError, match="unsupported operand"):
-        ray.get(actor.add.remote("a"))
+        ray.get(actor.add.remote("a"), timeout=PATIENCE_S)
     assert not hasattr(actor, "keep")
     assert not hasattr(type(actor), "__len__")
     assert bool(actor)
@@ -288,6 +309,7 @@ DRIVER = """
 import os, sys, ray
 from swath.testing.toy_worker import ToyWorker
 from swath.workers.base import Job
+from swath.workers.create import backend as backend_called
 from swath.workers.ray import RayBackend
 from swath.workers.tickets import Name
 
