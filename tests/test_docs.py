@@ -1,22 +1,43 @@
-"""Every Python block of the README and of the documentation runs as it stands, without a warning."""
+"""Every Python block of the README and of the documentation runs as it stands, without a warning.
+
+Of the shell's blocks, lines that collect to disk run as they stand, lines that train with workers are cut short; all
+others that call swath name a command and options that there are.
+"""
 
 import re
+import shlex
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+
+from swath.cli.app import app
+from swath.cli.app import run as command_line
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHORT = ("--frames=256", "--batch=128", "--envs=2", "--eval-episodes=2", "--no-video")
+
+
+def all_blocks(page: Path) -> list[tuple[str, str, int]]:
+    """Language, code and the number of the line above it."""
+    text = page.read_text()
+    return [(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)]
 
 
 def blocks(page: Path) -> list[tuple[str, int]]:
-    """Code and the number of the line above it."""
-    text = page.read_text()
-    return [(found[1], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)]
+    """Python's code and the number of the line above it."""
+    return [(code, line) for language, code, line in all_blocks(page) if language == "python"]
+
+
+def commands(code: str) -> list[list[str]]:
+    """What the lines of a shell's block call swath with."""
+    lines = [shlex.split(line, comments=True) for line in code.splitlines()]
+    return [words[1:] for words in lines if words and Path(words[0]).name == "swath"]
 
 
 def uses_torchrl(page: Path) -> bool:
@@ -25,14 +46,39 @@ def uses_torchrl(page: Path) -> bool:
 
 def run(page: Path) -> None:
     names = {"__name__": "__main__"}
-    for code, line in blocks(page):
-        exec(compile("\n" * line + code, page.name, "exec"), names)
+    for language, code, line in all_blocks(page):
+        if language == "python":
+            exec(compile("\n" * line + code, page.name, "exec"), names)
+        else:
+            for command in commands(code):
+                call(command)
+
+
+def call(command: list[str]) -> None:
+    """Run a command of swath, or only look whether there is such a one."""
+    app.parse_args(command, exit_on_error=False, print_error=False)
+    if "ray" in command:
+        return
+    if command[0] == "collect":
+        assert command_line(command) == 0
+    elif "--workers" in command:
+        assert command_line([*command, *SHORT]) == 0
+
+
+@pytest.fixture
+def threads():
+    """The command line sets torch's threads for its process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page) and not uses_torchrl(page)], ids=lambda page: page.name
 )
-def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, threads):
+    if "pyarrow" in page.read_text():
+        pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     run(page)
 
