@@ -18,7 +18,7 @@ FACES = ("collectors", "evaluators", "rollout_workers", "cli", "testing")
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
-    "collect/remote.py cascade_execute",
+    "collect/answers.py cascade_execute",
     "workers/ray_worker.py forward",
 }
 """Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path."""

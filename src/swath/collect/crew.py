@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
-from swath.collect.remote import Description, RemoteRequest, build_remote
+from swath.collect.remote import RemoteRequest, build_remote
 from swath.collect.worker import Seeding
 from swath.options import Hooks
 from swath.rollout.policies.random_policy import RandomPolicy

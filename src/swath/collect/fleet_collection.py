@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from swath.collect.books import Sent
 from swath.collect.counters import Counters
 from swath.collect.deliver import Delivery, Drawn
-from swath.collect.desk import Desk, Sent
+from swath.collect.desk import Desk
 from swath.collect.gate import Gate
-from swath.collect.gather import Interrupted, Pace
+from swath.collect.gather import Gather, Pace
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
 from swath.errors import FleetFailed
@@ -24,22 +25,6 @@ from swath.weights.due import Due
 from swath.workers.tickets import Ticket
 
 NO_KEYWORDS: Mapping[str, Any] = {}
-
-
-class Gather(Protocol):
-    """Who is asked next, and whose fragment comes next; see `AllOf` and `FirstOf`."""
-
-    def next(self, interrupted: Interrupted) -> list[Sent] | None:
-        """What makes up the next batch."""
-
-    def ahead(self) -> None:
-        """A batch is about to be handed out."""
-
-    def again(self, lost: Collection[Sent]) -> None:
-        """Of what was given last, these are lost."""
-
-    def forget(self, workers: Collection[int] | None = None) -> None:
-        """What was asked for is not wanted any more."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +133,28 @@ class FleetCollection:
             Exception: what a worker raised.
         """
         return self.answers(self.send(method, args, kwargs, workers))
+
+    def everyone(self, calls: Mapping[int, tuple[str, Sequence[Any], Mapping[str, Any]]]) -> dict[int, Any]:
+        """As `control`, with a call for each worker; those that are being replaced are waited for, and called then.
+
+        Workers that are gone give no answer.
+
+        Raises:
+            Closed: after shutdown.
+            WorkerLate: somebody did not answer in time.
+            Exception: what a worker raised.
+        """
+        fleet = self.desk.fleet
+        answers: dict[int, Any] = {}
+        while missing := [worker for worker in calls if worker not in answers and not self.desk.is_gone(worker)]:
+            fleet.settle(missing)
+            tickets: dict[int, Ticket] = {}
+            for worker in missing:
+                tickets |= self.send(*calls[worker], [worker])
+            if not tickets:
+                break
+            answers |= self.answers(tickets)
+        return {worker: answers[worker] for worker in calls if worker in answers}
 
     def send(
         self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], workers: Sequence[int] | None = None

@@ -14,8 +14,8 @@ from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.hosts.base import Stateful
 from swath.weights.loading import plan
 
-WEIGHTS = "policy_state_dict"
-PARTS = ("env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life")
+WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
+PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
 
 
 def save_worker(worker: Worker, acting: Acting, frames: int, batches: int = 0) -> OrderedDict[str, Any]:
@@ -30,10 +30,10 @@ def save_worker(worker: Worker, acting: Acting, frames: int, batches: int = 0) -
     saved["env_state_dict"] = host.env_state() if isinstance(host, Stateful) else OrderedDict()
     saved["frames"] = frames
     saved["iter"] = batches - 1
-    saved["traj_pool"] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
+    saved[TRAJ_POOL] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
     saved["policy_version"] = worker.version
     saved["seed"] = worker.seed
-    saved["life"] = worker.life
+    saved[LIFE] = worker.life
     return saved
 
 
@@ -52,11 +52,11 @@ def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) 
     """
     if not isinstance(saved, Mapping):
         raise TypeError(f"the state dict is a {type(saved).__name__}; give what state_dict() of a collector returned")
-    _require_parts(acting, saved, strict=strict)
+    require_parts(saved, has_weights=acting.module is not None, strict=strict)
     weights = saved.get(WEIGHTS) if acting.module is not None else None
     changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
     seed, version = saved.get("seed", worker.seed), int(saved.get("policy_version", worker.version))
-    life = max(worker.life, int(saved.get("life", 0)), _life_of(saved)) + 1
+    life = max(worker.life, int(saved.get(LIFE, 0)), life_of(saved)) + 1
 
     def go_on() -> None:
         for change in changes:
@@ -69,10 +69,15 @@ def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) 
     return go_on
 
 
-def _require_parts(acting: Acting, saved: Mapping[str, Any], *, strict: bool) -> None:
+def require_parts(saved: Mapping[str, Any], *, has_weights: bool, strict: bool) -> None:
+    """What a worker saves must be there, if `strict`, and nothing that does not fit it.
+
+    Raises:
+        KeyError: parts are missing.
+        ValueError: weights, for a policy that has none.
+    """
     if not strict:
         return
-    has_weights = acting.module is not None
     missing = [part for part in ((WEIGHTS, *PARTS) if has_weights else PARTS) if part not in saved]
     if missing:
         raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
@@ -80,7 +85,7 @@ def _require_parts(acting: Acting, saved: Mapping[str, Any], *, strict: bool) ->
         raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")
 
 
-def _life_of(saved: Mapping[str, Any]) -> int:
+def life_of(saved: Mapping[str, Any]) -> int:
     """The life in which the last id was given."""
-    pool = saved.get("traj_pool")
+    pool = saved.get(TRAJ_POOL)
     return 0 if pool is None else (int(pool["traj_id"]) >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)

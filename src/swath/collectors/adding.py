@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from swath.collect.all_of import AllOf
 from swath.collect.crew import Template
-from swath.collect.gather import AllOf
-from swath.collect.remote import Description
+from swath.collect.description import Description
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, described_by, require_equal
 from swath.workers.base import Handle

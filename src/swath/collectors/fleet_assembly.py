@@ -8,18 +8,23 @@ from typing import Any
 
 import torch
 
+from swath.collect.all_of import AllOf
+from swath.collect.books import Sent
 from swath.collect.counters import Counters
 from swath.collect.crew import Crew, Standing, Template
-from swath.collect.desk import Desk, Sent
+from swath.collect.description import Description
+from swath.collect.desk import Desk
+from swath.collect.first_of import FirstOf
 from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import AllOf, FirstOf, Pace
+from swath.collect.gather import Pace
 from swath.collect.joining import batch_of, stacked
-from swath.collect.remote import PUBLIC, Description
+from swath.collect.remote import PUBLIC
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_request import FleetRequest
 from swath.collectors.storing import Homes
 from swath.options import Hooks
+from swath.rollout.episodes.trajectory_ids import MOST_WORKERS
 from swath.weights.channel import Channel
 from swath.weights.due import Due
 from swath.workers.base import Backend, Handle, Watched
@@ -101,6 +106,36 @@ def spread_seed(assembled: Assembled, seed: int, *, static: bool = False) -> Non
         first += one.num_envs
 
 
+def move_fleet(assembled: Assembled, index: int) -> None:
+    """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
+    collection, standing = assembled.collection, assembled.crew.standing
+    with collection.forgetting():
+        standing.first = first_worker(index, len(assembled.described))
+        known = next(iter(standing.seeding.values()), None)
+        if known is not None:
+            spread_seed(assembled, known.root, static=known.static)
+        tickets: dict[int, Ticket] = {}
+        for worker in assembled.described:
+            standing.lives[worker] += 1
+            move = (standing.first + worker, standing.seeding.get(worker))
+            tickets |= collection.send("move_to", move, {}, [worker])
+    collection.answers(tickets)
+
+
+def first_worker(index: int, n: int) -> int:
+    """The index of the first worker of collection `index`, each having `n`.
+
+    Raises:
+        ValueError: trajectory ids would stop being unique.
+    """
+    if (index + 1) * n > MOST_WORKERS:
+        raise ValueError(
+            f"worker_idx={index} with {n} workers: there may be {MOST_WORKERS} workers in all, so that trajectory ids "
+            "stay unique"
+        )
+    return index * n
+
+
 def _crew(request: FleetRequest) -> Crew:
     policies: dict[int, Any] = {}
     templates = {}
@@ -113,7 +148,7 @@ def _crew(request: FleetRequest) -> Crew:
         )
         templates[worker] = template.frozen(policies)
     hooks = Hooks(before=request.hooks.before, after=request.hooks.after)
-    standing = Standing(hooks=hooks, first=request.index * len(templates))
+    standing = Standing(hooks=hooks, first=first_worker(request.index, len(templates)))
     return Crew(templates, standing, request.places.threads, request.places.init_fn, PUBLIC)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from swath.collect.background import Background
+from swath.collect.fleet_collection import NO_KEYWORDS
 from swath.collect.paths import call_at, follow
 from swath.collectors.checks import whole_number, worker_index
-from swath.collectors.fleet_assembly import Assembled, seed_all
-from swath.options import seconds
+from swath.collectors.fleet_assembly import Assembled, move_fleet, seed_all
+from swath.errors import WorkerLost
+from swath.options import Hooks, seconds
 from swath.seeds import derive
-from swath.workers.tickets import Ticket
 
 PAUSE_S = 30.0
 ONE_EACH = "Expected {workers} argument entries, one per worker, got {got}"
@@ -111,8 +112,13 @@ class FleetControls:
         return call_at(self, attr_path, args, kwargs)
 
     def get_distant_attr(self, path: str) -> list[Any]:
-        """What a path leads to in each worker, in order of workers."""
-        return self._asked("get_distant_attr", path)
+        """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
+
+        Raises:
+            AttributeError: a part is missing.
+            WorkerLate: a worker did not answer in time, or did not come back.
+        """
+        return self._everywhere("get_distant_attr", path)
 
     def map_fn(
         self,
@@ -122,9 +128,13 @@ class FleetControls:
     ) -> list[Any]:
         """Call a method of every worker, each with its own arguments; the answers in order of workers.
 
+        Workers that are being replaced are waited for; those that are gone for good are left out.
+
         Raises:
             ValueError: not one entry per worker, or lists that are not of the same length.
+            WorkerLate: a worker did not answer in time, or did not come back.
         """
+        self._assembled.collection.gate.require_open()
         workers = sorted(self._assembled.described)
         positional = list_of_args if list_of_args is not None else [()] * len(workers)
         named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(workers)
@@ -136,20 +146,19 @@ class FleetControls:
         for given in (positional, named):
             if len(given) != len(workers):
                 raise ValueError(ONE_EACH.format(workers=len(workers), got=len(given)))
-        collection = self._assembled.collection
-        tickets: dict[int, Ticket] = {}
-        for worker, args, kwargs in zip(workers, positional, named, strict=True):
-            tickets |= collection.send("cascade_execute", (method_name, *args), kwargs, [worker])
-        answers = collection.answers(tickets)
-        return [answers[worker] for worker in sorted(answers)]
+        calls = {
+            worker: ("cascade_execute", (method_name, *args), kwargs)
+            for worker, args, kwargs in zip(workers, positional, named, strict=True)
+        }
+        return list(self._assembled.collection.everyone(calls).values())
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._asked("getattr_env", name, workers=self._anyone())[0]
+        return self._of_first("getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._asked("getattr_policy", name, workers=self._anyone())[0]
+        return self._of_first("getattr_policy", name)
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""
@@ -162,11 +171,13 @@ class FleetControls:
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._asked("get_model", model_id, workers=self._anyone())[0]
+        return self._of_first("get_model", model_id)
 
     @property
     def worker_idx(self) -> int:
-        """Index of this collector inside a larger one.
+        """Index of this collector inside a larger one; another one begins fresh episodes.
+
+        In trajectory ids and seeds its worker `j` is worker `worker_idx * W + j`.
 
         Raises:
             RuntimeError: it was never set.
@@ -177,7 +188,9 @@ class FleetControls:
 
     @worker_idx.setter
     def worker_idx(self, value: int) -> None:
-        self._worker_idx = worker_index(value)
+        index = worker_index(value)
+        move_fleet(self._assembled, index)
+        self._worker_idx = index
 
     @property
     def pre_collect_hook(self) -> Callable[[], Any] | None:
@@ -186,9 +199,7 @@ class FleetControls:
 
     @pre_collect_hook.setter
     def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
-        standing = self._assembled.crew.standing
-        standing.hooks = replace(standing.hooks, before=hook)
-        self._asked("set_hook", "pre_collect_hook", hook)
+        self._set_hooks(replace(self._assembled.crew.standing.hooks, before=hook))
 
     @property
     def post_collect_hook(self) -> Callable[[Any], Any] | None:
@@ -197,21 +208,32 @@ class FleetControls:
 
     @post_collect_hook.setter
     def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        standing = self._assembled.crew.standing
-        standing.hooks = replace(standing.hooks, after=hook)
-        self._asked("set_hook", "post_collect_hook", hook)
+        self._set_hooks(replace(self._assembled.crew.standing.hooks, after=hook))
 
     def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
         """The same as assigning `post_collect_hook`."""
         self.post_collect_hook = hook
 
-    def _asked(self, method: str, *args: Any, workers: Sequence[int] | None = None) -> list[Any]:
-        answers = self._assembled.collection.control(method, args, workers=workers)
-        return [answers[worker] for worker in sorted(answers)]
+    def _set_hooks(self, hooks: Hooks) -> None:
+        collection = self._assembled.collection
+        collection.gate.require_open()
+        self._assembled.crew.standing.hooks = hooks
+        collection.control("set_hooks", (hooks,))
 
-    def _anyone(self) -> list[int]:
-        """A worker that is up."""
-        return sorted(self._assembled.fleet.up)[:1]
+    def _everywhere(self, method: str, *args: Any) -> list[Any]:
+        """The answers of all workers that are not gone."""
+        calls = dict.fromkeys(sorted(self._assembled.described), (method, args, NO_KEYWORDS))
+        return list(self._assembled.collection.everyone(calls).values())
+
+    def _of_first(self, method: str, *args: Any) -> Any:
+        """The answer of the first worker that is not gone."""
+        desk = self._assembled.collection.desk
+        for worker in sorted(self._assembled.described):
+            if not desk.is_gone(worker):
+                for answer in self._assembled.collection.everyone({worker: (method, args, NO_KEYWORDS)}).values():
+                    return answer
+        desk.require_enough()
+        raise WorkerLost(f"no worker is left to answer {method}{args}; build another collector")
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)

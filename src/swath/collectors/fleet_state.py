@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from swath.collect.background import Background
-from swath.collect.saving import WEIGHTS
-from swath.collectors.fleet_assembly import Assembled
+from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
+from swath.collectors.fleet_assembly import Assembled, spread_seed
+from swath.collectors.fleet_stand_in import stand_in_for
 from swath.collectors.weight_arguments import POLICY
 from swath.weights.snapshot import take
 from swath.workers.tickets import Ticket
@@ -27,7 +28,8 @@ class FleetState:
     def state_dict(self) -> OrderedDict[str, Any]:
         """`worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
 
-        Simulators and what is in flight are not saved. A worker that is being replaced has no entry for its env.
+        Simulators and what is in flight are not saved. A worker that is being replaced, or gone, is given with the
+        newest weights meant for it, and without transforms.
 
         Raises:
             WorkerLate: a worker did not answer in time.
@@ -35,44 +37,55 @@ class FleetState:
         """
         self._assembled.collection.gate.require_open()
         self._background.raise_kept()
-        return saved_fleet(self._assembled)
+        workers, own = saved_fleet(self._assembled)
+        for part in workers.values():
+            del part[TRAJ_POOL]
+        return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
 
         Raises:
+            TypeError: no state dict.
             KeyError: parts are missing, unless `strict=False`, or weights do not fit.
-            ValueError: weights of other shapes, or another number of workers.
+            ValueError: weights of other shapes, or of more workers, unless `strict=False`.
             WorkerLate: a worker did not answer in time.
         """
-        workers = sorted(self._assembled.described)
-        missing = [part for part in (*(f"worker{worker}" for worker in workers), *OWN) if part not in state_dict]
+        self._assembled.collection.gate.require_open()
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"the state dict is a {type(state_dict).__name__}; give what state_dict() returned")
+        names = {f"worker{worker}": worker for worker in sorted(self._assembled.described)}
+        missing = [part for part in (*names, *OWN) if part not in state_dict]
         if missing and strict:
             raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
-        parts = {worker: state_dict[f"worker{worker}"] for worker in workers if f"worker{worker}" in state_dict}
+        others = [name for name in state_dict if name.startswith("worker") and name not in names]
+        if others and strict:
+            raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")
+        none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
+        parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
         load_fleet(self._assembled, parts, state_dict, strict=strict)
 
 
-def saved_fleet(assembled: Assembled) -> OrderedDict[str, Any]:
-    """What every worker saves, and the counters of all."""
+def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
+    """What every worker saves, by worker, and the counters of all."""
     answers = assembled.collection.control("state_dict")
-    saved: OrderedDict[str, Any] = OrderedDict()
+    known = assembled.collection.desk.known
+    saved = {}
     for worker in sorted(assembled.described):
-        if worker in answers:
-            saved[f"worker{worker}"] = answers[worker]
-    saved.update(counters_of(assembled))
-    return saved
+        saved[worker] = answers[worker] if worker in answers else stand_in_for(assembled, worker)
+        saved[worker]["frames"] = known.frames.get(worker, 0)
+    return saved, counters_of(assembled, saved)
 
 
-def counters_of(assembled: Assembled) -> dict[str, Any]:
+def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Counters, ids, version and seed of the whole collection."""
     collection = assembled.collection
     seeding = next(iter(assembled.crew.standing.seeding.values()), None)
-    next_id = max(collection.desk.known.next_ids.values(), default=0)
+    next_ids = [*collection.desk.known.next_ids.values(), *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return {
         "frames": collection.counters.frames,
         "iter": collection.counters.batches - 1,
-        "traj_pool": {"traj_id": torch.tensor(next_id, dtype=torch.int64)},
+        "traj_pool": {"traj_id": torch.tensor(max(next_ids), dtype=torch.int64)},
         "policy_version": collection.version,
         "seed": None if seeding is None else seeding.root,
     }
@@ -81,22 +94,33 @@ def counters_of(assembled: Assembled) -> dict[str, Any]:
 def load_fleet(
     assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
 ) -> None:
-    """Restore workers, then counters."""
+    """Restore workers and counters; nothing has changed if something does not fit."""
     collection, standing = assembled.collection, assembled.crew.standing
+    manifests = {worker: description.manifest for worker, description in assembled.described.items()}
+    for worker, part in parts.items():
+        require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
+    weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
+    version = int(saved.get("policy_version", collection.version))
     with collection.forgetting():
+        models = {worker: {POLICY: weights[worker]} if worker in weights else {} for worker in parts}
+        collection.desk.channel.publish_each(models, version)
+        _restore_counters(assembled, parts, saved)
         tickets: dict[int, Ticket] = {}
         for worker, part in parts.items():
-            tickets |= collection.send("load_state_dict", (part, strict), {}, [worker])
+            standing.lives[worker] = max(standing.lives[worker], int(part.get(LIFE, 0)), life_of(part)) + 1
+            rest = {name: value for name, value in part.items() if name != WEIGHTS} | {"policy_version": version}
+            tickets |= collection.send("restore", (rest, standing.seeding.get(worker)), {}, [worker])
     collection.answers(tickets)
-    standing.lives.update(collection.control("life"))
-    counters = collection.counters
+
+
+def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]) -> None:
+    collection = assembled.collection
+    counters, known = collection.counters, collection.desk.known
     counters.frames = int(saved.get("frames", counters.frames))
     counters.batches = int(saved.get("iter", counters.batches - 1)) + 1
+    known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
     collection.skip_random(counters.frames)
-    manifests = {worker: description.manifest for worker, description in assembled.described.items()}
-    weights = {worker: part[WEIGHTS] for worker, part in parts.items() if WEIGHTS in part}
-    version = int(saved.get("policy_version", collection.version))
-    collection.desk.channel.publish_each(
-        {worker: {POLICY: take(weights[worker], manifests[worker])} if worker in weights else {} for worker in parts},
-        version,
-    )
+    if "seed" in saved:
+        assembled.crew.standing.seeding.clear()
+        if saved["seed"] is not None:
+            spread_seed(assembled, saved["seed"])

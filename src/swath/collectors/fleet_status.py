@@ -9,6 +9,7 @@ from swath.collect.background import Background
 from swath.collectors.fleet_assembly import Assembled
 from swath.collectors.status import error_text, short
 from swath.errors import Closed
+from swath.workers.fleet_state import Standing
 
 
 def fleet_stats(assembled: Assembled, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -30,15 +31,24 @@ def fleet_status_line(assembled: Assembled, background: Background) -> str:
 
 def _state(assembled: Assembled, background: Background) -> str:
     if assembled.collection.gate.halted:
-        return "closed"
-    standings = assembled.fleet.standings()
+        return ", ".join(["closed", *_abandoned(assembled)])
     busy = {sent.worker for sent in list(assembled.collection.desk.out) if not sent.ticket.done}
-    counts: dict[str, int] = {}
-    for worker, standing in standings.items():
-        said = _in_words(standing.phase) if standing.phase != "up" else "busy" if worker in busy else "idle"
-        counts[said] = counts.get(said, 0) + 1
-    said = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return f"{said}, collecting in the background" if background.running else said
+    said: dict[str, list[Standing]] = {}
+    for worker, standing in assembled.fleet.standings().items():
+        said.setdefault(_in_words(standing, busy=worker in busy), []).append(standing)
+    most = assembled.fleet.survival.restarts.max_per_worker
+    parts = [f"{len(those)} {state}{_which_life(state, those, most)}" for state, those in said.items()]
+    parts += _abandoned(assembled)
+    return ", ".join([*parts, "collecting in the background"] if background.running else parts)
+
+
+def _which_life(state: str, those: list[Standing], most: int) -> str:
+    return f" (life {those[0].restarts} of {most})" if state == "restarting" and len(those) == 1 else ""
+
+
+def _abandoned(assembled: Assembled) -> list[str]:
+    number = assembled.fleet.abandoned
+    return [f"{number} abandoned, but busy"] if number else []
 
 
 def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
@@ -52,7 +62,7 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
         "policy_version": collection.version,
         "policy_version_min": _oldest(assembled),
         "workers": len(fleet.standings()),
-        "workers_alive": len(fleet.up),
+        "workers_alive": 0 if collection.gate.halted else len(fleet.up),
         "worker_frames": sum(known.frames.values()),
         "restarts": fleet.restarts + tally.restarts,
         "workers_lost": fleet.workers_lost,
@@ -78,23 +88,28 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
 
 
 def _per_worker(assembled: Assembled) -> dict[str, Any]:
-    known = assembled.collection.desk.known
+    known, closed = assembled.collection.desk.known, assembled.collection.gate.halted
     facts: dict[str, Any] = {}
     for worker, standing in assembled.fleet.standings().items():
         facts |= {
             f"worker_{worker}/frames": known.frames.get(worker, 0),
-            f"worker_{worker}/life": standing.life,
-            f"worker_{worker}/state": _in_words(standing.phase),
+            f"worker_{worker}/life": max(standing.life, known.lives.get(worker, 0)),
+            f"worker_{worker}/state": "closed" if closed else _in_words(standing),
             f"worker_{worker}/policy_version": known.versions.get(worker, 0),
         }
     return facts
 
 
-def _in_words(phase: str) -> str:
-    return {"waiting": "restarting", "starting": "restarting"}.get(phase, phase)
+def _in_words(standing: Standing, *, busy: bool | None = None) -> str:
+    if standing.phase == "up" and busy is not None:
+        return "busy" if busy else "idle"
+    if standing.phase == "starting" and standing.life == 0:
+        return "starting"
+    return {"waiting": "restarting", "starting": "restarting"}.get(standing.phase, standing.phase)
 
 
 def _oldest(assembled: Assembled) -> int:
-    """The oldest version that a worker runs, as far as its fragments have said."""
+    """The oldest version that a worker runs, as far as its answers have said."""
     versions = assembled.collection.desk.known.versions
-    return min((versions.get(worker, 0) for worker in assembled.described), default=0)
+    there = [worker for worker, standing in assembled.fleet.standings().items() if standing.phase != "gone"]
+    return min((versions.get(worker, 0) for worker in there), default=0)

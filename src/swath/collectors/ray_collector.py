@@ -13,7 +13,7 @@ from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.checks import Unserved, whole_number, with_methods
 from swath.collectors.fleet_request import FleetRequest, Order, Places
-from swath.collectors.fleet_state import counters_of, load_fleet, saved_fleet
+from swath.collectors.fleet_state import load_fleet, saved_fleet
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.ray_arguments import (
     COLLECTION,
@@ -235,9 +235,8 @@ class RayCollector(ManyWorkers):
         """
         self._assembled.collection.gate.require_open()
         self._background.raise_kept()
-        saved = saved_fleet(self._assembled)
-        own = counters_of(self._assembled)
-        return [OrderedDict(saved[f"worker{worker}"], coordinator=own) for worker in sorted(self._assembled.described)]
+        workers, own = saved_fleet(self._assembled)
+        return [OrderedDict(part, coordinator=own) for part in workers.values()]
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:
         """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.

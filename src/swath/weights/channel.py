@@ -71,8 +71,8 @@ class Channel:
     def __init__(self, share: Callable[[Any], Shared]) -> None:
         self._share = share
         self._publishing = threading.Lock()
-        self._lock = threading.Lock()  # never held while something is copied
-        self._changing = threading.RLock()
+        self._changing = threading.RLock()  # neither this
+        self._lock = threading.Lock()  # nor this is held while something is copied
         self._sending: dict[int, Any] = {}
         self._register: Register[Shared] = Register()
         self._kept: dict[int, Shared] = {}
@@ -188,13 +188,13 @@ class Channel:
         given = {who: _without_none(each) for who, each in models.items()}
         with self._publishing:
             made = self._put({id(snapshot): snapshot for each in given.values() for snapshot in each.values()})
-            with self._changing, self._lock:
-                self._kept.update({id(shared): shared for shared in made.values()})
-                yield {
-                    who: {model_id: made[id(snapshot)] for model_id, snapshot in each.items()}
-                    for who, each in given.items()
-                }
-            self._sweep()
+        with self._changing, self._lock:
+            self._kept.update({id(shared): shared for shared in made.values()})
+            yield {
+                who: {model_id: made[id(snapshot)] for model_id, snapshot in each.items()}
+                for who, each in given.items()
+            }
+        self._sweep()
 
     def _put(self, snapshots: Mapping[int, Snapshot]) -> dict[int, Shared]:
         made: dict[int, Shared] = {}

@@ -35,6 +35,9 @@ class Fleet:
         n: how many workers.
         survival: how often they are replaced, how long they may take, how many are needed.
         clock: seconds, the same as of the backend's tickets.
+
+    Attributes:
+        survival: as it was given.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Fleet:
         survival: Survival,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.survival = survival
         self._backend = backend
         self._patience = survival.fragment_timeout_s
         self._lives = Lives(backend, [make_job] * n, survival, clock)
@@ -77,6 +81,11 @@ class Fleet:
     def workers_lost(self) -> int:
         """Workers that were given up."""
         return sum(standing.phase == "gone" for standing in self.standings().values())
+
+    @property
+    def abandoned(self) -> int:
+        """Lives that are over but cannot be ended, where there are such."""
+        return int(getattr(self._backend, "abandoned", 0))
 
     @property
     def failure(self) -> FleetFailed | None:
@@ -239,6 +248,27 @@ class Fleet:
                 raise _late(missing, patience)
             self._watch.pause(missing, known, until)
         self._noted(tickets)
+
+    def settle(self, workers: Sequence[int]) -> None:
+        """Wait until each of these can be called, or will never be again.
+
+        Raises:
+            WorkerLate: some are still coming back after `fragment_timeout_s`.
+            Closed: the fleet is closed.
+        """
+        until = self._watch.until(self._patience)
+        while True:
+            known = self._watch.look()
+            coming = [worker for worker in workers if self._lives.state.comes_back(worker)]
+            if not coming:
+                return
+            if self._watch.passed(until):
+                raise WorkerLate(
+                    f"workers {coming} did not come back within {self._patience} s; they are waited for no longer",
+                    workers=tuple(coming),
+                    deadline=self._patience,
+                )
+            self._watch.pause((), known, until)
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""

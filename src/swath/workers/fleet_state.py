@@ -136,6 +136,11 @@ class FleetState:
         """How many live or are coming back."""
         return sum(standing.phase != "gone" for standing in self._workers.values())
 
+    def comes_back(self, worker: int) -> bool:
+        """Whether this worker cannot be called now, but will be."""
+        phase = self._workers[worker].phase
+        return phase == "starting" or (phase == "waiting" and not self.failed)
+
     def lives(self, name: Name) -> bool:
         """Whether this life has been started and is not over."""
         standing = self._workers.get(name.worker)

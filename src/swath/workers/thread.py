@@ -55,6 +55,11 @@ class ThreadBackend:
         self._handles: set[ThreadHandle] = set()
         self._closed = False
 
+    @property
+    def abandoned(self) -> int:
+        """How many threads were to end and are busy still."""
+        return sum(handle.abandoned for handle in list(self._handles))
+
     def spawn(self, job: Job) -> Handle:
         """Start a thread that builds the worker.
 

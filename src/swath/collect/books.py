@@ -1,0 +1,85 @@
+"""What the driver knows: of what it has asked for, and of its workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from swath.collect.asks import Head
+from swath.collect.counters import EpisodeLog
+from swath.collect.tallies import Tallies
+from swath.workers.tickets import Name, Received, Ticket
+
+
+@dataclass(eq=False)
+class Sent:
+    """A fragment that was asked for.
+
+    Attributes:
+        ticket: of the call.
+        number: of the request; only grows.
+        frames: how many were asked for.
+        randomly: with random actions.
+        insisted: asked for after its predecessor was dropped as too old, so that it is delivered whatever its age.
+        void: what it brings is not wanted any more.
+        taken: it is being delivered; its worker may be asked for another.
+        received: the fragment, once it is settled.
+    """
+
+    ticket: Ticket
+    number: int
+    frames: int
+    randomly: bool = False
+    insisted: bool = False
+    void: bool = False
+    taken: bool = False
+    received: Received | None = None
+
+    @property
+    def worker(self) -> int:
+        """Who was asked."""
+        return self.ticket.name.worker
+
+    @property
+    def head(self) -> Head:
+        """What is known of the fragment."""
+        assert self.received is not None
+        head: Head = self.received.head
+        return head
+
+
+@dataclass
+class Known:
+    """What the driver has been told of its workers.
+
+    Attributes:
+        tallies: what went wrong in them.
+        episodes: that have ended in them.
+        fragments_lost: with workers that died, or by their stores.
+        next_ids: above every trajectory id given, by worker.
+        versions: with which their last fragments were made.
+        lives: in which of their lives that was.
+        frames: collected, by worker.
+    """
+
+    tallies: Tallies = field(default_factory=Tallies)
+    episodes: EpisodeLog = field(default_factory=EpisodeLog)
+    fragments_lost: int = 0
+    next_ids: dict[int, int] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+    lives: dict[int, int] = field(default_factory=dict)
+    frames: dict[int, int] = field(default_factory=dict)
+    _mourned: set[Name] = field(default_factory=set)
+
+    def mourn(self, name: Name) -> None:
+        """A life has ended; what it was working on is lost, what it would have begun later is not."""
+        self.fragments_lost += name not in self._mourned
+        self._mourned.add(name)
+
+    def book(self, name: Name, head: Head) -> None:
+        """A fragment was made."""
+        self.tallies.note(name, head.tally)
+        self.episodes.book(head.episodes)
+        self.next_ids[name.worker] = head.next_id
+        self.versions[name.worker] = head.version
+        self.lives[name.worker] = head.life
+        self.frames[name.worker] = self.frames.get(name.worker, 0) + head.frames
