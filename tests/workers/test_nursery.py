@@ -51,6 +51,9 @@ def test_workers_write_where_their_driver_writes_when_they_begin(backends, capfd
     ask(backends[0], worker, "run", print, "to out")
     ask(backends[0], worker, "run", lambda: sys.stderr.write("to err\n"))
     assert capfd.readouterr() == ("to out\n", "to err\n")
+    backends[0].call(worker, "fail", SystemExit("last words"))
+    result_of_end(backends[0], worker)
+    assert capfd.readouterr() == ("", "last words\n")
 
 
 def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers_only(backends):
