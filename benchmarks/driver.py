@@ -73,26 +73,25 @@ def collection_of(n_workers: int, place: str, fragment: Any, layout: Any) -> Fle
     places = backend(place)
 
     def job(name: Name) -> Job:
-        return Job(
-            partial(StandIn, fragment, name.worker), name, resources={"num_cpus": 0.01} if place == "ray" else {}
-        )
+        asked = {"num_cpus": 0.01} if place == "ray" else {}
+        return Job(partial(StandIn, fragment, name.worker), name, resources=asked)
+
+    def parts(shares: Any, bodies: Any) -> list[Any]:  # noqa: ARG001  as a collection asks
+        return [batch_of(body, layout) for body in bodies]
 
     fleet = Fleet(places, job, n_workers, Survival())
     fleet.bring_up()
     budget, counters, pace = Budget(ENVS * STEPS), Counters(), Pace(1)
     desk = Desk(fleet, Channel(places.share), dict.fromkeys(range(n_workers), ENVS * STEPS), budget, counters)
-    making = Making(
-        lambda bodies: batch_of(bodies[0], layout), lambda bodies: [batch_of(body, layout) for body in bodies]
-    )
     return FleetCollection(
-        desk,
-        FirstOf(desk, pace),
-        pace,
-        making,
-        Shaper(layout),
-        Due(Automatic()),
-        print,
-        ENVS * STEPS,
+        desk=desk,
+        gather=FirstOf(desk, pace),
+        pace=pace,
+        making=Making(lambda shares, bodies: parts(shares, bodies)[0], parts),
+        shaper=Shaper(layout),
+        due=Due(Automatic()),
+        republish=print,
+        batch_frames=ENVS * STEPS,
         counters=counters,
     )
 
