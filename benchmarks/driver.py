@@ -23,8 +23,9 @@ from swath import Collector
 from swath.collect.asks import Head
 from swath.collect.counters import Counters
 from swath.collect.desk import Desk
+from swath.collect.first_of import FirstOf
 from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import FirstOf, Pace
+from swath.collect.gather import Pace
 from swath.collect.joining import batch_of
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Tally

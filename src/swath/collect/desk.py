@@ -11,6 +11,7 @@ is wanted.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,16 +71,17 @@ class Desk:
     def may_ask(self) -> bool:
         """Whether more is wanted than is delivered or asked for."""
         total = self.budget.total_frames
-        asked = sum(sent.frames for sent in self.out if not sent.void)
-        return total is None or self.counters.frames + asked < total
+        if total is None:
+            return True
+        return self.counters.frames + sum(sent.frames for sent in self.out if not sent.void) < total
 
     def wanted(self) -> list[Sent]:
         """What is out and not being delivered, in the order in which it was asked for."""
         return [sent for sent in self.out if not (sent.void or sent.taken)]
 
-    def out_of(self, worker: int) -> int:
-        """How many fragments this worker has been asked for that are made, or wait to be drawn."""
-        return sum(sent.worker == worker for sent in self.wanted())
+    def out_by_worker(self) -> Counter[int]:
+        """How many fragments each worker has been asked for that are made, or wait to be drawn."""
+        return Counter(sent.worker for sent in self.wanted())
 
     def is_gone(self, worker: int) -> bool:
         """Whether the worker was given up."""

@@ -62,10 +62,12 @@ class FirstOf:
 
     def _fill(self, most: int) -> None:
         """Ask every worker for so many fragments, in turn."""
+        out = self._desk.out_by_worker()
         for number in range(1, most + 1):
             for worker in self._desk.fleet.up:
-                if self._desk.out_of(worker) < number and self._desk.may_ask:
+                if out[worker] < number and self._desk.may_ask:
                     self._ask(worker)
+                    out[worker] += 1
 
     def _ask(self, worker: int) -> None:
         insisted = worker in self._insisting

@@ -292,7 +292,7 @@ class FleetCollection:
     def _forget_gone(self, whole: WholeEpisodes) -> None:
         """Episodes of workers that were given up will have no end."""
         for worker, standing in self.desk.fleet.standings().items():
-            if standing.phase == "gone" and not self.desk.out_of(worker):
+            if standing.phase == "gone" and not self.desk.out_by_worker()[worker]:
                 whole.drop_open(worker)
 
     def _drop_whole(self, workers: Collection[int] | None) -> None:
