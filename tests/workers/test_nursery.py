@@ -2,10 +2,13 @@
 
 import os
 import sys
+import threading
 
 import pytest
 
-from swath.testing.backend.asking import ask, exists, job, result, result_of_end
+from swath.errors import PlacementFailed
+from swath.testing.backend.asking import ask, descriptors, exists, job, result, result_of_end
+from swath.workers import nursery_process
 from swath.workers.process import ProcessBackend
 
 
@@ -65,3 +68,12 @@ def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers
     del forgotten
     assert waiter.wait([ended], 60.0) == [ended]
     assert ask(backends[0], other, "add", 1) == 1
+
+
+def test_a_backend_whose_nursery_cannot_begin_leaves_nothing(monkeypatch):
+    before = descriptors(), threading.active_count()
+    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(nursery_process, "_nurseries", [])
+    with pytest.raises(PlacementFailed, match=r"sys\.executable"):
+        ProcessBackend()
+    assert (descriptors(), threading.active_count()) == before

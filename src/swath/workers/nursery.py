@@ -25,6 +25,7 @@ import traceback
 from collections import deque
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from swath.workers import child
@@ -220,5 +221,15 @@ def _import(preload: Preload) -> None:
     for module in preload.modules:
         with contextlib.suppress(Exception):  # it is raised again in the worker that needs it
             import_module(module)
+        _warn_of_threads(module)
     gc.collect()
     gc.freeze()  # a worker's collections leave alone what it shares with this process
+
+
+def _warn_of_threads(module: str) -> None:
+    tasks = Path("/proc/self/task")
+    if tasks.exists() and len(list(tasks.iterdir())) > 1 and sys.stderr is not None:
+        sys.stderr.write(
+            f"swath: importing {module!r} has started threads; workers that are forked now may hang. "
+            "Leave it out of preload, so that each worker imports it for itself\n"
+        )

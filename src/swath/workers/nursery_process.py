@@ -35,11 +35,9 @@ class NurseryProcess:
     def __init__(self) -> None:
         self.driver = os.getpid()
         self.users = 0
-        here, there = socket.socketpair()
-        with there:
-            self._process = _started(there)
-        here.sendall(entry.greeting(self.driver, module_path()))
-        self._wire = Wire(here, patient=True)
+        self._process, sock = _started()
+        sock.sendall(entry.greeting(self.driver, module_path()))
+        self._wire = Wire(sock, patient=True)
 
     @property
     def usable(self) -> bool:
@@ -80,9 +78,9 @@ def join() -> tuple[NurseryProcess, socket.socket]:
     """The nursery of this process, begun if there is none, and a wire to it."""
     with _lock:
         while True:
-            here, there = socket.socketpair()
             nursery = _nurseries[0] if _nurseries and _nurseries[0].usable else NurseryProcess()
             _nurseries[:] = [nursery]
+            here, there = socket.socketpair()
             if nursery.adopt(there):
                 return nursery, here
             here.close()
@@ -109,16 +107,25 @@ def module_path() -> list[str]:
     return [str(part) or str(Path.cwd()) for part in sys.path]
 
 
-def _started(sock: socket.socket) -> subprocess.Popen[bytes]:
+def _started() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A fresh interpreter, and a socket to it."""
     if not sys.executable:
         raise PlacementFailed("this interpreter does not know its own path (sys.executable), so it can start no other")
-    return subprocess.Popen(  # noqa: S603  ourselves
-        [sys.executable, "-P", str(Path(entry.__file__)), str(sock.fileno())],
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **_SURROUNDINGS},
-        pass_fds=[sock.fileno()],
-        start_new_session=True,  # Ctrl-C in the terminal is the driver's
-    )
+    here, there = socket.socketpair()
+    try:
+        process = subprocess.Popen(  # noqa: S603  ourselves
+            [sys.executable, "-P", str(Path(entry.__file__)), str(there.fileno())],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **_SURROUNDINGS},
+            pass_fds=[there.fileno()],
+            start_new_session=True,  # Ctrl-C in the terminal is the driver's
+        )
+    except BaseException:
+        here.close()
+        raise
+    finally:
+        there.close()
+    return process, here
 
 
 _lock = threading.Lock()

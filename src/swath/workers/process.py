@@ -34,7 +34,7 @@ class ProcessBackend:
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
         self._processes = Processes(preload)
-        self._finalizer = weakref.finalize(self, self._processes.close)
+        weakref.finalize(self, self._processes.close_soon).atexit = False
 
     def spawn(self, job: Job) -> Handle:
         """Begin a worker's life and return at once.
@@ -86,4 +86,4 @@ class ProcessBackend:
 
     def close(self) -> None:
         """Kill all that is left. Happens by itself when the backend is collected, or the interpreter ends."""
-        self._finalizer()
+        self._processes.close()

@@ -9,6 +9,7 @@ A life ends in one place, `_finish`, which settles what is open. What leads ther
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import signal
@@ -60,7 +61,13 @@ class Processes:
         self._lending = threading.Lock()
         self._closed = False
         self._reader = Reader("swath process workers", self._end_all)
-        self._nursing = self._new_nursing()
+        try:
+            self._nursing = self._new_nursing()
+        except BaseException:
+            self._reader.discard()
+            raise
+        self._reader.start()
+        atexit.register(self.close)
 
     def spawn(self, job: Job) -> ProcessHandle:
         """See `Backend.spawn`."""
@@ -122,6 +129,11 @@ class Processes:
         """See `Backend.close`."""
         if os.getpid() == self._driver:
             self._reader.close(_CLOSE_S)
+
+    def close_soon(self) -> None:
+        """The same without waiting, for the garbage collector: it may run where locks are held."""
+        if os.getpid() == self._driver:
+            self._reader.close(0.0)
 
     def _require_driver(self) -> None:
         """A fork of the driver has its sockets too, and must not speak in its name."""
@@ -209,6 +221,7 @@ class Processes:
     def _end_all(self, broken: BaseException | None) -> None:
         with self._lock:
             self._closed = True
+        atexit.unregister(self.close)
         seen = self._nursing.end()
         how = (
             "was ended: its backend is closed" if broken is None else f"was ended, since its backend broke: {broken!r}"

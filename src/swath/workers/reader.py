@@ -42,7 +42,16 @@ class Reader:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._selector.register(self._woken, selectors.EVENT_READ, self._wake_up)
+
+    def start(self) -> None:
+        """Begin to read."""
         self._thread.start()
+
+    def discard(self) -> None:
+        """Let go of what it holds, when the thread has ended or never began."""
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()
 
     def post(self, function: Callable[[], None]) -> None:
         """Have the thread call it soon."""
@@ -70,7 +79,7 @@ class Reader:
             line.watched = False
 
     def close(self, timeout: float) -> None:
-        """End the thread and wait for it, unless this is it."""
+        """End the thread and wait for it, though not longer than that, nor in the thread itself."""
         self._stopped = True
         self.post(lambda: None)
         if threading.current_thread() is not self._thread:
@@ -87,9 +96,7 @@ class Reader:
         finally:
             self._stopped = True
             self._last(broke)
-            self._selector.close()
-            self._woken.close()
-            self._waker.close()
+            self.discard()
 
     def _turn(self) -> None:
         patience = max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
