@@ -11,6 +11,7 @@ import pytest
 
 import swath
 
+PATIENCE_S = 100.0
 BEGIN = """
 import os, signal, sys
 from functools import partial
@@ -63,7 +64,7 @@ def processes_of(driver):
 def assert_all_end(fds):
     for fd in fds:
         with os.fdopen(fd) as ended:
-            assert select.select([ended], [], [], 30.0)[0], "a process outlives its driver"
+            assert select.select([ended], [], [], PATIENCE_S)[0], "a process outlives its driver"
 
 
 @pytest.mark.parametrize(("signum", "busy"), [(signal.SIGKILL, BUSY), (signal.SIGTERM, "")])
@@ -80,7 +81,7 @@ def test_everything_ends_with_a_driver_that_ends_without_closing(drive):
     driver = drive(BUSY)
     fds = processes_of(driver)
     assert_all_end(fds)
-    _, errors = driver.communicate(timeout=30)
+    _, errors = driver.communicate(timeout=PATIENCE_S)
     assert errors == ""
 
 
@@ -104,7 +105,7 @@ worker = backend.spawn(job(Mine))
 say(ask(backend, worker, "whose"), type(ask(backend, worker, "run", lambda: worker_of_mine())) is Mine)
 """.replace("worker_of_mine()", "Mine()")
     )
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     assert errors == ""
     assert output.splitlines()[1:] == ["('__main__', 12) True"]
 
@@ -130,7 +131,7 @@ backend.close()
     driver.stdout.readline()
     assert driver.stdout.readline() == "waiting\n"
     os.killpg(driver.pid, signal.SIGINT)
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     assert (output, errors) == ("None 1\n", "")
 
 
@@ -147,7 +148,7 @@ if pid == 0:
 os.waitpid(pid, 0)
 say(ask(backend, workers[0], "add", 1))
 """)
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     assert errors == ""
     _, refusal, answer = output.splitlines()
     assert "a fork; make others here" in refusal
@@ -182,7 +183,7 @@ backend.close()
 """)
     fds = processes_of(driver)
     assert_all_end(fds)
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     lost = "worker {} (life 0) was lost with the process that starts workers, which was killed by SIGKILL"
     assert output.splitlines() == [lost.format(0), lost.format(1), "True"]
     assert errors == ""
@@ -195,7 +196,7 @@ backend.close()
 backend = ProcessBackend(preload=["deadly"])
 say(result_of_end(backend, backend.spawn(job())))
 """)
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     assert "starts workers, which ended with exit code 9" in output
     assert errors == ""
 
@@ -228,6 +229,6 @@ def test_a_module_that_starts_threads_in_the_nursery_is_named(drive, tmp_path):
 backend = ProcessBackend(preload=["threaded"])
 say(ask(backend, backend.spawn(job()), "add", 1))
 """)
-    output, errors = driver.communicate(timeout=60)
+    output, errors = driver.communicate(timeout=PATIENCE_S)
     assert output.endswith("\n1\n")
     assert errors.startswith("swath: importing 'threaded' has started threads")

@@ -6,7 +6,8 @@
       └── one reader thread ◀──────────────────────┘ settles tickets, notices deaths
 
 A worker is over when the nursery has reaped it: then, not before, its tickets are settled. Large arrays travel in
-nameless shared memory (`blocks.py`).
+nameless shared memory (`blocks.py`). A fork of the driver may make backends of its own; with those of its parent it can
+do nothing, and they end with the parent.
 """
 
 from __future__ import annotations
