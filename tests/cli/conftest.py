@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from swath.cli.app import run
+from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
 SMALL = ("--envs", "2", "--batch", "128", "--eval-episodes", "2")
 TINY = ("--frames", "256", *SMALL)

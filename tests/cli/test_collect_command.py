@@ -119,6 +119,7 @@ def test_whenever_it_is_killed_only_whole_batches_are_left_and_it_goes_on_from_t
     assert {"before flush", "before rename", "after rename", "step"} <= set(moments)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_process_collects_what_this_process_does(swath):
     deadly_env.MARK.touch()
     for out, place in (("a", "inline"), ("b", "process")):
@@ -129,6 +130,7 @@ def test_a_process_collects_what_this_process_does(swath):
     assert torch.equal(here["collector", "traj_ids"], there["collector", "traj_ids"])
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_worker_that_is_killed_costs_no_frame(swath):
     code, lines, _ = swath("collect", deadly_env.ID, *SMALL, "--workers", "2", "--out", OUT)
     assert code == 0

@@ -29,6 +29,7 @@ def weights_of(folder):
     return load_checkpoint(Path(folder) / "checkpoint.safetensors")["policy"]
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_process_trains_the_policy_that_this_process_does(swath):
     for out, place in (("here", "inline"), ("there", "process")):
         assert swath("train", "CartPole-v1", *TINY, "--no-video", "--backend", place, "--out", out)[0] == 0
@@ -37,6 +38,7 @@ def test_a_process_trains_the_policy_that_this_process_does(swath):
     assert all(torch.equal(value, there[name]) for name, value in here.items())
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_worker_that_is_killed_costs_no_frame_of_the_training(swath):
     code, lines, err = swath("train", deadly_env.ID, *TINY, "--workers", "2", "--eval-every", "0", "--no-video")
     assert (code, err) == (0, [])
@@ -138,7 +140,7 @@ def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(sw
 
 def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_batch(tmp_path):
     code = "from swath.cli import main; main()"
-    command = [sys.executable, "-c", code, "train", "CartPole-v1", *SMALL, "--workers=2", "--frames=1e8"]
+    command = [sys.executable, "-c", code, "train", "CartPole-v1", *SMALL, "--workers=2", "--frames=1e8", "--eval-every=0"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     started = subprocess.Popen(
         command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
@@ -147,7 +149,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_
         try:
             seen = next((line for line in child.stdout if " of 100,000,000 frames" in line), "nothing")
             os.killpg(child.pid, signal.SIGINT)
-            rest, errors = child.communicate(timeout=60)
+            rest, errors = child.communicate(timeout=100)
         finally:
             child.kill()
     assert "return" in seen

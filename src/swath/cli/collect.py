@@ -99,5 +99,6 @@ def _conclude(gathering: Gathering, config: CollectConfig, console: Console) -> 
 
 def _tell(console: Console, out: Path, data: Manifest) -> None:
     """Say what is there and how to read it."""
-    what = f"{data.frames:,} frames, {data.episodes:,} ended episodes, {len(data.parts):,} parts"
+    counts = {"frame": data.frames, "ended episode": data.episodes, "part": len(data.parts)}
+    what = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for name, count in counts.items())
     console.print(f"{out}: {what}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)

@@ -56,8 +56,9 @@ def collector_keywords(workers: int, backend: str, device: str) -> dict[str, Any
 
 
 def place_words(workers: int, envs: int, backend: str) -> str:
-    """`8 envs`, `2 process workers of 8 envs`."""
+    """`8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
     envs_words = f"{envs} envs" if envs > 1 else "1 env"
     if backend == INLINE:
         return envs_words
-    return f"{workers} {backend} worker{'s' if workers > 1 else ''} of {envs_words}"
+    kind = "Ray" if backend == RAY else backend
+    return f"{workers} {kind} worker{'s' if workers > 1 else ''} of {envs_words}"

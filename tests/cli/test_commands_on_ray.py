@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TINY
+
+import ray_cluster
+from swath.report.checkpoint import load_checkpoint
+from swath.report.csv_sink import read_rows
+from swath.report.datasets import open_dataset
+
+RUN = Path("runs/CartPole-v1-seed0")
+SMALL = ("--batch", "80", "--envs", "2", "--workers", "2")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray():
+    ray_cluster.up()
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_actors_collect_and_go_on_with_what_is_there(swath):
+    for frames in ("160", "240"):
+        assert swath("collect", "CartPole-v1", *SMALL, "--backend", "ray", "--out", "data", "--frames", frames)[0] == 0
+    first, second, third = (part["collector", "traj_ids"].unique() for part in open_dataset("data"))
+    assert len(open_dataset("data").load()) == 240
+    assert not set(third.tolist()) & {*first.tolist(), *second.tolist()}
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_actors_train_what_processes_do_and_go_on(swath):
+    for out, place in (("actors", "ray"), ("processes", "process")):
+        code, lines, _ = swath(
+            "train", "CartPole-v1", *TINY, "--workers=2", "--backend", place, "--no-video", "--out", out
+        )
+        assert code == 0
+    assert lines[0] == "CartPole-v1: PPO, 2 process workers of 2 envs, seed 0, cpu, 256 frames"
+    actors, processes = (load_checkpoint(Path(out) / "checkpoint.safetensors") for out in ("actors", "processes"))
+    assert same(actors["policy"], processes["policy"])
+    code, lines, _ = swath("train", "--resume", "actors", "--frames", "512", "--no-video")
+    assert code == 0
+    assert lines[0] == "CartPole-v1: PPO, 2 Ray workers of 2 envs, seed 0, cpu, 512 frames"
+    assert [row["frames"] for row in read_rows(Path("actors/metrics.csv"))[1]] == ["0", "128", "256", "384", "512"]
+    after = load_checkpoint(Path("actors/checkpoint.safetensors"))
+    lives = [[worker["life"] for worker in state["collector"]] for state in (actors, after)]
+    assert all(now > before for before, now in zip(*lives, strict=True))
+    assert swath("eval", "actors")[1][-1] == "every episode as stored"
