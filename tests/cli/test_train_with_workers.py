@@ -140,7 +140,8 @@ def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(sw
 
 def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_batch(tmp_path):
     code = "from swath.cli import main; main()"
-    command = [sys.executable, "-c", code, "train", "CartPole-v1", *SMALL, "--workers=2", "--frames=1e8", "--eval-every=0"]
+    options = [*SMALL, "--workers=2", "--frames=1e8", "--eval-every=0"]
+    command = [sys.executable, "-c", code, "train", "CartPole-v1", *options]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     started = subprocess.Popen(
         command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
