@@ -47,7 +47,7 @@ def require_room(workers: int, backend: str) -> None:
 def collector_keywords(workers: int, backend: str, device: str) -> dict[str, Any]:
     """What `Collector` is told of the place, for batches to which every worker adds its share.
 
-    Policies act on this command's device; on Ray on the CPU, for actors get a GPU only where they ask for one.
+    Policies act on this command's device; on Ray on the CPU, which every node has.
     """
     if backend == INLINE:
         return {"policy_device": device}
