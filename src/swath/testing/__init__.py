@@ -20,7 +20,8 @@ class TestCollectingFromMyEnv(CollectionContract):
 It checks that batches have the promised size, that steps follow each other without a gap, that observations at the
 ends of episodes are the true ones, that ids name episodes exactly, that batches are their receiver's, that the same
 seed gives the same data, and that the frames are those of stepping the env by hand. What an env cannot keep is switched
-off by class attributes: an env that ignores its seed says `reproducible = False`.
+off by class attributes: an env that ignores its seed says `reproducible = False`. With `n_workers = 2` the same is
+asked of two worker processes, and that they give the same data as workers in this thread.
 
 `HostContract` does the like for a vector env, one layer below, `BackendContract` for a place where workers live,
 `ChannelContract` for how weights reach them there. The `Counted…` contracts ask for counting envs, in which
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from swath.testing.backend_contract import BackendContract
     from swath.testing.by_hand import check_by_hand
     from swath.testing.channel_contract import ChannelContract
-    from swath.testing.checks import check_continuity, check_flags, check_ids, joined, same_data
+    from swath.testing.checks import by_life, by_worker, check_continuity, check_flags, check_ids, joined, same_data
     from swath.testing.collection_contract import CollectionContract, CountedCollectionContract
     from swath.testing.counted import check_counted, marks_of
     from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
@@ -71,6 +72,8 @@ _HOME = {
     "Mark": "marks",
     "Plan": "script",
     "Script": "script",
+    "by_life": "checks",
+    "by_worker": "checks",
     "check_by_hand": "by_hand",
     "check_continuity": "checks",
     "check_counted": "counted",
@@ -103,6 +106,8 @@ __all__ = [
     "Mark",
     "Plan",
     "Script",
+    "by_life",
+    "by_worker",
     "check_by_hand",
     "check_continuity",
     "check_counted",

@@ -14,6 +14,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
+from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.spaces import Array
 
 _OF_THE_STEP = (REWARD, DONE, TERMINATED, TRUNCATED)
@@ -23,6 +24,33 @@ def joined(batches: Sequence[TensorDictBase]) -> TensorDictBase:
     """Consecutive batches `[*B, Tᵢ]` of one worker as one, `[B, ΣTᵢ]`."""
     whole: TensorDictBase = torch.cat(list(batches), dim=-1)
     return whole.unsqueeze(0) if whole.ndim == 1 else whole.reshape(-1, whole.shape[-1])
+
+
+def by_life(batches: Sequence[TensorDictBase]) -> dict[tuple[int, int], TensorDictBase]:
+    """Batches of any number of workers as one `[B, ΣTᵢ]` for each life of each worker, by worker and life.
+
+    Frames are told apart by their ids. Rows of one worker in a batch are those of its B envs.
+    """
+    parts: dict[tuple[int, int], list[TensorDictBase]] = {}
+    for batch in batches:
+        rows = joined([batch])
+        lives = [life_of(int(ids.max())) for ids in per_frame(rows, TRAJ_IDS)]
+        for life in dict.fromkeys(lives):
+            parts.setdefault(life, []).append(rows[[row for row, one in enumerate(lives) if one == life]])
+    return {life: joined(parts[life]) for life in sorted(parts)}
+
+
+def by_worker(batches: Sequence[TensorDictBase]) -> list[TensorDictBase]:
+    """As `by_life`, in order of workers, if nobody has died."""
+    lives = by_life(batches)
+    dead = {worker for worker, life in lives if life > 0}
+    assert not dead, f"workers {sorted(dead)} have died, or were seeded anew"
+    return list(lives.values())
+
+
+def life_of(trajectory: int) -> tuple[int, int]:
+    """The worker and the life that a trajectory id names."""
+    return trajectory >> WORKER_BITS, (trajectory >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)
 
 
 def per_frame(td: TensorDictBase, key: Key) -> Array:

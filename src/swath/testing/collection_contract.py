@@ -10,6 +10,10 @@ class TestCollectingFromMyEnv(CollectionContract):
     @pytest.fixture
     def make_env(self):
         return MyEnv
+
+
+class TestCollectingInProcesses(TestCollectingFromMyEnv):
+    n_workers = 2
 ```
 """
 
@@ -25,28 +29,44 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
+from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.keys import DONE, NEXT, VERSION
 from swath.seeds import derive
 from swath.testing.by_hand import check_by_hand
-from swath.testing.checks import check_continuity, check_flags, check_ids, joined, per_frame, same_data, valid
-from swath.testing.counted import check_counted
+from swath.testing.checks import (
+    by_life,
+    by_worker,
+    check_continuity,
+    check_flags,
+    check_ids,
+    joined,
+    per_frame,
+    same_data,
+    valid,
+)
+from swath.testing.counted import check_counted, marks_of
 from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs
 
 MakeCollector = Callable[[int | None], Any]
 MakeEnv = Callable[..., Any]
 SEED = 1234
+_RUNS: pytest.StashKey[dict[str, list[TensorDictBase]]] = pytest.StashKey()
 
 
 class CollectionContract:
-    """Tests of what a collector delivers from an env, whatever the env.
+    """Tests of what a collector delivers from an env, whatever the env, and wherever its workers live.
 
     Fixtures to override: `make_env`, a function without arguments that builds the env (or vector env); `policy`, what
-    acts; or `make_collector`, a function of a seed that builds a collector which ends after `n_batches` batches.
+    acts; or `make_collector`, a function of a seed that builds a collector which ends after `n_batches` batches of
+    each worker.
 
     Attributes:
         n_envs: envs stepped together; `None` takes what `make_env` builds as it is.
         n_steps: T, the steps of a batch; episodes should end within the run.
         n_batches: batches of a run.
+        n_workers: how many workers; `None` for a `Collector` in this process.
+        sync: of several workers: whether every batch has a share of each.
+        backend: of several workers: where they live.
         reproducible: whether the seed decides all that happens. False for envs that cannot be seeded.
         by_hand: whether to compare with stepping such an env by hand; needs single envs, reproducible.
     """
@@ -54,6 +74,9 @@ class CollectionContract:
     n_envs: int | None = 3
     n_steps = 12
     n_batches = 3
+    n_workers: int | None = None
+    sync = True
+    backend = "process"
     reproducible = True
     by_hand = True
 
@@ -68,28 +91,51 @@ class CollectionContract:
         return None
 
     @pytest.fixture
-    def make_collector(self, make_env: MakeEnv, policy: Any) -> MakeCollector:
+    def sources(self, make_env: MakeEnv) -> list[MakeEnv]:
+        """One function that builds an env for each worker."""
+        return [make_env] * (self.n_workers or 1)
+
+    @pytest.fixture
+    def make_collector(self, sources: list[MakeEnv], policy: Any) -> MakeCollector:
         """A function that builds the collector, with a seed or `None`."""
+        return lambda seed: self._collector(sources, policy, seed, self.backend)
 
-        def make(seed: int | None) -> Collector:
-            frames = self.n_steps * (self.n_envs or _num_envs(make_env))
-            return Collector(
-                make_env,
-                policy,
-                frames_per_batch=frames,
-                total_frames=frames * self.n_batches,
-                envs_per_worker=self.n_envs,
-                seed=seed,
-            )
+    @pytest.fixture
+    def collected(self, make_collector: MakeCollector, request: pytest.FixtureRequest) -> list[TensorDictBase]:
+        """A whole run, `[B, T]` of each worker; made once for all tests of a class, which only read it."""
+        node = request.node.getparent(pytest.Class)
+        runs: dict[str, list[TensorDictBase]] = node.stash.setdefault(_RUNS, {})
+        call = getattr(request.node, "callspec", None)
+        which = "" if call is None else call.id
+        if which not in runs:
+            runs[which] = _run(make_collector)
+        return runs[which]
 
-        return make
+    @pytest.fixture
+    def make_reference(self, sources: list[MakeEnv], policy: Any) -> MakeCollector:
+        """A function that builds the same collector with all workers in this thread."""
+        return lambda seed: self._collector(sources, policy, seed, "inline")
 
     @pytest.fixture
     def env_by_hand(self, make_env: MakeEnv) -> Callable[[int], gym.Env[Any, Any]]:
-        """A function that builds an env like the i-th of the collector."""
-        return lambda i: make_env()  # noqa: ARG005  all alike
+        """A function that builds the env that is number i of the collector, to be stepped by hand."""
+        return lambda _: make_env()
 
-    def test_batches_have_the_promised_frames(self, make_collector: MakeCollector) -> None:
+    def _collector(self, sources: list[MakeEnv], policy: Any, seed: int | None, backend: str) -> Any:
+        share = self.n_steps * (self.n_envs or _num_envs(sources[0]))
+        n_workers = self.n_workers or 1
+        options: dict[str, Any] = {
+            "frames_per_batch": share * n_workers if self.sync else share,
+            "total_frames": share * n_workers * self.n_batches,
+            "envs_per_worker": self.n_envs,
+            "seed": seed,
+        }
+        if self.n_workers is None:
+            return Collector(sources[0], policy, **options)
+        kind = MultiSyncCollector if self.sync else MultiAsyncCollector
+        return kind(sources, policy, backend=backend, **options)
+
+    def test_batches_have_the_promised_size(self, make_collector: MakeCollector) -> None:
         """Of one shape, the last dimension time; the counter counts what is valid."""
         with make_collector(SEED) as collector:
             batches = list(collector)
@@ -99,31 +145,34 @@ class CollectionContract:
             assert collector.stats()["frames"] == frames, f"{collector.stats()['frames']} counted, {frames} delivered"
             assert batches[0].numel() == collector.requested_frames_per_batch, "a batch is not of the promised size"
 
-    def test_each_step_begins_where_the_last_one_led_to(self, make_collector: MakeCollector) -> None:
+    def test_each_step_begins_where_the_last_one_led_to(self, collected: list[TensorDictBase]) -> None:
         """Over the borders of batches too, unless an episode ended."""
-        check_continuity(_collected(make_collector))
+        for td in collected:
+            check_continuity(td)
 
-    def test_done_is_terminated_or_truncated(self, make_collector: MakeCollector) -> None:
+    def test_done_is_terminated_or_truncated(self, collected: list[TensorDictBase]) -> None:
         """And episodes do end."""
-        td = _collected(make_collector)
-        check_flags(td)
-        assert per_frame(td, (NEXT, DONE)).any(), "no episode ended; let the run be longer"
+        for td in collected:
+            check_flags(td)
+        ended = any(per_frame(td, (NEXT, DONE)).any() for td in collected)
+        assert ended, "no episode ended; let the run be longer"
 
-    def test_ids_are_exact_over_batches(self, make_collector: MakeCollector) -> None:
-        """One id per episode, in order of start."""
-        check_ids(_collected(make_collector))
+    def test_ids_are_exact_over_batches(self, collected: list[TensorDictBase]) -> None:
+        """One id per episode, in order of start; each worker has its own."""
+        for td in collected:
+            check_ids(td)
 
     def test_a_batch_is_its_receivers(self, make_collector: MakeCollector) -> None:
         """Whoever overwrites a batch changes nothing later, and nobody writes it again."""
         if not self.reproducible:
             pytest.skip("needs an undisturbed run to compare with")
+        undisturbed = _run(make_collector)
         with make_collector(SEED) as collector:
-            undisturbed = list(collector)
-        with make_collector(SEED) as collector:
-            batches = []
-            for i, batch in enumerate(collector):
-                same_data(batch, undisturbed[i])
+            batches, copies = [], []
+            for batch in collector:
+                copies.append(batch.clone())
                 batches.append(_spoilt(batch))
+        _same_as_far_as_both_go(by_worker(copies), undisturbed)
         for batch in batches:
             for key, value in batch.items(include_nested=True, leaves_only=True):
                 assert key == VERSION or bool((value == 1).all()), f"{key!r} was written after it was handed out"
@@ -139,24 +188,38 @@ class CollectionContract:
         """Bit for bit, whatever the process drew before."""
         if not self.reproducible:
             pytest.skip("these envs cannot be seeded")
-        one = _collected(make_collector)
+        one = _run(make_collector)
         torch.rand(3), np.random.rand(3)  # noqa: NPY002  the process's own generators must not matter
-        same_data(one, _collected(make_collector))
+        _same_as_far_as_both_go(_run(make_collector), one)
+
+    def test_data_are_those_of_workers_in_this_thread(
+        self, make_collector: MakeCollector, make_reference: MakeCollector
+    ) -> None:
+        """Bit for bit, with the same seed."""
+        if self.n_workers is None or not self.reproducible:
+            pytest.skip("is in this thread, or cannot be seeded")
+        _same_as_far_as_both_go(_run(make_collector), _run(make_reference))
 
     def test_rows_are_stamped_with_the_version_that_acted(self, make_collector: MakeCollector) -> None:
-        """Versions only grow, one per batch."""
+        """Versions only grow, one per batch; where workers are asked ahead, none is newer than those published."""
         with make_collector(SEED) as collector:
-            for version, batch in enumerate(collector):
-                assert bool((batch[VERSION] == version).all()), f"version {version} acted; stamped {batch[VERSION]}"
+            last: dict[Any, int] = {}
+            for published, batch in enumerate(collector):
+                for life, td in by_life([batch]).items():
+                    (version,) = td[VERSION].unique().tolist()
+                    expected = version == published if self.sync else last.get(life, 0) <= version <= published
+                    assert expected, f"of {life}: version {version} after {last.get(life)}; newest was {published}"
+                    last[life] = version
                 collector.increment_version()
 
     def test_frames_are_those_of_stepping_by_hand(
-        self, make_collector: MakeCollector, env_by_hand: Callable[[int], gym.Env[Any, Any]]
+        self, collected: list[TensorDictBase], env_by_hand: Callable[[int], gym.Env[Any, Any]]
     ) -> None:
         """The same actions in an env of one's own, seeded alike, give the same frames."""
         if not (self.by_hand and self.reproducible):
             pytest.skip("there is no single env to compare with")
-        for i, row in enumerate(_collected(make_collector)):
+        rows = (row for td in collected for row in td)
+        for i, row in enumerate(rows):
             env = env_by_hand(i)
             env.reset()
             check_by_hand(env, derive(SEED, "env", i), row)
@@ -180,31 +243,51 @@ class CountedCollectionContract(CollectionContract):
         return _Rounds(counting, self.n_envs or 1)
 
     @pytest.fixture
+    def sources(self, make_env: MakeEnv, counting: Counting) -> list[MakeEnv]:
+        """Envs are numbered through, over all workers."""
+        if self.n_workers is None:
+            return [make_env]
+        n_envs = self.n_envs or 1
+        return [_Rounds(counting, n_envs, worker * n_envs) for worker in range(self.n_workers)]
+
+    @pytest.fixture
     def env_by_hand(self, counting: Counting) -> Callable[[int], gym.Env[Any, Any]]:
         """A function that builds env i."""
         return lambda i: CountingEnv(i, counting)
 
-    def test_no_frame_is_lost_repeated_or_mixed(self, make_collector: MakeCollector, counting: Counting) -> None:
+    def test_no_frame_is_lost_repeated_or_mixed(self, collected: list[TensorDictBase], counting: Counting) -> None:
         """Every row is the step after the one before it, of its own env, with its own action."""
-        check_counted(_collected(make_collector), counting)
+        for td in collected:
+            check_counted(td, counting)
+        envs = [int(marks_of(row, counting)[valid(row)][0, 0]) for td in collected for row in td.unsqueeze(1)]
+        assert len(set(envs)) == len(envs), f"two rows are of the same env: {envs}"
 
 
 class _Rounds:
-    """Envs numbered 0 to n − 1, again and again."""
+    """Envs numbered from `first` to `first` + n − 1, again and again."""
 
-    def __init__(self, counting: Counting, n_envs: int) -> None:
-        self._counting, self._n_envs = counting, n_envs
-        self._envs = CountingEnvs(counting)
+    def __init__(self, counting: Counting, n_envs: int, first: int = 0) -> None:
+        self._counting, self._n_envs, self._first = counting, n_envs, first
+        self._envs = CountingEnvs(counting, first=first)
 
     def __call__(self) -> CountingEnv | None:
         if len(self._envs.made) == self._n_envs:
-            self._envs = CountingEnvs(self._counting)
+            self._envs = CountingEnvs(self._counting, first=self._first)
         return self._envs()
 
 
-def _collected(make_collector: MakeCollector) -> TensorDictBase:
+def _run(make_collector: MakeCollector) -> list[TensorDictBase]:
+    """A whole run, `[B, T]` of each worker."""
     with make_collector(SEED) as collector:
-        return joined(list(collector))
+        return by_worker(list(collector))
+
+
+def _same_as_far_as_both_go(one: list[TensorDictBase], other: list[TensorDictBase]) -> None:
+    """Workers that are not in step make more in one run, and less in another."""
+    assert len(one) == len(other), f"{len(one)} workers made frames in one run, {len(other)} in the other"
+    for mine, theirs in zip(one, other, strict=True):
+        n_steps = min(mine.shape[-1], theirs.shape[-1])
+        same_data(mine[:, :n_steps], theirs[:, :n_steps])
 
 
 def _num_envs(make_env: MakeEnv) -> int:
