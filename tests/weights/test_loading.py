@@ -8,7 +8,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictParams
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.weights.loading import flat_weights, plan
+from swath.weights.loading import flat_weights, plan, plan_into
 
 
 def net(seed=0, dtype=torch.float32):
@@ -186,3 +186,49 @@ def test_extra_state_comes_along_as_a_copy(note):
 
 def test_flat_names():
     assert list(flat_weights({"a": {"b": torch.zeros(1)}, "c.d": torch.ones(1)})) == ["a.b", "c.d"]
+
+
+def targets():
+    source = net(0)
+    return {
+        "a TensorDict": TensorDict.from_module(source),
+        "a locked TensorDict of data": TensorDict.from_module(source).data.lock_(),
+        "a nested dict": as_dict(nested(source)),
+        "a state_dict": source.state_dict(),
+    }
+
+
+@pytest.mark.parametrize("kind", list(targets()))
+def test_weights_come_into_the_tensors_of_whatever_holds_them(kind):
+    target, source = targets()[kind], net(1)
+    before = flat_weights(target)
+    change = plan_into(target, source)
+    wanted = {name: value.clone() for name, value in source.state_dict().items()}
+    with torch.no_grad():
+        for parameter in source.parameters():
+            parameter.zero_()
+    change()
+    for name, value in flat_weights(target).items():
+        assert torch.equal(value, wanted[name]), "values are read when the plan is made"
+        assert value.data_ptr() == before[name].data_ptr()
+
+
+def test_a_plan_with_the_targets_own_memory_takes_nothing_back():
+    module = net(0)
+    target = TensorDict.from_module(module)
+    change = plan_into(target, module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(7)
+    change()
+    assert all(bool((parameter == 7).all()) for parameter in module.parameters())
+
+
+def test_what_is_missing_is_an_error_unless_somebody_else_checks_it():
+    target = {"a": torch.zeros(1), "b": torch.zeros(1)}
+    with pytest.raises(KeyError, match="missing"):
+        plan_into(target, {"a": torch.ones(1)})
+    plan_into(target, {"a": torch.ones(1)}, required=False)()
+    assert (target["a"].item(), target["b"].item()) == (1, 0)
+    with pytest.raises(KeyError, match="unknown"):
+        plan_into(target, {"c": torch.ones(1)}, required=False)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.weights.names import Flat, flat_weights, held_by, is_extra, renamed
+from swath.weights.names import Flat, flat_weights, held_by, held_in, is_extra, renamed
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,26 @@ class Manifest:
         weights = {name: _wanted(tensors[name], loose=name not in state) for name in first.values()}
         aliases = {name: first[id(tensor)] for name, tensor in tensors.items() if name not in weights}
         return cls(weights, aliases, frozenset(filter(is_extra, held)))
+
+    @classmethod
+    def of_weights(cls, source: Any, *, required: bool = True) -> Manifest:
+        """That of weights without their model.
+
+        Args:
+            source: a module, a TensorDict or a dict.
+            required: whether parameters must be there; where none are marked as such, all weights must.
+
+        Raises:
+            TypeError: not weights.
+        """
+        held = held_in(source)
+        tensors = {name: value for name, value in held.items() if not is_extra(name)}
+        parameters = {name for name, value in tensors.items() if isinstance(value, nn.Parameter)} or set(tensors)
+        weights = {
+            name: Weight(tuple(value.shape), value.dtype, required=required and name in parameters)
+            for name, value in tensors.items()
+        }
+        return cls(weights, {}, frozenset(filter(is_extra, held)))
 
     @property
     def empty(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_non_tensor
 from torch import nn
 
 Flat = dict[str, Any]
@@ -16,6 +16,9 @@ _PREFIX = "module."
 _DEEPEST = 4
 _EXTRA = "_extra_state"
 
+EXTRA_STATE = "__extra_state__"
+"""What extra state is called where weights are a TensorDict, beside the weights of its module."""
+
 
 def flat_weights(source: Any) -> Flat:
     """Names and tensors of a module, a TensorDict, or a mapping with string keys, nested or dotted.
@@ -23,6 +26,13 @@ def flat_weights(source: Any) -> Flat:
     Raises:
         TypeError: anything else.
     """
+    return {
+        name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in held_in(source).items()
+    }
+
+
+def held_in(source: Any) -> Flat:
+    """As `flat_weights`, with the tensors themselves, parameters too."""
     if isinstance(source, nn.Module):
         return dict(_flatten(held_by(source), ""))
     if isinstance(source, TensorDictBase | Mapping):
@@ -55,16 +65,38 @@ def renamed(theirs: Flat, fits: Callable[[Flat], bool]) -> Flat | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+def by_worker(weights: Any) -> dict[int, Any] | None:
+    """Weights of their own for some workers, if that is what these are.
+
+    Raises:
+        ValueError: numbers of workers and names are mixed as keys.
+    """
+    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
+        return None
+    if not all(isinstance(key, int) for key in weights):
+        raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
+    return weights
+
+
 def _flatten(source: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in source.items():
         if not isinstance(key, str):
             raise TypeError(f"weights have the key {key!r}; names of weights are strings")
-        if isinstance(value, torch.Tensor) or is_extra(key):
-            yield prefix + key, value.detach() if isinstance(value, torch.Tensor) else value
+        if key == EXTRA_STATE:
+            yield prefix + _EXTRA, _unwrapped(value)
+        elif isinstance(value, torch.Tensor) or is_extra(key):
+            yield prefix + key, value
         elif isinstance(value, TensorDictBase | Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
         else:
             raise TypeError(f"weight {prefix}{key} is a {type(value).__name__}; it must be a tensor")
+
+
+def _unwrapped(extra: Any) -> Any:
+    """Extra state as its module gave it, also out of a TensorDict, which keeps dicts as TensorDicts."""
+    if is_non_tensor(extra):
+        return extra.data
+    return extra.to_dict() if isinstance(extra, TensorDictBase) else extra
 
 
 def _ways(theirs: Flat) -> Iterator[Flat]:

@@ -58,6 +58,10 @@ class Snapshot:
         """Bytes of all tensors."""
         return sum(buffer.nbytes for buffer in self.buffers.values())
 
+    def weights(self) -> Flat:
+        """Tensors and extra state by name: weights as they can be passed on; to be read only."""
+        return {**self.tensors(), **self.extras}
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Views of the buffers, to be read only."""
         flat = {dtype: _flat(buffer, dtype) for dtype, buffer in self.buffers.items()}
