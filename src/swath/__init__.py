@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 from swath._version import __version__
 
 if TYPE_CHECKING:
-    from swath.collectors import DataCollectorBase
+    from swath.collectors import DataCollectorBase, LocalWeightsUpdaterBase, RemoteWeightsUpdaterBase
     from swath.collectors.base import BaseCollector
     from swath.collectors.collector import Collector
     from swath.collectors.dispatch import MultiCollector
     from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
+    from swath.collectors.updaters.base import WeightUpdaterBase
+    from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
+    from swath.collectors.updaters.ray_updater import RayWeightUpdater
+    from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
     from swath.evaluators.evaluate_policy import evaluate_policy
@@ -26,6 +30,15 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.reshape import split_trajectories
     from swath.rollout.policies.exploration import ExplorationType
     from swath.rollout.policies.random_policy import RandomPolicy
+    from swath.weight_update.kinds import (
+        MultiProcessedWeightSyncScheme,
+        MultiProcessWeightSyncScheme,
+        NoWeightSyncScheme,
+        RayWeightSyncScheme,
+        SharedMemWeightSyncScheme,
+    )
+    from swath.weight_update.scheme import WeightSyncScheme
+    from swath.weight_update.strategy import WeightStrategy
 
 _HOME = {
     "Comparison": "swath.evaluate.comparison",
@@ -45,6 +58,20 @@ _HOME = {
     "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluate.comparison",
     "evaluate_policy": "swath.evaluators.evaluate_policy",
+    "LocalWeightsUpdaterBase": "swath.collectors",
+    "RemoteWeightsUpdaterBase": "swath.collectors",
+    "WeightUpdaterBase": "swath.collectors.updaters.base",
+    "MultiProcessedWeightUpdater": "swath.collectors.updaters.in_place",
+    "VanillaWeightUpdater": "swath.collectors.updaters.in_place",
+    "RayWeightUpdater": "swath.collectors.updaters.ray_updater",
+    "RemoteModuleWeightUpdater": "swath.collectors.updaters.remote_module",
+    "WeightSyncScheme": "swath.weight_update.scheme",
+    "WeightStrategy": "swath.weight_update.strategy",
+    "RayWeightSyncScheme": "swath.weight_update.kinds",
+    "MultiProcessWeightSyncScheme": "swath.weight_update.kinds",
+    "MultiProcessedWeightSyncScheme": "swath.weight_update.kinds",
+    "SharedMemWeightSyncScheme": "swath.weight_update.kinds",
+    "NoWeightSyncScheme": "swath.weight_update.kinds",
 }
 
 __all__ = [
@@ -55,13 +82,27 @@ __all__ = [
     "DataCollectorBase",
     "EvalResult",
     "ExplorationType",
+    "LocalWeightsUpdaterBase",
     "MultiAsyncCollector",
     "MultiCollector",
+    "MultiProcessWeightSyncScheme",
+    "MultiProcessedWeightSyncScheme",
+    "MultiProcessedWeightUpdater",
     "MultiStep",
     "MultiSyncCollector",
+    "NoWeightSyncScheme",
     "RandomPolicy",
     "RayCollector",
+    "RayWeightSyncScheme",
+    "RayWeightUpdater",
+    "RemoteModuleWeightUpdater",
+    "RemoteWeightsUpdaterBase",
     "Restarts",
+    "SharedMemWeightSyncScheme",
+    "VanillaWeightUpdater",
+    "WeightStrategy",
+    "WeightSyncScheme",
+    "WeightUpdaterBase",
     "__version__",
     "compare",
     "evaluate_policy",

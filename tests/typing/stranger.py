@@ -11,7 +11,15 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 import swath
-from swath import Collector, ExplorationType, evaluate_policy, split_trajectories
+from swath import (
+    Collector,
+    ExplorationType,
+    MultiSyncCollector,
+    SharedMemWeightSyncScheme,
+    WeightUpdaterBase,
+    evaluate_policy,
+    split_trajectories,
+)
 from swath.errors import Closed
 
 
@@ -58,6 +66,30 @@ def collect(actor: nn.Module) -> TensorDict:
     return batches[0]
 
 
+class Loud(WeightUpdaterBase):
+    """Says whom it delivers to."""
+
+    def all_worker_ids(self) -> list[int]:
+        return [0, 1]
+
+    def _sync_weights_with_worker(self, *, worker_id: object = None, server_weights: TensorDict) -> None:
+        version: int = self.collector.publish_weights(server_weights, worker_ids=worker_id)
+        print(f"worker {worker_id} gets version {version}")
+
+
+def train(actor: nn.Module) -> None:
+    schemes = {"policy": SharedMemWeightSyncScheme("tensordict", sync=False)}
+    with MultiSyncCollector(
+        make_env, actor, num_workers=2, frames_per_batch=8, backend="thread", weight_sync_schemes=schemes
+    ) as collector:
+        schemes["policy"].send(TensorDict.from_module(actor))
+        collector.weight_updater = Loud
+        collector.update_policy_weights_(policy=actor, wait=True, timeout_s=60.0)
+        updater: WeightUpdaterBase | None = collector.weight_updater
+        assert updater is not None
+        assert collector.policy_version == 2
+
+
 def evaluate(actor: nn.Module) -> float:
     mean, _ = evaluate_policy(actor, "CartPole-v1", n_eval_episodes=2, deterministic=False)
     returns, lengths = evaluate_policy(
@@ -79,6 +111,7 @@ def main() -> None:
     actor = Actor()
     trajectories: TensorDict = split_trajectories(collect(actor))
     assert trajectories.names[-1] == "time"
+    train(actor)
     assert 0 < evaluate(actor) <= 500
 
 

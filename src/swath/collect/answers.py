@@ -8,23 +8,19 @@ from typing import Any
 
 from swath.collect.making.acting import Acting
 from swath.collect.paths import call_at, call_each, follow
+from swath.collect.remote_weights import RemoteWeights
 from swath.collect.saving import load_worker, save_worker
 from swath.collect.worker import Seeding, Worker
 from swath.rollout.hosts.base import first_of
 from swath.seeds import derive
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import apply, take
-
-POLICY = "policy"
 
 
-class Answers:
+class Answers(RemoteWeights):
     """Control calls; they run in the worker, in one thread."""
 
     _worker: Worker
     _acting: Acting
     _frames = 0
-    _own_versions = 0
 
     @property
     def env(self) -> Any:
@@ -75,41 +71,6 @@ class Answers:
         if seeding is not None:
             self._worker.seeding = seeding
         load_worker(self._worker, self._acting, saved, strict=False)
-
-    def manifest_of(self, model_id: str) -> Manifest:
-        """What the weights of a model must look like.
-
-        Raises:
-            AttributeError: a path that leads nowhere.
-        """
-        return Manifest.of(self.get_model(model_id))
-
-    def get_model(self, model_id: str) -> Any:
-        """The model of an id: the policy, or what a path leads to."""
-        return self._acting.policy if model_id == POLICY else follow(self, model_id)
-
-    def update_policy_weights_(
-        self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None, policy_weights: Any = None
-    ) -> None:
-        """Set weights on this worker directly; its fragments carry a negative version from then on.
-
-        Raises:
-            ValueError: none or several are given.
-            KeyError, ValueError, TypeError: they do not fit.
-        """
-        given = [value for value in (policy_or_weights, weights, policy, policy_weights) if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"{len(given)} sources of weights are given; pass one")
-        snapshot = take(given[0], Manifest.of(self._acting.policy))
-        if snapshot is not None:
-            apply(snapshot, self._acting.policy)
-        self._own_versions += 1
-        self._worker.version = -self._own_versions
-
-    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
-        """As `update_policy_weights_`; without weights nothing happens."""
-        if any(value is not None for value in (policy_or_weights, weights, policy)):
-            self.update_policy_weights_(policy_or_weights, weights=weights, policy=policy)
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
         """Follow a path from this worker and call what is found, or return it."""

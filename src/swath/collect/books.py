@@ -59,6 +59,7 @@ class Known:
         versions: with which their last fragments were made.
         lives: in which of their lives that was.
         frames: collected, by worker.
+        fragments: made, by worker.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -68,6 +69,7 @@ class Known:
     versions: dict[int, int] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
+    fragments: dict[int, int] = field(default_factory=dict)
     _mourned: set[Name] = field(default_factory=set)
 
     def mourn(self, name: Name) -> None:
@@ -83,3 +85,4 @@ class Known:
         self.versions[name.worker] = head.version
         self.lives[name.worker] = head.life
         self.frames[name.worker] = self.frames.get(name.worker, 0) + head.frames
+        self.fragments[name.worker] = self.fragments.get(name.worker, 0) + 1

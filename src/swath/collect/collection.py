@@ -22,6 +22,10 @@ from swath.options import Budget
 from swath.rollout.fragment import Fragment
 
 
+def _nothing() -> None:
+    """The user keeps the env; or no weights come from elsewhere."""
+
+
 @dataclass
 class Collection:
     """Draws from one worker. Any thread may call; see `Gate`.
@@ -32,6 +36,7 @@ class Collection:
         budget: how much to collect.
         buffer: where batches are written, if anywhere.
         name: of the face, for messages.
+        receive: takes weights from elsewhere; called at the start of every batch.
     """
 
     worker: Worker
@@ -39,6 +44,7 @@ class Collection:
     budget: Budget
     buffer: Any = None
     name: str = "Collector"
+    receive: Callable[[], None] = _nothing
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
@@ -77,6 +83,7 @@ class Collection:
             self.counters.start_clock()
             began = time.monotonic()
             try:
+                self.receive()
                 return self._deliver()
             finally:
                 self.counters.seconds_waiting += time.monotonic() - began
@@ -165,7 +172,3 @@ class Collection:
         self._random_left -= self._random_left > 0
         self.meter.add(fragment)
         return fragment
-
-
-def _nothing() -> None:
-    """The user keeps the env."""

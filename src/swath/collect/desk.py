@@ -21,6 +21,7 @@ import numpy as np
 from swath.collect.asks import Ask, Broken
 from swath.collect.books import Known, Sent
 from swath.collect.counters import Counters
+from swath.collect.renewal import Renewal
 from swath.errors import PayloadLost, WorkerLost
 from swath.options import Budget
 from swath.weights.channel import Channel
@@ -44,6 +45,7 @@ class Desk:
         frames: asked of one worker at a time, by worker.
         budget: how much to collect.
         counters: of the collection.
+        renewal: renews weights that were used for too long.
         replace_failing: replace a worker whose env raises.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
             number has reached that of the request. `None` where nobody can end them.
@@ -56,6 +58,7 @@ class Desk:
     frames: Mapping[int, int]
     budget: Budget
     counters: Counters
+    renewal: Renewal
     replace_failing: bool = False
     bell: Watched | None = None
     skip: Callable[[int, int], None] = _nothing
@@ -97,8 +100,10 @@ class Desk:
         self._numbers += 1
         ask = Ask(frames, randomly, self._numbers, self.bell, worker, self.write)
         handle = self.fleet.handle(worker)
+        self.renewal.before_request(handle.name, self.channel)
         with self.channel.update_for(handle.name) as update:
             ticket = self.fleet.call(handle, "collect", update, ask, late=True)
+        self.renewal.asked(handle.name, self.channel)
         sent = Sent(ticket, self._numbers, frames, randomly, insisted)
         self.out.append(sent)
         return sent

@@ -21,7 +21,6 @@ from swath.collect.gather import Gather, Pace
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
 from swath.errors import FleetFailed
-from swath.weights.due import Due
 from swath.workers.tickets import Ticket
 
 NO_KEYWORDS: Mapping[str, Any] = {}
@@ -50,8 +49,6 @@ class FleetCollection:
         pace: how far ahead, and how many batches are random.
         making: how bodies become batches.
         shaper: what happens to batches on their way out.
-        due: when weights are published without being told to.
-        republish: publishes the weights of the user's own policy.
         batch_frames: frames of a batch.
         buffer: where batches are written, if anywhere.
         name: of the face, for messages.
@@ -62,8 +59,6 @@ class FleetCollection:
     pace: Pace
     making: Making
     shaper: Shaper
-    due: Due
-    republish: Callable[[], Any]
     batch_frames: int
     buffer: Any = None
     name: str = "collector"
@@ -107,8 +102,7 @@ class FleetCollection:
             self.counters.start_clock()
             began = time.monotonic()
             try:
-                if self.due.at_draw():
-                    self.republish()
+                self.desk.renewal.at_draw()
                 return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
             except FleetFailed:
                 self.forget()

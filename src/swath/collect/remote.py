@@ -34,6 +34,7 @@ PUBLIC = (
     "next",
     "update_policy_weights_",
     "receive_weights",
+    "register_scheme_receiver",
     "cascade_execute",
     "get_distant_attr",
     "map_fn",
@@ -77,6 +78,7 @@ class RemoteWorker(Answers):
     """
 
     def __init__(self, request: RemoteRequest) -> None:
+        super().__init__()
         built = build_worker(replace(request.worker, stopped=self._stopped))
         self._worker, self._acting = built.worker, built.acting
         self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
@@ -154,6 +156,7 @@ class RemoteWorker(Answers):
         }
 
     def _fragment(self, ask: Ask) -> Parcel:
+        self._receive()
         if self.pre_collect_hook is not None:
             with noted(f"pre_collect_hook in {self._worker.who}"):
                 self.pre_collect_hook()

@@ -7,6 +7,10 @@ from swath.collectors.collector import Collector
 from swath.collectors.dispatch import MultiCollector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
+from swath.collectors.updaters.base import WeightUpdaterBase
+from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
+from swath.collectors.updaters.ray_updater import RayWeightUpdater
+from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
 from swath.options import Restarts
 from swath.rollout.episodes.gae import GAE
 from swath.rollout.episodes.nstep import MultiStep
@@ -15,6 +19,7 @@ from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.random_policy import RandomPolicy
 
 DataCollectorBase = BaseCollector
+LocalWeightsUpdaterBase = RemoteWeightsUpdaterBase = WeightUpdaterBase
 
 __all__ = [
     "GAE",
@@ -22,12 +27,19 @@ __all__ = [
     "Collector",
     "DataCollectorBase",
     "ExplorationType",
+    "LocalWeightsUpdaterBase",
     "MultiAsyncCollector",
     "MultiCollector",
+    "MultiProcessedWeightUpdater",
     "MultiStep",
     "MultiSyncCollector",
     "RandomPolicy",
     "RayCollector",
+    "RayWeightUpdater",
+    "RemoteModuleWeightUpdater",
+    "RemoteWeightsUpdaterBase",
     "Restarts",
+    "VanillaWeightUpdater",
+    "WeightUpdaterBase",
     "split_trajectories",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from swath.collect.collection import Collection
 from swath.collect.deliver import Drawn
 from swath.collect.making.devices import Devices
 from swath.collect.making.policy_request import PolicyRequest
+from swath.collect.paths import follow
 from swath.collect.worker import never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
@@ -25,8 +26,10 @@ from swath.collectors.checks import Unserved, env_keywords, one_source, whole_nu
 from swath.collectors.controls import Controls
 from swath.collectors.dispatch import elsewhere, is_elsewhere, require_here
 from swath.collectors.facts import Facts
+from swath.collectors.own_weights import OwnWeights
 from swath.collectors.reaching import Reaching
 from swath.collectors.weight_methods import TakesWeights
+from swath.collectors.weight_settings import WeightSettings
 from swath.options import (
     Budget,
     Entries,
@@ -83,6 +86,9 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             does so by transforms around the env, if it is one of TorchRL's; `False` supplies neither.
         no_cuda_sync: no explicit CUDA synchronisation; the copies made here wait for their own data in any case.
         compact_obs: no observations under `"next"`; those at the end of episodes are then lost.
+        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_sync_schemes: not here: for collectors with workers elsewhere.
+        weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
         track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
         track_traj_ids: keep trajectory ids.
         worker_idx: index of this collector inside a larger one; part of trajectory ids and seeds.
@@ -154,6 +160,9 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         auto_register_policy_transforms: bool | None = None,
         no_cuda_sync: bool = False,  # noqa: ARG002  both values hold: copies made here wait for their data
         compact_obs: bool = False,
+        weight_updater: Any = None,
+        weight_sync_schemes: Mapping[str, Any] | None = None,
+        weight_recv_schemes: Mapping[str, Any] | None = None,
         track_policy_version: Any = False,
         track_traj_ids: bool = True,
         worker_idx: int | None = None,
@@ -182,6 +191,12 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             use_buffers,
             extend_buffer,
         )
+        if weight_sync_schemes is not None:
+            raise ValueError(
+                "weight_sync_schemes: a Collector in this process acts with the policy itself; leave it out, or "
+                "receive with weight_recv_schemes"
+            )
+        incoming = WeightSettings.of(policy, policy_factory, weight_updater, (None, None), weight_recv_schemes)
         stopping = with_methods("interruptor", interruptor, "collection_stopped")
         self._devices = Devices.resolve(device, env_device, policy_device, storing_device)
         self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
@@ -219,12 +234,25 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             leave=lambda: acting.leave_background(collection.worker),
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
+        self._outlet = OwnWeights(collection, acting, partial(_found_in, weakref.ref(self)))
+        with self._undone(request.source):
+            self._begin_weights(incoming)
+        collection.receive = self._receivers.take
 
     def _draw(self) -> Drawn:
         if self._background.running:
             raise RuntimeError("this Collector is collecting in the background; pause it or read the replay buffer")
         self._background.raise_kept()
         return self._collection.draw()
+
+    @contextmanager
+    def _undone(self, source: Source) -> Iterator[None]:
+        """Close what was built if the rest of the construction fails; an env of the user's stays open."""
+        try:
+            yield
+        except BaseException:
+            self._collection.close(GOODBYE_S, close_env=not source.is_instance)
+            raise
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
@@ -277,6 +305,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
                 raise
         finally:
             self._background.stop(patience)
+            self._end_weights()
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """The same as `shutdown`."""
@@ -285,6 +314,10 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
 
 if not TYPE_CHECKING:  # that of __new__ would say nothing
     Collector.__signature__ = inspect.signature(partial(Collector.__init__, None))
+
+
+def _found_in(collector: weakref.ref[Collector], path: str) -> Any:
+    return follow(collector(), path)
 
 
 def _say_goodbye(collection: Collection, background: Background) -> None:

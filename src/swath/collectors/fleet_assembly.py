@@ -19,6 +19,7 @@ from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import Pace
 from swath.collect.joining import batch_of, stacked
 from swath.collect.remote import PUBLIC
+from swath.collect.renewal import Renewal
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_request import FleetRequest
@@ -166,7 +167,8 @@ def _collection(
     replace_failing = request.workers[0].faults.on_env_error == "restart"
     enough = request.order.enough(len(frames))
     bell = _bell(places, len(frames), needed=enough is not None)
-    desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, replace_failing, bell)
+    renewal = Renewal(Due(request.automatic), republish)
+    desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, renewal, replace_failing, bell)
     batch_frames = sum(frames.values()) if request.order.sync else first.frames
     order = request.order
     pace = Pace(order.ahead, order.max_staleness, request.budget.random_batches(batch_frames))
@@ -183,8 +185,6 @@ def _collection(
         pace=pace,
         making=_making(request, first),
         shaper=shaper,
-        due=Due(request.automatic),
-        republish=republish,
         batch_frames=batch_frames,
         buffer=request.buffer,
         name=request.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from swath.collect.background import Background
 from swath.collect.deliver import Drawn
@@ -14,22 +13,37 @@ from swath.collectors.fleet_assembly import Assembled, assemble_fleet
 from swath.collectors.fleet_controls import FleetControls
 from swath.collectors.fleet_facts import FleetFacts
 from swath.collectors.fleet_request import FleetRequest
-from swath.collectors.fleet_weights import FleetTakesWeights, Publisher
+from swath.collectors.fleet_weights import FleetWeights
+from swath.collectors.weight_methods import TakesWeights
+from swath.collectors.weight_settings import WeightSettings
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
 
 
-class ManyWorkers(FleetTakesWeights, FleetControls, FleetFacts, BaseCollector):
+class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
     """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down."""
 
-    def _begin(self, request: FleetRequest, policy: Any) -> None:
-        """Bring the workers up; blocks until all have built env and policy."""
+    def _begin(self, request: FleetRequest, settings: WeightSettings) -> None:
+        """Bring the workers up; blocks until all have built env and policy.
+
+        Raises:
+            ValueError: automatic updates have nothing to publish.
+        """
+        settings.require_source(request.automatic)
         self._request = request
         self._assembled = assemble_fleet(request, _weakly(self))
-        self._publisher = Publisher(self._assembled, policy)
-        self._background = Background(self._assembled.collection, _nothing, _nothing)
+        collection = self._assembled.collection
+        self._background = Background(collection, _nothing, _nothing)
         weakref.finalize(self, _say_goodbye, self._assembled, self._background)
+        outlet = self._outlet = FleetWeights(self._assembled, settings.policy)
+        try:
+            self._begin_weights(settings)
+            outlet.begin(built_there=settings.built_there)
+        except BaseException:
+            self._end(0.0)
+            raise
+        collection.desk.renewal.receive = self._receivers.take
 
     def _draw(self) -> Drawn:
         if self._background.running:
@@ -45,6 +59,7 @@ class ManyWorkers(FleetTakesWeights, FleetControls, FleetFacts, BaseCollector):
             self._assembled.collection.close(timeout)
         finally:
             self._background.stop(timeout)
+            self._end_weights()
 
 
 def _weakly(collector: ManyWorkers) -> Callable[[], None]:

@@ -13,6 +13,7 @@ from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import FleetState
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.spreading import shares_of, sources_of, total_of
+from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of, settings_of
 from swath.options import (
     Budget,
@@ -25,6 +26,7 @@ from swath.options import (
     seconds,
 )
 from swath.rollout.policies.exploration import ExplorationType
+from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
 
 
@@ -66,6 +68,10 @@ class _Multi(FleetState, ManyWorkers):
             does so by transforms around the env, if it is one of TorchRL's; `False` supplies neither.
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
         compact_obs: no observations under `"next"`.
+        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given
+            beside `policy_factory`: it is then only where weights come from.
+        weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
         track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
         track_traj_ids: keep trajectory ids.
         worker_idx: index of this collector inside a larger one.
@@ -134,6 +140,9 @@ class _Multi(FleetState, ManyWorkers):
         auto_register_policy_transforms: bool | None = None,
         no_cuda_sync: bool = False,
         compact_obs: bool = False,
+        weight_updater: Any = None,
+        weight_sync_schemes: Mapping[str, Any] | None = None,
+        weight_recv_schemes: Mapping[str, Any] | None = None,
         track_policy_version: Any = False,
         track_traj_ids: bool = True,
         worker_idx: int | None = None,
@@ -175,12 +184,19 @@ class _Multi(FleetState, ManyWorkers):
         order = Order(self._sync, prefetch, max_staleness, preemptive_threshold, cat_results)
         buffer = with_methods("replay_buffer", replay_buffer, "extend")
         trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
+        weight_settings = WeightSettings.of(
+            policy,
+            policy_factory,
+            weight_updater,
+            (weight_sync_schemes, SharedMemWeightSyncScheme),
+            weight_recv_schemes,
+        )
         given = locals()
         settings = settings_of({name: given[name] for name in SETTINGS}, n_workers)
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
         request = FleetRequest(
-            workers=requests_of(envs, policy, settings, shares, trajectories),
+            workers=requests_of(envs, weight_settings.acting, settings, shares, trajectories),
             places=Places(local_backend(backend), num_sub_threads, init_fn),
             order=order,
             budget=Budget.asked(total_of(frames_per_batch), total_frames, init_random_frames),
@@ -188,13 +204,13 @@ class _Multi(FleetState, ManyWorkers):
             trajectories=trajectories,
             hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
             survival=Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s),
-            automatic=Automatic.asked(after_each_batch=update_at_each_batch, before_first=True),
+            automatic=Automatic.asked(after_each_batch=update_at_each_batch, before_first=self._sync),
             buffer=buffer,
             seed=None if seed is None else whole_number("seed", seed),
             name=name,
             index=self._worker_idx or 0,
         )
-        self._begin(request, policy)
+        self._begin(request, weight_settings)
         self._threads_before: int | None = None
         if num_threads is not None:
             self._threads_before = torch.get_num_threads()

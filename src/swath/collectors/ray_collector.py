@@ -24,10 +24,12 @@ from swath.collectors.ray_arguments import (
     whole_share,
 )
 from swath.collectors.spreading import sources_of
+from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, WorkerSettings, requests_of
 from swath.extras import need
 from swath.options import Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
 from swath.rollout.policies.exploration import ExplorationType
+from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
 
 
@@ -67,6 +69,10 @@ class RayCollector(ManyWorkers):
         exploration_type: how the policy picks actions.
         trust_policy: call the policy with the TensorDict, unchecked.
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
+        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given
+            beside `policy_factory`: it is then only where weights come from.
+        weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
         update_after_each_batch: publish the policy's weights whenever another batch is drawn.
         max_weight_update_interval: publish them before a worker makes more than so many fragments on one version.
         use_env_creator: wrap callables in TorchRL's `EnvCreator`.
@@ -121,6 +127,9 @@ class RayCollector(ManyWorkers):
         exploration_type: ExplorationType | str = ExplorationType.RANDOM,
         trust_policy: bool | None = None,
         no_cuda_sync: bool | None = None,
+        weight_updater: Any = None,
+        weight_sync_schemes: Mapping[str, Any] | None = None,
+        weight_recv_schemes: Mapping[str, Any] | None = None,
         update_after_each_batch: bool = False,
         max_weight_update_interval: int = -1,
         use_env_creator: bool = False,
@@ -147,6 +156,13 @@ class RayCollector(ManyWorkers):
         by_worker, whole = merged(own, collector_kwargs, len(envs))
         settings = [WorkerSettings(**row) for row in by_worker]
         self._settings = settings[0]
+        weight_settings = WeightSettings.of(
+            policy,
+            self._settings.policy_factory,
+            weight_updater,
+            (weight_sync_schemes, RayWeightSyncScheme),
+            weight_recv_schemes,
+        )
         Unserved(**{name: whole[name] for name in UNSERVED if name in whole})
         order = Order(sync, prefetch, max_staleness)
         trajectories = Trajectories(
@@ -156,7 +172,7 @@ class RayCollector(ManyWorkers):
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
         request = FleetRequest(
-            workers=requests_of(envs, policy, settings, [share] * len(envs), trajectories),
+            workers=requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories),
             places=Places(
                 "ray",
                 options={"init_config": ray_init_config, "workers": len(envs)},
@@ -173,7 +189,7 @@ class RayCollector(ManyWorkers):
             seed=None if whole["seed"] is None else whole_number("seed", whole["seed"]),
             name="RayCollector",
         )
-        self._begin(request, policy)
+        self._begin(request, weight_settings)
 
     @property
     def remote_collectors(self) -> list[Any]:

@@ -8,7 +8,9 @@ from typing import Any
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
 from swath.collect.paths import call_at, call_each, follow
-from swath.collectors.weight_arguments import require_model
+from swath.collectors.outlet import WeightOutlet
+from swath.collectors.receivers import Receivers
+from swath.collectors.weight_arguments import POLICY
 from swath.rollout.hosts.base import first_of
 
 
@@ -17,6 +19,8 @@ class Reaching:
 
     _collection: Collection
     _acting: Acting
+    _outlet: WeightOutlet
+    _receivers: Receivers
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
         """Follow names, dots and `[literal]` from this object and call what is found.
@@ -62,10 +66,12 @@ class Reaching:
 
         Raises:
             KeyError: no such model.
+            AttributeError: a path that leads nowhere.
         """
         self._collection.gate.require_open()
-        require_model(model_id)
-        return self._acting.policy
+        if model_id not in self._receivers:
+            self._outlet.require_models(model_id)
+        return self._acting.policy if model_id == POLICY else follow(self, model_id)
 
     def _follow(self, root: Any, path: str) -> Any:
         self._collection.gate.require_open()

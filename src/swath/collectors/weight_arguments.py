@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from swath.weights.names import by_worker
+
 POLICY = "policy"
 
 
@@ -28,22 +30,6 @@ class WeightArguments:
     model_id: str | None = None
     weights_dict: Mapping[str, Any] | None = None
 
-    def source(self) -> Any:
-        """The one source for the one model of a collector with one worker, or `None`.
-
-        Raises:
-            ValueError: two were given; the message names both. Or weights for other workers.
-            KeyError: a model that this collector does not have.
-        """
-        by_model = self.by_model()
-        require_model(*by_model)
-        weights, each = by_model.get(POLICY), self.per_worker()
-        if each is None:
-            return weights
-        if set(each) != {0}:
-            raise ValueError(f"weights are for the workers {sorted(each)}; this collector has worker 0 only")
-        return each[0]
-
     @property
     def empty(self) -> bool:
         """Whether no source is given."""
@@ -53,6 +39,7 @@ class WeightArguments:
         """The one source that was given, by model; `None` for a model whose weights are to be fetched.
 
         Raises:
+            TypeError: `weights_dict` is no dict.
             ValueError: two were given; the message names both.
         """
         given = self._given()
@@ -60,6 +47,10 @@ class WeightArguments:
             raise ValueError(f"{' and '.join(given)} are both given; give one of them")
         if self.weights_dict is None:
             return {POLICY if self.model_id is None else self.model_id: next(iter(given.values()), None)}
+        if not isinstance(self.weights_dict, Mapping):
+            raise TypeError(
+                f"weights_dict is a {type(self.weights_dict).__name__}; it must be a dict of weights by model"
+            )
         if self.model_id is not None:
             raise ValueError("weights_dict and model_id are both given; the dict names the models")
         return self.weights_dict
@@ -70,12 +61,7 @@ class WeightArguments:
         Raises:
             ValueError: worker numbers and names are mixed.
         """
-        weights = next(iter(self._given().values()), None)
-        if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
-            return None
-        if not all(isinstance(key, int) for key in weights):
-            raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
-        return weights
+        return by_worker(next(iter(self._given().values()), None))
 
     def _given(self) -> dict[str, Any]:
         forms = ("positional", "weights", "policy", "weights_dict")
@@ -95,10 +81,3 @@ def renamed(kwargs: dict[str, Any]) -> Any:
     if "policy_weights" in kwargs:
         warnings.warn("policy_weights= is now policy_or_weights=", DeprecationWarning, stacklevel=3)
     return kwargs.get("policy_weights")
-
-
-def require_model(*models: str) -> None:
-    """Raise `KeyError` for a model that this collector does not have."""
-    unknown = sorted(set(models) - {POLICY})
-    if unknown:
-        raise KeyError(f"no model {unknown}; known are [{POLICY!r}]")

@@ -1,4 +1,4 @@
-"""How weights come into a collector in this process."""
+"""How weights come into a collector: the methods that all of them have."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from swath.collect.background import Background
-from swath.collect.collection import Collection
-from swath.collect.making.acting import Acting
+from swath.collectors.outlet import WeightOutlet
+from swath.collectors.receivers import Receivers
+from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.weight_arguments import POLICY, WeightArguments, renamed
+from swath.collectors.weight_settings import WeightSettings, made_updater, require_schemes
+from swath.options import deadline
+from swath.weight_update.scheme import WeightSyncScheme
 
 
 class TakesWeights:
     """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
 
-    _collection: Collection
+    _outlet: WeightOutlet
+    _receivers: Receivers
     _background: Background
-    _acting: Acting
+    _worker_idx: int | None
 
     def update_policy_weights_(
         self,
@@ -31,73 +36,180 @@ class TakesWeights:
         timeout_s: float | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy weights into the policy, at once or right after the running batch, and count the version up.
+        """Publish weights under the next version. Values are read before this returns, and it waits for no worker.
 
-        Within draws the user's own module acts: without weights there is nothing to copy, and weights that are given
-        are copied into it. In the background a snapshot acts: it gets the weights that are given, or else those that
-        the user's module has now. Values are read before this returns.
+        With many workers, each takes them with its next request, between two fragments. With one in this process they
+        are copied into the policy at once, or right after the running batch; there, within draws, the user's own
+        module acts, so that without weights there is nothing to copy, and in the background a snapshot of it, which
+        gets what the module has now. With a weight updater all this is the updater's business.
 
         Args:
-            policy_or_weights: a module, a TensorDict, or a dict of tensors, nested or as `state_dict()` gives.
+            policy_or_weights: a module, a TensorDict, a dict of tensors, nested or as `state_dict()` gives, or
+                `{worker: weights}`; `None` for the weights that the collector's own policy has now.
             weights: a TensorDict or dict.
             policy: a module.
-            worker_ids: not here: there is one worker.
-            model_id: `"policy"`.
-            weights_dict: `{"policy": weights}`.
-            wait: return when the worker runs this version.
-            timeout_s: how long to wait, in seconds.
+            worker_ids: whom it is for: an int, a list of ints, a device, or a list of devices where policies run; not
+                with one worker in this process.
+            model_id: which model; `"policy"` by default.
+            weights_dict: `{model_id: weights}`, all in one version.
+            wait: return when every addressed worker that is up runs this version or a newer one.
+            timeout_s: how long to wait, in seconds; `None` for `fragment_timeout_s`.
             **kwargs: `policy_weights`, the old name of the first argument.
 
         Raises:
-            TypeError: not weights, or `worker_ids`.
+            TypeError: not weights, or `worker_ids` where there is one worker.
             KeyError: names do not fit, or an unknown model.
-            ValueError: shapes do not fit, or two forms at once. In all cases nothing has changed.
-            RuntimeError: no weights, and a factory built the policy.
-            WorkerLate: `wait`, and the running batch did not end in time; the weights are published all the same.
+            ValueError: shapes do not fit, two forms at once, or no such worker. In all cases nothing is published.
+            RuntimeError: no weights, and nothing to fetch them from.
+            WorkerLate: `wait`, and somebody does not run it in time; the weights are published all the same.
         """
         old_name = renamed(kwargs)
-        if worker_ids is not None:
-            raise _one_worker()
         if old_name is not None and policy_or_weights is not None:
             raise ValueError("policy_weights and policy_or_weights are both given; give one of them")
         first = policy_or_weights if old_name is None else old_name
-        self._publish(WeightArguments(first, weights, policy, model_id, weights_dict).source())
+        given, patience = (
+            WeightArguments(first, weights, policy, model_id, weights_dict),
+            deadline("timeout_s", timeout_s),
+        )
+        self._require_ready()
+        updater = self._outlet.updater
+        if updater is None:
+            self._publish(given, worker_ids)
+        else:
+            self._push(updater, given, worker_ids)
         if wait:
-            self._collection.gate.pass_through(timeout_s)
-
-    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
-        """Copy weights into this collector's policy, as `update_policy_weights_`; without any source do nothing."""
-        source = WeightArguments(policy_or_weights, weights, policy).source()
-        if source is None and self._acting.has_no_source:
-            self._collection.gate.require_open()
-            return
-        self._publish(source)
+            self._outlet.wait(worker_ids, patience)
 
     def publish_weights(self, weights: Any, *, worker_ids: Any = None, model_id: str = POLICY) -> int:
-        """Copy weights into the policy; returns the new version."""
-        if worker_ids is not None:
-            raise _one_worker()
-        return self._publish(WeightArguments(weights, model_id=model_id).source())
+        """Publish weights past any updater.
+
+        Args:
+            weights: as in `update_policy_weights_`.
+            worker_ids: as there.
+            model_id: which model.
+
+        Returns:
+            The version; within a push of an updater that which the push will be.
+        """
+        self._require_ready()
+        return self._publish(WeightArguments(weights, model_id=model_id), worker_ids)
+
+    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
+        """Bring weights into this collector.
+
+        With registered receivers: the newest of each; if there is nothing newer nothing happens, and nobody waits.
+        Without: those that are passed, past any updater; or as `update_policy_weights_()`, and nothing happens if there
+        is no source.
+
+        Args:
+            policy_or_weights: a module, a TensorDict or a dict.
+            weights: a TensorDict or dict.
+            policy: a module.
+
+        Raises:
+            ValueError: two sources, or one beside registered receivers.
+            RuntimeError: a sender cannot be reached.
+        """
+        self._outlet.require_open()
+        given = WeightArguments(policy_or_weights, weights, policy)
+        if self._receivers:
+            if not given.empty:
+                raise ValueError("weights are given, but this collector takes its weights from registered receivers")
+            self._receivers.take()
+        elif not given.empty:
+            self._require_ready()
+            self._publish(given, None)
+        elif self._outlet.updater is not None or self._outlet.has_source():
+            self.update_policy_weights_()
+
+    def register_scheme_receiver(
+        self, weight_recv_schemes: Mapping[str, WeightSyncScheme], *, synchronize_weights: bool = True
+    ) -> None:
+        """Take weights from these schemes from now on: the newest of each at the start of every batch.
+
+        Args:
+            weight_recv_schemes: by model; one that was registered for the same model is shut down.
+            synchronize_weights: take the newest now, too, if there is one.
+
+        Raises:
+            TypeError: not a dict of schemes.
+            RuntimeError: a scheme is a sender in this process, or its sender cannot be reached.
+        """
+        self._outlet.require_open()
+        self._receivers.register(require_schemes("weight_recv_schemes", weight_recv_schemes), self, self._worker_idx)
+        if synchronize_weights:
+            self._receivers.take()
+
+    @property
+    def weight_updater(self) -> WeightUpdaterBase | None:
+        """Delivers weights in its own way; an instance, a class or a callable can be assigned, `None` removes it."""
+        updater: WeightUpdaterBase | None = self._outlet.updater
+        return updater
+
+    @weight_updater.setter
+    def weight_updater(self, updater: Any) -> None:
+        self._outlet.require_open()
+        made = made_updater(updater, self._outlet.policy)
+        if made is not None:
+            made.register_collector(self)
+        self._outlet.updater = made
+
+    def init_updater(self, *args: Any, **kwargs: Any) -> None:
+        """Call `init` of the weight updater; without one do nothing."""
+        self._outlet.require_open()
+        if self._outlet.updater is not None:
+            self._outlet.updater.init(*args, **kwargs)
 
     def increment_version(self) -> int:
-        """Publish the weights there are under the next version, and return it."""
-        self._collection.gate.require_open()
-        return self._collection.publish(None)
+        """Publish the newest weights again under the next version, and return it."""
+        return self._outlet.publish({})
 
     @property
     def policy_version(self) -> int:
         """The newest version that was published; 0 at construction."""
-        return self._collection.version
+        return self._outlet.version
 
     def get_policy_version(self) -> int:
         """The same as `policy_version`."""
-        return self._collection.version
+        return self._outlet.version
 
-    def _publish(self, source: Any) -> int:
+    def _begin_weights(self, settings: WeightSettings) -> None:
+        """Take up what the constructor was told of weights; `_outlet` is there."""
+        self._receivers = Receivers(self._outlet)
+        if settings.updater is not None:
+            settings.updater.register_collector(self)
+            self._outlet.updater = settings.updater
+        for model_id, scheme in settings.schemes.items():
+            scheme.init_on_sender(model_id=model_id, context=self)
+        if settings.receivers:
+            self.register_scheme_receiver(settings.receivers)
+
+    def _end_weights(self) -> None:
+        """Nothing of schemes is left after shutdown."""
+        self._receivers.close()
+        for scheme in self._outlet.schemes.values():
+            scheme.ended()
+
+    def _require_ready(self) -> None:
         self._background.raise_kept()
-        self._collection.gate.require_open()
-        return self._collection.publish(self._acting.plan(source))
+        self._outlet.require_open()
 
+    def _publish(self, given: WeightArguments, worker_ids: Any) -> int:
+        by_model, each = given.by_model(), given.per_worker()
+        self._outlet.require_models(*by_model)
+        if each is not None and worker_ids is not None:
+            raise ValueError(f"worker_ids and weights by worker {sorted(each)} are both given; give one of them")
+        return self._outlet.publish(by_model, worker_ids)
 
-def _one_worker() -> TypeError:
-    return TypeError("worker_ids: a Collector in this process has one worker; leave it out")
+    def _push(self, updater: WeightUpdaterBase, given: WeightArguments, worker_ids: Any) -> None:
+        """Let the updater deliver, as one version."""
+        for name, value in (("model_id", given.model_id), ("weights_dict", given.weights_dict)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} is given, but the weight updater {type(updater).__name__} serves the policy alone; "
+                    "leave it out, or use publish_weights()"
+                )
+        self._outlet.addressed(worker_ids)
+        weights = next(iter(given.by_model().values()))
+        with self._outlet.one_version():
+            updater.push_weights(weights, worker_ids)

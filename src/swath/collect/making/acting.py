@@ -83,17 +83,12 @@ class Acting:
         return self._own
 
     def plan(self, source: Any) -> Callable[[], None] | None:
-        """How to copy weights into what acts now; `None` if nothing travels. Without a source the given policy's.
+        """How to copy weights into what acts now; `None` if nothing travels.
 
         Raises:
-            RuntimeError: there is no source: a factory built the policy.
             TypeError, KeyError, ValueError: the weights do not fit; nothing has changed.
         """
-        if self.module is None:
-            return None
-        if source is None and self.has_no_source:
-            raise RuntimeError("policy_factory built the policy: pass weights, or give the collector a policy")
-        return plan(self.module, self.given if source is None else source)
+        return None if self.module is None else plan(self.module, source)
 
     @property
     def compiled(self) -> bool:
@@ -106,9 +101,9 @@ class Acting:
         return asked_for(self._asked.cudagraph)
 
     @property
-    def has_no_source(self) -> bool:
-        """Whether there are weights here, but none that an update without weights could fetch."""
-        return self._asked.factory is not None and self.module is not None
+    def built(self) -> bool:
+        """Whether a factory built the policy, so that there is none of the user's to fetch weights from."""
+        return self._asked.factory is not None
 
     def enter_background(self, worker: Worker) -> None:
         """From the next fragment on a copy acts, made now."""

@@ -1,0 +1,104 @@
+"""In which form weights are handed to users: as a TensorDict, or as a `state_dict`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import MutableMapping
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import nn
+
+from swath.options import one_of
+from swath.weights.loading import plan, plan_into
+from swath.weights.names import EXTRA_STATE, Flat, flat_weights, is_extra, owner
+from swath.weights.snapshot import Snapshot
+
+Form = Literal["tensordict", "state_dict"]
+
+
+class WeightStrategy:
+    """How weights are taken out of a model and put into one.
+
+    Args:
+        extract_as: `"tensordict"` for nested TensorDicts, `"state_dict"` for a dict with dotted names.
+
+    Raises:
+        ValueError: another form.
+    """
+
+    def __init__(self, extract_as: Form = "tensordict") -> None:
+        one_of("strategy", extract_as, Form)
+        self.extract_as = extract_as
+
+    def extract_weights(self, source: Any) -> Any:
+        """The weights themselves, not copies, without gradients.
+
+        Extra state of a module is under `"__extra_state__"` beside its weights, as non-tensor data; in a `state_dict`
+        it has the name that torch gives it.
+
+        Args:
+            source: a module, a TensorDict, or a dict, nested or dotted.
+
+        Raises:
+            TypeError: anything else.
+        """
+        return self.formed(flat_weights(source))
+
+    def formed(self, flat: Flat) -> Any:
+        """Weights by dotted names, in this form."""
+        return OrderedDict(flat) if self.extract_as == "state_dict" else _nested(flat)
+
+    def copied(self, snapshot: Snapshot) -> Any:
+        """The weights of a snapshot in this form, copies."""
+        tensors = {name: tensor.clone() for name, tensor in snapshot.tensors().items()}
+        return self.formed({**tensors, **snapshot.extras})
+
+    def apply_weights(self, destination: Any, weights: Any, inplace: bool = True) -> None:
+        """Copy weights into a model, all or nothing.
+
+        Args:
+            destination: a module, a TensorDict, or a dict, nested or dotted.
+            weights: a module, a TensorDict, or a dict; names as in `update_policy_weights_`.
+            inplace: whether the tensors there get the values; false puts new tensors in their place. A module's
+                parameters stay parameters.
+
+        Raises:
+            TypeError: not weights.
+            KeyError: a parameter is missing or a name unknown.
+            ValueError: another shape, or a dtype that is not cast.
+        """
+        if not inplace:
+            _renew(destination)
+        if isinstance(destination, nn.Module):
+            plan(destination, weights)()
+        else:
+            plan_into(destination, weights)()
+
+    def __repr__(self) -> str:
+        """As it is built."""
+        return f"WeightStrategy(extract_as={self.extract_as!r})"
+
+
+def _nested(flat: Flat) -> TensorDict:
+    nested = TensorDict({})
+    for name, value in flat.items():
+        if is_extra(name):
+            nested.set_non_tensor((*filter(None, owner(name).split(".")), EXTRA_STATE), value)
+        else:
+            nested.set(tuple(name.split(".")), value)
+    return nested
+
+
+def _renew(destination: Any) -> None:
+    """Put copies in the place of all tensors, so that who holds the old ones sees no change."""
+    if isinstance(destination, nn.Module):
+        for tensor in (*destination.parameters(), *destination.buffers()):
+            tensor.data = tensor.data.clone()
+        return
+    for key, value in list(destination.items()):
+        if isinstance(value, torch.Tensor):
+            destination[key] = value.detach().clone()
+        elif isinstance(value, TensorDictBase | MutableMapping):
+            _renew(value)

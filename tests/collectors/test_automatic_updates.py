@@ -1,0 +1,187 @@
+"""When collectors with many workers publish weights by themselves."""
+
+import pytest
+import torch
+from collector_toys import Always, Signalling
+from tensordict import TensorDict
+from weight_toys import VERSION, Recording, acted, multi, multi_async, weights
+
+from swath import (
+    NoWeightSyncScheme,
+    RayCollector,
+    RemoteModuleWeightUpdater,
+    SharedMemWeightSyncScheme,
+    VanillaWeightUpdater,
+)
+from swath.weights.due import Automatic
+
+
+def learn(policy):
+    """One step of training: the next number."""
+    with torch.no_grad():
+        policy.weight.add_(1).remainder_(3)
+
+
+@pytest.fixture
+def interval(monkeypatch):
+    """RayCollector's argument on a place that needs no cluster."""
+
+    def make(policy, k, **options):
+        automatic = Automatic.asked(after_each_batch=options.pop("after_each_batch", False), interval=k)
+        monkeypatch.setattr("swath.collectors.multi.Automatic.asked", lambda **_: automatic)
+        return multi_async(policy, **options)
+
+    return make
+
+
+def test_none_is_published_unless_that_is_asked_for():
+    policy = Always(0)
+    with multi(policy) as made:
+        for _ in range(3):
+            assert acted(made) == [(0, 0), (0, 0)]
+            learn(policy)
+
+
+def test_synchronous_collection_publishes_before_every_batch_also_the_first():
+    policy = Always(0)
+    with multi(policy, update_at_each_batch=True) as made:
+        learn(policy)
+        for version in (1, 2, 3):
+            assert acted(made) == [(version % 3, version)] * 2
+            learn(policy)
+
+
+def test_asynchronous_collection_publishes_when_the_user_draws_again_and_who_is_asked_next_gets_it():
+    policy = Always(0)
+    with multi_async(policy, update_at_each_batch=True, prefetch=0) as made:
+        assert acted(made) == [(0, 0)]
+        assert made.policy_version == 0
+        learn(policy)
+        assert acted(made) == [(0, 0)], "what is in flight keeps its version"
+        assert made.policy_version == 1
+        assert acted(made) == [(1, 1)]
+
+
+def test_an_interval_of_k_lets_no_worker_make_more_than_k_fragments_on_one_version(interval):
+    policy = Always(0)
+    with interval(policy, 2, workers=1) as made:
+        versions = []
+        for _ in range(7):
+            versions += [version for _, version in acted(made)]
+            learn(policy)
+        assert versions == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_what_the_user_publishes_meanwhile_counts(interval):
+    policy = Always(0)
+    with interval(policy, 2, workers=1, prefetch=0) as made:
+        versions = []
+        for _ in range(5):
+            versions += [version for _, version in acted(made)]
+            made.update_policy_weights_(weights(1))
+        assert versions == [0, 1, 2, 3, 4]
+        assert made.policy_version == 5
+
+
+def test_each_worker_is_counted_for_itself(interval):
+    policy = Always(0)
+    with interval(policy, 2) as made:
+        made.update_policy_weights_(weights(2), worker_ids=1)
+        seen = {}
+        for _ in range(12):
+            batch = made.next()
+            worker = int(batch["collector", "traj_ids"][0]) >> 47
+            seen.setdefault(worker, []).append(batch[VERSION][0].item())
+        for versions in seen.values():
+            assert all(versions.count(version) <= 2 for version in versions)
+
+
+def test_an_interval_of_0_is_each_batch_and_the_flag_decides(interval):
+    for options in ({"k": 0}, {"k": 5, "after_each_batch": True}):
+        policy = Always(0)
+        with interval(policy, workers=1, prefetch=0, **options) as made:
+            assert [acted(made)[0][1] for _ in range(3)] == [0, 1, 2]
+
+
+def test_automatic_updates_go_through_the_updater():
+    updater = Recording(server=weights(2))
+    with multi(Always(0), update_at_each_batch=True, weight_updater=updater) as made:
+        assert acted(made) == [(2, 1), (2, 1)]
+        assert updater.log.count("hook") == 1
+
+
+def test_a_scheme_that_sends_nothing_makes_automatic_updates_idle():
+    schemes = {"policy": NoWeightSyncScheme()}
+    with multi(Always(0), update_at_each_batch=True, weight_sync_schemes=schemes) as made:
+        assert acted(made) == [(0, 0), (0, 0)]
+
+
+def test_automatic_updates_of_a_random_policy_only_count():
+    with multi(update_at_each_batch=True) as made:
+        made.next()
+        assert made.next()[VERSION].unique().tolist() == [2]
+
+
+def test_in_background_mode_the_same_holds_for_every_batch_that_is_written():
+    policy, buffer = Always(0), Signalling(permits=4)
+    with multi(policy, replay_buffer=buffer, update_at_each_batch=True) as made:
+        made.start()
+        buffer.wait_for(4)  # two shares of a batch are two writes
+        buffer.permit(10**6)
+        buffer.wait_for(6)
+        versions = [part[VERSION].unique().tolist() for part in buffer.written[:6]]
+        assert versions == [[1], [1], [2], [2], [3], [3]]
+
+
+WITHOUT_SOURCE = {
+    "a factory alone": dict,
+    "an updater that insists on weights": lambda: {"weight_updater": RemoteModuleWeightUpdater},
+    "an updater without a getter": lambda: {
+        "weight_updater": VanillaWeightUpdater(policy_weights=TensorDict(weights(1)))
+    },
+    "a scheme without weights": lambda: {"weight_sync_schemes": {"policy": SharedMemWeightSyncScheme()}},
+}
+
+
+@pytest.mark.parametrize("given", WITHOUT_SOURCE.values(), ids=WITHOUT_SOURCE)
+def test_automatic_updates_without_a_source_are_refused_at_construction(given):
+    with pytest.raises(ValueError, match="automatic updates of weights have no source"):
+        multi(policy_factory=Always, update_at_each_batch=True, **given())
+
+
+def scheme_with_weights():
+    scheme = SharedMemWeightSyncScheme()
+    scheme.init_on_sender(weights=weights(2))
+    return scheme
+
+
+WITH_SOURCE = {
+    "an updater's": lambda: {"weight_updater": Recording(server=weights(2))},
+    "a scheme's": lambda: {"weight_sync_schemes": {"policy": scheme_with_weights()}},
+    "a policy beside the factory": lambda: {
+        "policy": Always(2),
+        "weight_sync_schemes": {"policy": SharedMemWeightSyncScheme()},
+    },
+}
+
+
+@pytest.mark.parametrize("given", WITH_SOURCE.values(), ids=WITH_SOURCE)
+def test_any_source_of_weights_will_do(given):
+    with multi(policy_factory=Always, update_at_each_batch=True, **given()) as made:
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("interval_given", [-2, 1.5, "1"])
+def test_an_interval_below_minus_one_is_refused(interval_given):
+    with pytest.raises(ValueError, match="max_weight_update_interval"):
+        RayCollector("CartPole-v1", frames_per_batch=4, max_weight_update_interval=interval_given)
+
+
+def test_rays_arguments_are_refused_without_a_source_before_anything_starts(monkeypatch):
+    def start(*_):
+        raise AssertionError("a cluster was asked for")
+
+    monkeypatch.setattr("swath.collectors.many.assemble_fleet", start)
+    for options in ({"update_after_each_batch": True}, {"max_weight_update_interval": 3}):
+        with pytest.raises(ValueError, match="no source"):
+            RayCollector("CartPole-v1", policy_factory=Always, frames_per_batch=4, **options)

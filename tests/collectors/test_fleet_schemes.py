@@ -1,0 +1,217 @@
+"""Schemes of collectors with many workers: which models can be updated, and where weights come from."""
+
+import threading
+
+import pytest
+import torch
+from collector_toys import Always
+from weight_toys import EVERYWHERE, acted, counting_env, multi, weights
+
+from swath import Collector, MultiSyncCollector, NoWeightSyncScheme, SharedMemWeightSyncScheme
+from swath.errors import Closed
+
+pytestmark = pytest.mark.usefixtures("nursery")  # workers are forked at once
+
+
+def test_a_collector_has_a_scheme_for_its_policy_and_the_dict_is_not_changed():
+    with multi(Always(1)) as made:
+        scheme = made._outlet.schemes["policy"]
+        assert isinstance(scheme, SharedMemWeightSyncScheme)
+        assert scheme.context is made
+    given = {}
+    with multi(Always(1), weight_sync_schemes=given) as made:
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(2, 1), (2, 1)]
+    assert given == {}
+
+
+BAD = {
+    "no dict": (
+        {"weight_sync_schemes": [SharedMemWeightSyncScheme()]},
+        TypeError,
+        "give a dict of schemes",
+    ),
+    "no scheme": ({"weight_sync_schemes": {"policy": "shared"}}, TypeError, "give schemes by model id"),
+    "no id": ({"weight_recv_schemes": {0: SharedMemWeightSyncScheme()}}, TypeError, "give schemes by model id"),
+    "an updater too": (
+        {"weight_sync_schemes": {}, "weight_updater": lambda: None},
+        TypeError,
+        "weight_updater and weight_sync_schemes are both given",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), BAD.values(), ids=BAD)
+def test_bad_schemes_are_refused_before_anything_starts(arguments, error, message):
+    with pytest.raises(error, match=message):
+        multi(Always(1), **arguments)
+
+
+def test_one_scheme_for_two_models_is_refused():
+    scheme = SharedMemWeightSyncScheme()
+    with pytest.raises(ValueError, match="one scheme for several models"):
+        multi(Always(1), weight_sync_schemes={"policy": scheme, "critic": scheme})
+
+
+def test_known_models_are_the_policy_and_those_of_the_schemes():
+    schemes = {"policy.other": SharedMemWeightSyncScheme(), "env": NoWeightSyncScheme()}
+    with multi(Always(1), weight_sync_schemes=schemes) as made:
+        with pytest.raises(KeyError, match=r"known are \['env', 'policy', 'policy.other'\]"):
+            made.update_policy_weights_(weights(2), model_id="x")
+        with pytest.raises(AttributeError, match=r"'other' of the path 'policy\.other'"):
+            made.update_policy_weights_(weights(2), model_id="policy.other")
+        assert made.policy_version == 0
+
+
+class TwoNets(Always):
+    def __init__(self):
+        super().__init__(1)
+        self.nets = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_an_id_can_be_a_path_on_the_worker_and_several_models_are_one_version(backend):
+    path = "policy.nets[1]"
+    linear = {"weight": torch.full((1, 1), 5.0), "bias": torch.full((1,), 5.0)}
+    with multi(TwoNets(), backend=backend, weight_sync_schemes={path: SharedMemWeightSyncScheme()}) as made:
+        with pytest.raises(RuntimeError, match=r"no weights of 'policy.nets\[1\]' to publish"):
+            made.update_policy_weights_(model_id=path)
+        made.update_policy_weights_(linear, model_id=path)
+        assert made.getattr_policy("nets[1].bias").item() == 5
+        policy = {**TwoNets().state_dict(), **weights(2)}
+        with pytest.raises(KeyError, match="nothing was changed"):
+            made.update_policy_weights_(weights_dict={"policy": policy, path: weights(2)})
+        assert made.policy_version == 1, "all or nothing"
+        made.update_policy_weights_(weights_dict={"policy": policy, path: linear})
+        assert acted(made) == [(2, 2), (2, 2)]
+
+
+def test_nothing_is_published_for_a_scheme_that_sends_nothing():
+    with multi(Always(1), weight_sync_schemes={"policy": NoWeightSyncScheme(), "x": NoWeightSyncScheme()}) as made:
+        made.update_policy_weights_(weights(2))
+        made.update_policy_weights_({0: weights(2)})
+        made.update_policy_weights_(weights_dict={"policy": weights(2), "x": weights(2)}, wait=True)
+        assert made.publish_weights(weights(2)) == 0
+        assert acted(made) == [(1, 0), (1, 0)]
+        assert made.increment_version() == 1
+
+
+def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_workers():
+    scheme = SharedMemWeightSyncScheme()
+    with multi(Always(1), backend="thread", weight_sync_schemes={"policy": scheme}) as made:
+        scheme.send(weights(2))
+        assert made.get_distant_attr("_worker.version") == [1, 1]
+        scheme.send({1: weights(0)})
+        scheme.send(weights(1), worker_ids=0)
+        assert acted(made) == [(1, 3), (0, 2)]
+        scheme.send()
+        assert acted(made) == [(1, 4), (1, 4)], "without weights those of the collector's policy"
+        with pytest.raises(ValueError, match="there is no such worker"):
+            scheme.send(weights(1), worker_ids=2)
+    with pytest.raises(Closed):
+        scheme.send(weights(1))
+
+
+def test_a_schemes_source_comes_before_the_collectors_policy():
+    source, scheme = Always(2), SharedMemWeightSyncScheme()
+    scheme.init_on_sender(model_id="policy", model=source)
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as made:
+        assert acted(made) == [(1, 0), (1, 0)]
+        made.update_policy_weights_()
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+def test_a_schemes_map_of_weights_by_worker_is_a_source():
+    scheme = SharedMemWeightSyncScheme(per_worker_weights=True)
+    scheme.init_on_sender(params_map={0: weights(0), 1: weights(2)})
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as made:
+        made.update_policy_weights_(worker_ids=1)
+        assert acted(made) == [(1, 0), (2, 1)]
+        made.update_policy_weights_()
+        assert acted(made) == [(0, 2), (2, 2)]
+
+
+def test_a_scheme_can_map_what_its_collector_publishes():
+    class Negates(SharedMemWeightSyncScheme):
+        def prepare_weights(self, weights, model_id, strategy, context=None):
+            assert context is made
+            return {"weight": 2 - strategy.extract_weights(weights)["weight"]}
+
+    made = multi(Always(1), weight_sync_schemes={"policy": Negates()})
+    with made:
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(0, 1), (0, 1)]
+
+
+def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
+    lock = threading.Lock()  # cannot be pickled, as the policy need not be
+
+    class Unpicklable(Always):
+        def __init__(self):
+            super().__init__(2)
+            self.lock = lock
+
+    policy = Unpicklable()
+    schemes = {"policy": SharedMemWeightSyncScheme()}
+    with multi(policy, policy_factory=lambda: Always(0), backend="process", weight_sync_schemes=schemes) as made:
+        assert acted(made) == [(2, 0), (2, 0)], "its weights are in the workers from construction"
+        with torch.no_grad():
+            policy.weight.fill_(1)
+        assert acted(made) == [(2, 0), (2, 0)]
+        made.update_policy_weights_()
+        assert acted(made) == [(1, 1), (1, 1)]
+
+
+def test_a_policy_beside_a_factory_needs_an_explicit_scheme():
+    with pytest.raises(TypeError, match="policy and policy_factory are both given"):
+        multi(Always(1), policy_factory=lambda: Always(0))
+    with pytest.raises(TypeError, match="policy and policy_factory are both given"):
+        multi(Always(1), policy_factory=lambda: Always(0), weight_sync_schemes={})
+
+
+def test_weights_of_a_policy_that_does_not_fit_its_factory_are_refused_at_construction():
+    with pytest.raises(KeyError, match="do not fit the policy"):
+        multi(torch.nn.Linear(1, 1), policy_factory=Always, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()})
+
+
+def test_a_collector_adopts_a_scheme_with_what_was_sent_before():
+    scheme = SharedMemWeightSyncScheme()
+    scheme.init_on_sender(model_id="policy", weights=weights(2))
+    scheme.connect()
+    scheme.send({1: weights(0)})
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as made:
+        assert acted(made) == [(2, 0), (0, 0)]
+        made.update_policy_weights_(weights(1))
+        assert acted(made) == [(1, 1), (1, 1)]
+
+
+def test_a_scheme_serves_one_collector():
+    scheme = SharedMemWeightSyncScheme()
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as made:
+        with pytest.raises(RuntimeError, match="serves another collector"):
+            multi(Always(1), weight_sync_schemes={"policy": scheme})
+        with pytest.raises(RuntimeError, match="another scheme serves 'policy'"):
+            SharedMemWeightSyncScheme().init_on_sender(model_id="policy", context=made)
+        assert acted(made) == [(1, 0), (1, 0)]
+
+
+def test_the_collector_of_another_backend_takes_all_of_it():
+    scheme = SharedMemWeightSyncScheme()
+    with Collector(
+        counting_env,
+        Always(1),
+        frames_per_batch=4,
+        backend="thread",
+        num_collectors=2,
+        sync=True,
+        weight_sync_schemes={"policy": scheme},
+    ) as made:
+        assert isinstance(made, MultiSyncCollector)
+        assert scheme.context is made
+
+
+def test_a_collector_in_this_process_takes_no_sending_schemes():
+    with pytest.raises(ValueError, match="a Collector in this process acts with the policy itself"):
+        Collector(
+            counting_env, Always(1), frames_per_batch=4, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()}
+        )

@@ -1,0 +1,312 @@
+"""How weights get to many workers: the forms, whom they are for, which version is stamped, and what must not happen."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from collector_toys import Always, WithValue
+from tensordict import TensorDict
+from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
+
+from swath.errors import Closed, WorkerLate
+
+pytestmark = pytest.mark.usefixtures("nursery")  # workers are forked at once
+FORMS = {
+    "a module": lambda: (Always(2),),
+    "a TensorDict": lambda: (TensorDict(weights(2)),),
+    "a locked TensorDict": lambda: (TensorDict(weights(2)).lock_(),),
+    "a dict": lambda: (weights(2),),
+    "a state_dict": lambda: (Always(2).state_dict(),),
+    "a prefix": lambda: ({"module.weight": torch.tensor(2.0)},),
+    "by worker": lambda: ({0: Always(2), 1: weights(2)},),
+    "weights=": lambda: {"weights": TensorDict(weights(2))},
+    "policy=": lambda: {"policy": Always(2)},
+    "model_id=": lambda: {"weights": weights(2), "model_id": "policy"},
+    "weights_dict=": lambda: {"weights_dict": {"policy": weights(2)}},
+    "worker_ids=": lambda: {"weights": weights(2), "worker_ids": [0, 1]},
+    "a device": lambda: {"weights": weights(2), "worker_ids": "cpu"},
+    "devices": lambda: {"weights": weights(2), "worker_ids": [torch.device("cpu")]},
+    "wait=": lambda: {"weights": weights(2), "wait": True, "timeout_s": 60.0},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_weights_of_any_form_reach_every_worker_with_the_next_batch(form):
+    given = form()
+    with multi(Always(1)) as made:
+        assert acted(made) == [(1, 0), (1, 0)]
+        if isinstance(given, dict):
+            made.update_policy_weights_(**given)
+        else:
+            made.update_policy_weights_(*given)
+        assert made.policy_version == made.get_policy_version() == 1
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+REFUSED = {
+    "two forms": (
+        {"policy_or_weights": weights(2), "weights": weights(2)},
+        ValueError,
+        "policy_or_weights and weights",
+    ),
+    "a dict and a model": (
+        {"weights_dict": {"policy": weights(2)}, "model_id": "policy"},
+        ValueError,
+        "weights_dict and model_id",
+    ),
+    "no dict": ({"weights_dict": [weights(2)]}, TypeError, "weights_dict is a list"),
+    "an unknown model": (
+        {"weights": weights(2), "model_id": "critic"},
+        KeyError,
+        r"known are \['policy'\]",
+    ),
+    "one of two unknown": ({"weights_dict": {"policy": weights(2), "x": weights(2)}}, KeyError, r"no model \['x'\]"),
+    "a worker that is not there": ({"weights": weights(2), "worker_ids": 2}, ValueError, r"workers are \[0, 1\]"),
+    "nobody": ({"weights": weights(2), "worker_ids": []}, ValueError, "names nobody"),
+    "a device without workers": ({"weights": weights(2), "worker_ids": "meta"}, ValueError, "no policy runs there"),
+    "weights of a stranger": ({"weights": {2: weights(2)}}, ValueError, r"for the workers \[2\]; this collector has"),
+    "numbers and names": ({"weights": {0: weights(2), "weight": 1}}, ValueError, "mix worker numbers and names"),
+    "workers twice": ({"weights": {0: weights(2)}, "worker_ids": 0}, ValueError, "worker_ids and weights by worker"),
+    "another keyword": ({"weihgts": weights(2)}, TypeError, "unexpected keyword"),
+    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are a int"),
+    "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),
+    "a wrong shape": ({"weights": {"weight": torch.zeros(2)}}, ValueError, "nothing was changed"),
+    "a wrong dtype": ({"weights": {"weight": torch.tensor(2)}}, ValueError, "nothing was changed"),
+    "one of two wrong": (
+        {"weights": {0: weights(2), 1: {"weight": torch.zeros(2)}}},
+        ValueError,
+        "nothing was changed",
+    ),
+    "no time": ({"weights": weights(2), "timeout_s": 0}, ValueError, "timeout_s=0 must be more than 0"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_publishes_nothing(arguments, error, message):
+    with multi(Always(1)) as made:
+        with pytest.raises(error, match=message):
+            made.update_policy_weights_(**arguments)
+        assert made.policy_version == 0
+        assert acted(made) == [(1, 0), (1, 0)]
+
+
+def test_the_old_name_of_the_argument_is_deprecated():
+    with multi(Always(1)) as made:
+        with pytest.warns(DeprecationWarning, match="policy_weights= is now policy_or_weights="):
+            made.update_policy_weights_(policy_weights=weights(2))
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+def test_each_worker_can_have_its_own_and_the_others_keep_theirs():
+    with multi(Always(1), workers=3, frames_per_batch=6) as made:
+        made.update_policy_weights_({0: weights(0), 2: weights(2)})
+        assert acted(made) == [(0, 1), (1, 0), (2, 1)]
+        made.update_policy_weights_(weights(2), worker_ids=1)
+        assert acted(made) == [(0, 1), (2, 2), (2, 1)]
+        made.update_policy_weights_(weights(1))
+        assert acted(made) == [(1, 3), (1, 3), (1, 3)]
+
+
+def test_buffers_may_be_missing_and_floats_are_cast():
+    with multi(Always(1)) as made:
+        made.update_policy_weights_({"weight": torch.tensor(2.0, dtype=torch.float64)})
+        assert made.getattr_policy("weight").dtype == torch.float32
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("policy", [None, WithValue()], ids=["random", "without parameters"])
+def test_a_policy_without_weights_only_counts(policy):
+    with multi(policy) as made:
+        made.update_policy_weights_()
+        made.update_policy_weights_({"x": torch.zeros(1)})
+        made.receive_weights()
+        assert made.policy_version == 3
+        assert made.next()[VERSION].unique().tolist() == [3]
+
+
+def test_a_factorys_policies_keep_their_own_weights_until_some_are_passed():
+    factories = [lambda: Always(0), lambda: Always(1)]
+    with multi(policy_factory=factories) as made:
+        assert acted(made) == [(0, 0), (1, 0)]
+        with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
+            made.update_policy_weights_()
+        assert made.receive_weights() is None
+        assert made.policy_version == 0
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+def test_publish_and_increment_return_the_version():
+    with multi(Always(1)) as made:
+        assert made.publish_weights(weights(2)) == 1
+        assert made.publish_weights({0: weights(0)}) == 2
+        assert made.publish_weights(weights(1), worker_ids=1) == 3
+        assert made.increment_version() == 4
+        assert acted(made) == [(0, 4), (1, 4)]
+        with pytest.raises(KeyError, match="no model"):
+            made.publish_weights(weights(2), model_id="critic")
+
+
+def test_after_shutdown_all_of_it_is_closed():
+    made = multi(Always(1))
+    made.shutdown()
+    calls = (
+        lambda: made.update_policy_weights_(weights(2)),
+        lambda: made.publish_weights(weights(2)),
+        lambda: made.receive_weights(weights(2)),
+        lambda: made.register_scheme_receiver({}),
+        made.increment_version,
+        made.init_updater,
+    )
+    for call in calls:
+        with pytest.raises(Closed):
+            call()
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_waiting_returns_when_the_workers_run_the_version(backend):
+    with multi(Always(1), backend=backend) as made:
+        made.update_policy_weights_(weights(2), wait=True, timeout_s=60)
+        assert made.get_distant_attr("policy.weight")[1] == 2
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+class Hall:
+    """A policy whose forward passes wait until they are let through."""
+
+    entered, opened = threading.Event(), threading.Event()
+
+
+class Waits(Always):
+    def forward(self, observation):
+        if Hall.armed:
+            Hall.entered.set()
+            assert Hall.opened.wait(60)
+        return super().forward(observation)
+
+
+@pytest.fixture
+def hall():
+    Hall.entered, Hall.opened, Hall.armed = threading.Event(), threading.Event(), False
+    yield Hall
+    Hall.opened.set()
+
+
+def test_publishing_waits_for_no_worker_and_waiting_names_the_late(hall):
+    with multi_async(policy_factory=lambda: Waits(1), backend="thread", workers=1, prefetch=1) as made:
+        hall.armed = True
+        drawing = threading.Thread(target=made.next)
+        drawing.start()
+        assert hall.entered.wait(60)
+        made.update_policy_weights_(weights(2))
+        assert made.policy_version == 1
+        with pytest.raises(WorkerLate) as caught:
+            made.update_policy_weights_(weights(0), wait=True, timeout_s=0.01)
+        assert caught.value.workers == (0,)
+        assert made.policy_version == 2, "the publication stands"
+        hall.opened.set()
+        drawing.join(60)
+
+
+# ---- what must not happen
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_an_optimiser_step_leaks_into_no_worker_without_an_update(backend):
+    policy = Always(1)
+    optimiser = torch.optim.SGD(policy.parameters(), lr=1.0)
+    with multi(policy, backend=backend) as made:
+        acted(made)
+        policy.weight.grad = torch.tensor(-1.0)
+        optimiser.step()
+        assert policy.weight == 2
+        assert acted(made) == [(1, 0), (1, 0)]
+        made.update_policy_weights_()
+        optimiser.zero_grad()
+        policy.weight.grad = torch.tensor(2.0)
+        optimiser.step()
+        assert acted(made) == [(2, 1), (2, 1)], "what was published stays, also on its way"
+        assert not policy.weight.is_shared()
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_forward_passes_and_fragments_mix_no_versions(backend):
+    with multi_async(Always(0), backend=backend, frames_per_batch=20, total_frames=400) as made:
+        over = threading.Event()
+
+        def publish():
+            value = 0
+            while not over.is_set():
+                value = (value + 1) % 3
+                made.publish_weights(weights(value))
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        try:
+            for batch in made:
+                version = batch[VERSION].unique().tolist()
+                assert len(version) == 1
+                assert batch["action"].unique().tolist() == [version[0] % 3]
+        finally:
+            over.set()
+            publisher.join(60)
+
+
+def test_after_a_death_updates_go_on_and_the_reborn_has_the_newest():
+    with multi(Always(1), backend="process") as made:
+        acted(made)
+        made.update_policy_weights_(weights(2))
+        os.kill(made.cascade_execute("_assembled.fleet.up[0].pid"), signal.SIGKILL)
+        made.update_policy_weights_(weights(0))
+        assert acted(made) == [(0, 2), (0, 2)]
+        assert made.stats()["restarts"] == 1
+
+
+def test_an_update_for_one_worker_reaches_no_other():
+    with multi(Always(1), workers=12, frames_per_batch=24) as made:
+        made.update_policy_weights_(weights(2), worker_ids=1)
+        made.update_policy_weights_(weights(0), worker_ids=[10, 11])
+        assert [action for action, _ in acted(made)] == [1, 2, *[1] * 8, 0, 0]
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_parameters_of_factory_built_policies_stay_parameters(backend):
+    with multi(policy_factory=lambda: Always(1), backend=backend) as made:
+        made.update_policy_weights_(weights(2))
+        acted(made)
+        weight = made.getattr_policy("weight")
+        assert isinstance(weight, torch.nn.Parameter)
+        assert weight.requires_grad
+
+
+def test_several_threads_publish_one_after_the_other():
+    with multi(Always(1)) as made:
+        versions = []
+
+        def publish():
+            for _ in range(20):
+                versions.append(made.publish_weights(weights(2)))
+
+        threads = [threading.Thread(target=publish) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(versions) == list(range(1, 81))
+        assert acted(made) == [(2, 80), (2, 80)]
+
+
+def test_when_the_store_is_full_the_call_raises_and_the_old_weights_stay(monkeypatch):
+    with multi(Always(1)) as made:
+        made.update_policy_weights_(weights(2))
+
+        def full(value):
+            raise MemoryError("the store is full")
+
+        monkeypatch.setattr(made._assembled.collection.desk.channel, "_share", full)
+        with pytest.raises(MemoryError, match="full"):
+            made.update_policy_weights_(weights(0))
+        assert made.policy_version == 1
+        assert acted(made) == [(2, 1), (2, 1)]

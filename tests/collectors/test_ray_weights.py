@@ -1,0 +1,216 @@
+"""Weights on Ray: the updater of its actors, the default scheme, schemes without a collector."""
+
+import pickle
+
+import pytest
+import torch
+from collector_toys import Always
+from tensordict import TensorDict
+from weight_toys import VERSION, acted, counting_env, multi, multi_async, weights
+
+import ray_cluster
+from swath import NoWeightSyncScheme, RayCollector, RayWeightSyncScheme, RayWeightUpdater
+from swath.errors import Closed
+
+N_FRAMES = 2
+
+
+@pytest.fixture(scope="module")
+def ray():
+    return ray_cluster.up()
+
+
+@pytest.fixture(scope="module")
+def shared(ray):
+    """A collector for tests that leave its workers as they are; actors take seconds to begin."""
+    made = RayCollector(counting_env, Always(1), num_collectors=2, frames_per_batch=2 * N_FRAMES, sync=True)
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def collector(shared):
+    yield shared
+    shared.weight_updater = None
+
+
+class Kept:
+    """Stands for a handle of Ray's: keeps what it is sent."""
+
+    def __init__(self):
+        self.update_policy_weights_ = self
+        self.sent = []
+
+    def remote(self, *, policy_weights):
+        self.sent.append(policy_weights)
+
+
+def test_the_ids_are_the_actors_and_an_interval_below_0_is_0():
+    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept(), Kept()], max_interval=-3)
+    assert updater.all_worker_ids() == [0, 1, 2]
+    assert updater.max_interval == 0
+    assert [updater._skip_update(0) for _ in range(3)] == [False] * 3
+
+
+def test_one_snapshot_is_stored_per_push_and_sent_to_every_actor(ray):
+    held, actors = TensorDict(weights(1)), [Kept(), Kept()]
+    updater = RayWeightUpdater(held, actors)
+    updater.push_weights()
+    held["weight"].fill_(2)
+    updater.push_weights()
+    assert [len(actor.sent) for actor in actors] == [2, 2]
+    assert actors[0].sent == actors[1].sent
+    values = [ray.get(reference).weights()["weight"].item() for reference in actors[0].sent]
+    assert values == [1, 2], "the weights are read at each push"
+
+
+def test_a_handle_is_passed_through_unchanged(ray):
+    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept()])
+    handle = updater._get_server_weights()
+    assert updater._maybe_map_weights(handle) is handle
+    updater._sync_weights_with_worker(0, handle)
+    updater._sync_weights_with_worker(worker_id=0, server_weights=weights(2))
+    stored = [ray.get(reference).weights()["weight"].item() for reference in updater.remote_collectors[0].sent]
+    assert stored == [1, 2]
+
+
+FORMS = {"a module": Always, "a dict": weights, "a TensorDict": lambda value: TensorDict(weights(value))}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_weights_of_any_form_are_sent(ray, form):
+    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept()])
+    updater.push_weights(form(2), worker_ids=[1])
+    updater.push_weights({0: form(0)})
+    sent = [[ray.get(one).weights()["weight"].item() for one in actor.sent] for actor in updater.remote_collectors]
+    assert sent == [[0], [2]]
+    with pytest.raises(ValueError, match=r"worker_ids=2: there is no such actor; there are \[0, 1\]"):
+        updater.push_weights(worker_ids=2)
+
+
+def test_without_a_collector_the_interval_counts_pushes(ray):
+    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept()], max_interval=1)
+    counts = []
+    for _ in range(5):
+        updater.push_weights()
+        counts.append(len(updater.remote_collectors[0].sent))
+    assert counts == [0, 1, 1, 2, 2], "1 updates every second batch"
+
+
+def test_a_push_through_a_collector_is_one_version_on_its_channel(ray):
+    updater = RayWeightUpdater(TensorDict(weights(2)), [])
+    with multi(Always(1), weight_updater=updater) as made:
+        assert updater.all_worker_ids() == [0, 1]
+        made.update_policy_weights_()
+        assert acted(made) == [(2, 1), (2, 1)]
+        made.update_policy_weights_(weights(0), worker_ids=1)
+        made.update_policy_weights_({0: Always(1)})
+        assert acted(made) == [(1, 3), (0, 2)]
+    with pytest.raises(Closed):
+        updater.push_weights()
+
+
+def test_with_a_collector_the_interval_counts_the_batches_that_a_worker_made(ray):
+    updater = RayWeightUpdater(TensorDict(weights(2)), [], max_interval=1)
+    with multi_async(Always(1), workers=1, prefetch=0, weight_updater=updater) as made:
+        versions = []
+        for _ in range(6):
+            versions.append(acted(made)[0][1])
+            made.update_policy_weights_()
+        assert versions == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_reborn_worker_is_never_skipped(ray):
+    updater = RayWeightUpdater(TensorDict(weights(2)), [], max_interval=10)
+    with multi(Always(1), weight_updater=updater) as made:
+        acted(made)
+        assert [updater._skip_update(worker) for worker in (0, 1)] == [True, True]
+        fleet = made._assembled.fleet
+        fleet.replace(fleet.handle(1), RuntimeError("killed by a test"))
+        acted(made)
+        assert [updater._skip_update(worker) for worker in (0, 1)] == [True, False]
+
+
+def test_what_failed_at_an_actor_is_raised_by_the_next_push(collector, ray):
+    updater = RayWeightUpdater(TensorDict({"other": torch.zeros(1)}), collector.remote_collectors)
+    updater.push_weights()
+    ray.wait(updater._deliveries._pending, num_returns=2, timeout=60)
+    with pytest.raises(KeyError, match="do not fit the policy"):
+        updater.push_weights(weights(1))
+    updater.push_weights(weights(1))
+
+
+def test_actors_take_weights_directly_and_stamp_them_with_negative_versions(collector):
+    updater = RayWeightUpdater(TensorDict(weights(2)), collector.remote_collectors)
+    updater.push_weights()
+    rows = acted(collector)
+    assert [action for action, _ in rows] == [2, 2]
+    assert all(version < 0 for _, version in rows)
+
+
+def test_the_default_scheme_is_rays_and_updates_ride_along(collector):
+    assert isinstance(collector._outlet.schemes["policy"], RayWeightSyncScheme)
+    assert collector.weight_updater is None
+    collector.update_policy_weights_(weights(0))
+    version = collector.policy_version
+    assert acted(collector) == [(0, version), (0, version)]
+    collector.weight_updater = RayWeightUpdater(TensorDict(weights(2)), collector.remote_collectors)
+    collector.update_policy_weights_()
+    assert acted(collector) == [(2, version + 1), (2, version + 1)]
+
+
+def test_an_actor_reads_a_scheme_that_is_registered_with_it(collector, ray):
+    sender = RayWeightSyncScheme()
+    sender.init_on_sender(weights=weights(0))
+    actor = collector.remote_collectors[0]
+    ray.get(actor.register_scheme_receiver.remote({"policy": pickle.loads(pickle.dumps(sender))}))
+    sender.send(weights(2))
+    collector.update_policy_weights_(weights(1))
+    assert [action for action, _ in acted(collector)] == [2, 1]
+    ray.get(actor.register_scheme_receiver.remote({"policy": NoWeightSyncScheme()}))
+    sender.shutdown()
+
+
+def test_a_scheme_without_a_collector_is_read_by_the_whole_cluster(ray):
+    sender, target = RayWeightSyncScheme(), Always(0)
+    sender.init_on_sender(model_id="policy", weights=weights(1))
+    reader = pickle.loads(pickle.dumps(sender))
+    reader.init_on_receiver(model_id="policy", model=target)
+    assert reader.receive() is None
+    sender.send(weights(2))
+    assert reader.receive(timeout=5)["weight"] == 2
+    assert target.weight == 2
+    assert reader.receive(timeout=0.05) is None
+
+    @ray.remote(num_cpus=0)
+    def elsewhere(scheme):
+        model = torch.nn.Module()
+        model.weight = torch.nn.Parameter(torch.zeros(()))
+        scheme.init_on_receiver(model_id="policy", model=model, worker_idx=3)
+        scheme.connect()
+        return model.weight.item()
+
+    assert ray.get(elsewhere.remote(sender)) == 2
+    sender.send({3: weights(0)})
+    assert ray.get(elsewhere.remote(sender)) == 0
+    assert reader.receive() is None, "that was for another"
+    sender.shutdown()
+    with pytest.raises(RuntimeError, match="cannot be reached"):
+        reader.receive()
+
+
+def test_a_collector_elsewhere_follows_a_collector_on_ray(collector):
+    reader = pickle.loads(pickle.dumps(collector._outlet.schemes["policy"]))
+    with multi(Always(1), weight_recv_schemes={"policy": reader}) as follower:
+        collector.update_policy_weights_(weights(2))
+        assert follower.next()["action"].unique().tolist() == [2]
+
+
+def test_an_interval_on_ray_publishes_before_a_worker_uses_a_version_for_too_long(ray):
+    policy = Always(0)
+    made = RayCollector(counting_env, policy, frames_per_batch=N_FRAMES, max_weight_update_interval=2)
+    with made:
+        versions = []
+        for _ in range(4):
+            versions += made.next()[VERSION].unique().tolist()
+        assert versions == [0, 0, 1, 1]

@@ -1,0 +1,476 @@
+"""Weight updaters: the steps of a push, and the classes that there are."""
+
+import gc
+import warnings
+from functools import partial
+
+import pytest
+import torch
+from collector_toys import LONG, Always, InThread, Stepping, collector
+from tensordict import TensorDict
+from torch import nn
+from weight_toys import VERSION, Recording, acted, multi, weights
+
+import swath
+from swath import (
+    MultiProcessedWeightUpdater,
+    RemoteModuleWeightUpdater,
+    VanillaWeightUpdater,
+    WeightUpdaterBase,
+)
+from swath.errors import Closed
+from swath.testing import CountingEnvs
+
+STEPS = ["get", "map", ("skip", 0), ("sync", 0), ("skip", 1), ("sync", 1), "hook"]
+
+
+def test_the_names_are_handed_out_in_both_places():
+    names = ("WeightUpdaterBase", "VanillaWeightUpdater", "MultiProcessedWeightUpdater", "RayWeightUpdater")
+    for name in (*names, "RemoteModuleWeightUpdater", "LocalWeightsUpdaterBase", "RemoteWeightsUpdaterBase"):
+        assert getattr(swath, name) is getattr(swath.collectors, name)
+    assert swath.LocalWeightsUpdaterBase is swath.RemoteWeightsUpdaterBase is WeightUpdaterBase
+
+
+def test_subclassing_warns_of_nothing():
+    with warnings.catch_warnings(action="error"):
+        type("Mine", (WeightUpdaterBase,), {})
+
+
+def test_a_push_goes_through_its_steps_in_order():
+    updater = Recording(server=weights(1))
+    updater.push_weights()
+    assert updater.log == STEPS
+
+
+def test_calling_an_updater_is_pushing():
+    updater = Recording(server=weights(1))
+    updater(weights(2), 1)
+    assert updater.log == ["map", ("skip", 1), ("sync", 1), "hook"]
+
+
+def test_weights_that_are_passed_are_not_fetched():
+    updater = Recording(server=weights(1))
+    updater.push_weights(weights(2))
+    assert updater.log == STEPS[1:]
+
+
+def test_a_worker_that_is_skipped_gets_nothing():
+    updater = Recording(skipped=(0,))
+    updater.push_weights(weights(2))
+    assert updater.log == ["map", ("skip", 0), ("skip", 1), ("sync", 1), "hook"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reached"),
+    [
+        (1, [1]),
+        ([0, 1], [0, 1]),
+        (torch.device("cpu"), [torch.device("cpu")]),
+        ("cpu", [torch.device("cpu")]),
+        ([torch.device("cpu")], [torch.device("cpu")]),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_workers_are_named_one_or_many_by_index_or_device(asked, reached):
+    updater = Recording()
+    updater.push_weights(weights(2), worker_ids=asked)
+    assert [entry[1] for entry in updater.log if entry[0] == "sync"] == reached
+
+
+def test_without_ids_there_is_one_delivery_that_names_nobody():
+    updater = Recording(ids=None)
+    updater.push_weights(weights(2))
+    assert updater.log == ["map", ("sync", None), "hook"]
+
+
+def test_each_worker_can_get_weights_of_its_own():
+    updater = Recording()
+    updater.push_weights({1: weights(1), 0: weights(2)})
+    assert [entry[1] for entry in updater.log if entry[0] == "sync"] == [1, 0]
+    with pytest.raises(ValueError, match="worker_ids and weights by worker"):
+        updater.push_weights({1: weights(1)}, worker_ids=0)
+
+
+def test_modules_are_mapped_to_their_data_and_other_things_refused():
+    mapped = Recording()._maybe_map_weights(nn.Linear(1, 1))
+    assert isinstance(mapped, TensorDict)
+    assert not mapped["weight"].requires_grad
+    for same in (TensorDict(weights(1)), weights(1)):
+        assert Recording()._maybe_map_weights(same) is same
+    with pytest.raises(TypeError, match="weights are a int; pass a module"):
+        Recording().push_weights(3)
+
+
+def test_what_a_step_raises_leaves_as_it_is_and_hooks_are_not_called():
+    class Fails(Recording):
+        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+            super()._sync_weights_with_worker(worker_id=worker_id, server_weights=server_weights)
+            if worker_id == 1:
+                raise OSError("the wire broke")
+
+    updater = Fails()
+    with multi(Always(1), weight_updater=updater) as made:
+        with pytest.raises(OSError, match="the wire broke"):
+            made.update_policy_weights_(weights(2))
+        assert "hook" not in updater.log
+        assert made.policy_version == 0, "a push is published as a whole or not at all"
+        assert acted(made) == [(1, 0), (1, 0)]
+
+
+def test_hooks_run_in_order_when_the_weights_are_out_and_their_errors_leave():
+    updater, seen = Recording(), []
+
+    def raises():
+        raise KeyError("hook")
+
+    with multi(Always(1), weight_updater=updater) as made:
+        updater.register_post_hook(lambda: seen.append(made.policy_version))
+        updater.register_post_hook(raises)
+        updater.register_post_hook(lambda: seen.append("never"))
+        assert len(updater.post_hooks) == 4
+        with pytest.raises(KeyError, match="hook"):
+            made.update_policy_weights_(weights(2))
+        assert seen == [1]
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+class Minimal(WeightUpdaterBase):
+    def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+        self.collector.publish_weights(server_weights, worker_ids=worker_id)
+
+
+def test_what_is_to_be_overridden_says_nothing_by_default():
+    updater = Minimal()
+    assert updater._get_server_weights() is updater.all_worker_ids() is Minimal.from_policy(Always()) is None
+    assert updater.init(1, a=2) is None
+    assert updater._skip_update(0) is False
+    assert updater.post_hooks == []
+    assert updater.collector is updater.collectors is None
+    assert updater.increment_version() is None
+
+
+def test_an_updater_without_weights_of_its_own_pushes_the_collectors():
+    policy = Always(1)
+    with multi(policy, weight_updater=Minimal) as made:
+        with torch.no_grad():
+            policy.weight.fill_(2)
+        made.update_policy_weights_()
+        assert acted(made) == [(2, 1), (2, 1)]
+    with multi(policy_factory=Always, weight_updater=Minimal) as made:
+        with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
+            made.update_policy_weights_()
+        assert made.policy_version == 0
+    with multi(weight_updater=Minimal) as made:  # random actions: only the version counts
+        made.update_policy_weights_()
+        assert made.policy_version == 1
+
+
+def test_the_servers_weights_come_before_the_collectors():
+    with multi(Always(1), weight_updater=Recording(server=weights(2))) as made:
+        made.update_policy_weights_()
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+MADE_OF = {
+    "an instance": Minimal,
+    "a class": lambda: Minimal,
+    "a callable": lambda: partial(Minimal),
+}
+
+
+@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+@pytest.mark.parametrize("given", MADE_OF.values(), ids=MADE_OF)
+def test_an_updater_is_given_as_an_instance_a_class_or_a_callable(make, given):
+    with make(policy=Always(1), weight_updater=given()) as made:
+        assert isinstance(made.weight_updater, Minimal)
+        assert made.weight_updater.collector is made
+        assert made.weight_updater.collectors == [made]
+        made.update_policy_weights_(weights(2))
+        assert made.policy_version == 1
+        assert made.next()["action"].unique().tolist() == [2]
+
+
+@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+def test_the_attribute_can_be_read_set_and_removed_at_any_time(make):
+    with make(policy=Always(1)) as made:
+        assert made.weight_updater is None
+        updater = made.weight_updater = Minimal()
+        assert made.weight_updater is updater
+        made.next()
+        made.update_policy_weights_(weights(2))
+        made.weight_updater = None
+        assert made.weight_updater is None
+        made.update_policy_weights_(weights(0))
+        assert made.policy_version == 2
+        made.weight_updater = Minimal
+        assert made.weight_updater.collector is made
+
+
+def test_of_a_class_from_policy_is_tried_first():
+    class Fits(Minimal):
+        seen = []
+
+        @classmethod
+        def from_policy(cls, policy):
+            cls.seen.append(policy)
+            return cls() if len(cls.seen) == 1 else None
+
+    policy = Always(1)
+    for _ in range(2):
+        with collector(policy=policy, weight_updater=Fits) as made:
+            assert isinstance(made.weight_updater, Fits)
+    assert Fits.seen == [policy, policy]
+
+
+@pytest.mark.parametrize("given", [3, dict, lambda: 3], ids=["a number", "another class", "a callable of others"])
+def test_what_makes_no_updater_is_refused(given):
+    with pytest.raises(TypeError, match="give an instance of a WeightUpdaterBase, a class of these, or a callable"):
+        multi(Always(1), weight_updater=given)
+
+
+@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+def test_init_updater_calls_init_and_without_an_updater_does_nothing(make):
+    updater = Recording()
+    with make(policy=Always(1)) as made:
+        assert made.init_updater(1) is None
+        made.weight_updater = updater
+        made.init_updater(1, a=2)
+    assert updater.log == [("init", (1,), {"a": 2})]
+
+
+def test_increment_version_is_the_collectors():
+    updater = Recording()
+    with multi(Always(1), weight_updater=updater) as made:
+        updater.increment_version()
+        assert made.policy_version == 1
+
+
+@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+def test_publish_weights_goes_past_the_updater(make):
+    updater = Recording()
+    with make(policy=Always(1), weight_updater=updater) as made:
+        assert made.publish_weights(weights(2)) == 1
+        assert updater.log == []
+        assert made.next()["action"].unique().tolist() == [2]
+
+
+def test_with_an_updater_one_model_is_served():
+    with multi(Always(1), weight_updater=Recording()) as made:
+        with pytest.raises(ValueError, match="model_id is given, but the weight updater Recording serves the policy"):
+            made.update_policy_weights_(weights(2), model_id="policy")
+        with pytest.raises(ValueError, match="weights_dict is given, but"):
+            made.update_policy_weights_(weights_dict={"policy": weights(2)})
+        with pytest.raises(ValueError, match="policy_or_weights and weights are both"):
+            made.update_policy_weights_(weights(2), weights=weights(2))
+        with pytest.raises(ValueError, match="there is no such worker; workers are \\[0, 1\\]"):
+            made.update_policy_weights_(weights(2), worker_ids=7)
+        assert made.policy_version == 0
+
+
+def test_a_push_is_one_version_for_however_many_workers():
+    updater = Recording()
+    with multi(Always(1), weight_updater=updater) as made:
+        made.update_policy_weights_(weights(2))
+        assert made.policy_version == 1
+        assert acted(made) == [(2, 1), (2, 1)]
+        made.update_policy_weights_({0: weights(0), 1: weights(1)})
+        assert acted(made) == [(0, 2), (1, 2)]
+        made.update_policy_weights_(weights(2), worker_ids=[1])
+        assert acted(made) == [(0, 2), (2, 3)]
+        updater.push_weights(weights(1))
+        assert acted(made) == [(1, 4), (1, 4)], "also when it is called directly"
+
+
+def test_within_a_push_publish_weights_tells_the_version_that_it_will_be():
+    told = []
+
+    class Tells(Recording):
+        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+            told.append(self.collector.publish_weights(server_weights, worker_ids=worker_id))
+
+    with multi(Always(1), weight_updater=Tells) as made:
+        made.update_policy_weights_(weights(2))
+        assert told == [1, 1]
+
+
+def test_an_updater_that_pushes_in_its_own_way_is_one_version_too():
+    class Own(Minimal):
+        def push_weights(self, policy_or_weights=None, worker_ids=None):
+            for worker in (0, 1):
+                self.collector.publish_weights(policy_or_weights, worker_ids=worker)
+
+    with multi(Always(1), weight_updater=Own) as made:
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+def test_weights_that_an_updater_changes_from_worker_to_worker_are_each_workers_own():
+    class Adds(Recording):
+        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+            server_weights["weight"].add_(worker_id)
+            super()._sync_weights_with_worker(worker_id=worker_id, server_weights=server_weights)
+
+    with multi(Always(1), weight_updater=Adds) as made:
+        made.update_policy_weights_(weights(1))
+        assert acted(made) == [(1, 1), (2, 1)]
+
+
+def test_wait_works_with_an_updater():
+    with multi(Always(1), backend="thread", weight_updater=Recording()) as made:
+        made.update_policy_weights_(weights(2), wait=True, timeout_s=60)
+        assert made.get_distant_attr("_worker.version") == [1, 1]
+
+
+def test_a_second_collector_is_refused_while_the_first_lives():
+    updater, first = Minimal(), collector(policy=Always(1))
+    updater.register_collector(first)
+    updater.register_collector(first)
+    with collector(policy=Always(1)) as other:
+        with pytest.raises(RuntimeError, match="this Minimal serves another collector"):
+            other.weight_updater = updater
+        assert updater.collector is first
+        assert other.weight_updater is None
+        first.shutdown()
+        del first
+        gc.collect()
+        assert updater.collector is updater.collectors is None
+        other.weight_updater = updater
+        assert updater.collector is other
+
+
+@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+def test_an_updater_of_another_collector_is_refused_by_the_constructor_and_nothing_is_left(make):
+    updater = Minimal()
+    with (
+        collector(policy=Always(1), weight_updater=updater),
+        pytest.raises(RuntimeError, match="serves another collector"),
+    ):
+        make(policy=Always(1), weight_updater=updater)
+
+
+@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+def test_pushing_after_shutdown_is_closed(make):
+    made = make(policy=Always(1), weight_updater=(updater := Minimal()))
+    made.shutdown()
+    with pytest.raises(Closed):
+        updater.push_weights(weights(2))
+    with pytest.raises(Closed):
+        made.weight_updater = None
+    with pytest.raises(Closed):
+        made.init_updater()
+
+
+def test_an_updater_keeps_no_collector_alive():
+    updater = Minimal()
+    made = collector(policy=Always(1), weight_updater=updater)
+    made.shutdown()
+    del made
+    gc.collect()
+    assert updater.collector is None
+
+
+# ---- VanillaWeightUpdater
+
+
+def test_vanilla_copies_in_place():
+    held = TensorDict(weights(1))
+    updater, tensor = VanillaWeightUpdater(policy_weights=held), held["weight"]
+    updater.push_weights(weights(2))
+    assert tensor == 2
+    assert updater.push_weights() is None, "nothing passed and no getter: nothing happens"
+    VanillaWeightUpdater(weight_getter=lambda: weights(3), policy_weights=held).push_weights()
+    assert tensor == 3
+    with pytest.raises(KeyError, match="nothing was changed"):
+        updater.push_weights({"other": torch.zeros(1)})
+
+
+def test_vanilla_is_made_of_a_policy():
+    policy = Always(1)
+    updater = VanillaWeightUpdater.from_policy(policy)
+    updater.push_weights(Always(2))
+    assert policy.weight == 2
+    assert VanillaWeightUpdater.from_policy(lambda observation: observation) is None
+
+
+def test_vanilla_writes_to_a_policy_that_acts_between_two_fragments():
+    env, policy = Stepping(at=3), Always(1)
+    with collector(env, policy, frames_per_batch=6, weight_updater=VanillaWeightUpdater) as made:
+        drawing = InThread(made.next)
+        assert env.inside.wait(10)
+        made.update_policy_weights_(weights(2))
+        assert policy.weight == 1
+        env.released.set()
+        batch = drawing.join().value
+        assert (batch["action"].unique().tolist(), batch[VERSION].unique().tolist()) == ([1], [0])
+        assert policy.weight == 2
+        batch = made.next()
+        assert (batch["action"].unique().tolist(), batch[VERSION].unique().tolist()) == ([2], [1])
+
+
+def test_vanilla_reaches_the_workers_of_its_collector_too():
+    held = TensorDict(weights(1))
+    with multi(Always(1), weight_updater=VanillaWeightUpdater(policy_weights=held)) as made:
+        made.update_policy_weights_(weights(2))
+        assert held["weight"] == 2
+        assert acted(made) == [(2, 1), (2, 1)]
+        made.update_policy_weights_()
+        assert made.policy_version == 1, "nothing passed and no getter: nothing happens"
+
+
+# ---- MultiProcessedWeightUpdater
+
+
+def test_multi_processed_copies_into_the_entry_of_each_device_or_worker():
+    cpu = torch.device("cpu")
+    by_device = {cpu: TensorDict(weights(1)), torch.device("meta"): TensorDict(weights(1)).to("meta")}
+    updater = MultiProcessedWeightUpdater(get_server_weights=None, policy_weights=by_device)
+    assert updater.all_worker_ids() == [cpu, torch.device("meta")]
+    updater.push_weights(weights(2), worker_ids="cpu")
+    assert by_device[cpu]["weight"] == 2
+    updater.push_weights()
+    assert by_device[cpu]["weight"] == 2, "no weights and nobody to ask: nothing happens"
+    by_worker = {0: TensorDict(weights(1)), 1: TensorDict(weights(1))}
+    updater = MultiProcessedWeightUpdater(get_server_weights=lambda: weights(0), policy_weights=by_worker)
+    updater.push_weights(worker_ids=1)
+    assert [entry["weight"].item() for entry in by_worker.values()] == [1, 0]
+    with pytest.raises(ValueError, match="worker_ids=2: there are weights for \\[0, 1\\] only"):
+        updater.push_weights(worker_ids=2)
+
+
+@pytest.mark.parametrize("ids", [(torch.device("cpu"),), (0, 1)], ids=["by device", "by worker"])
+def test_multi_processed_publishes_to_the_workers_there(ids):
+    held = {one: TensorDict(weights(1)) for one in ids}
+    updater = MultiProcessedWeightUpdater(get_server_weights=lambda: weights(2), policy_weights=held)
+    with multi(Always(1), weight_updater=updater) as made:
+        made.update_policy_weights_()
+        assert {entry["weight"].item() for entry in held.values()} == {2.0}
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+def test_multi_processed_serves_one_worker_in_this_process_too():
+    policy = Always(1)
+    held = {torch.device("cpu"): TensorDict.from_module(policy).data}
+    updater = MultiProcessedWeightUpdater(get_server_weights=None, policy_weights=held)
+    with collector(CountingEnvs(LONG), policy, envs_per_worker=2, weight_updater=updater) as made:
+        made.update_policy_weights_(weights(2))
+        assert policy.weight == 2
+        made.update_policy_weights_(weights(0), worker_ids="cpu")
+        assert made.policy_version == 2
+        with pytest.raises(ValueError, match="worker_ids=1: there is worker 0 on cpu only"):
+            made.update_policy_weights_(weights(0), worker_ids=1)
+
+
+# ---- RemoteModuleWeightUpdater
+
+
+def test_remote_module_publishes_what_is_passed_and_insists_on_it():
+    with multi(Always(1), weight_updater=RemoteModuleWeightUpdater) as made:
+        with pytest.raises(RuntimeError, match="has no weights of its own: pass weights"):
+            made.update_policy_weights_()
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(2, 1), (2, 1)]
+        made.update_policy_weights_(weights(0), worker_ids=0)
+        assert acted(made) == [(0, 2), (2, 1)]
+    with pytest.raises(RuntimeError, match="set it as a collector's weight_updater"):
+        RemoteModuleWeightUpdater().push_weights(weights(2))

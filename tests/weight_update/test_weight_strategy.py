@@ -1,0 +1,123 @@
+"""Weights as TensorDicts and as state dicts: out of models, and into them."""
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from scheme_toys import Filled, Plain
+from tensordict import TensorDict
+from torch import nn
+
+from swath import WeightStrategy
+
+FORMS = ("tensordict", "state_dict")
+
+
+def as_dict(value):
+    return {key: as_dict(part) if isinstance(part, TensorDict) else value[key] for key, part in value.items()}
+
+
+def test_a_tensordict_nests_and_has_extra_state_beside_the_weights_of_its_module():
+    weights = WeightStrategy().extract_weights(Filled(2.0))
+    assert isinstance(weights, TensorDict)
+    assert weights["body", "weight"].unique().tolist() == [2.0]
+    assert weights["note", "__extra_state__"] == {"text": "2.0"}
+    assert set(weights.keys()) == {"body", "note", "seen"}
+
+
+def test_a_state_dict_has_the_names_that_torch_gives():
+    weights, module = WeightStrategy("state_dict").extract_weights(Filled(2.0)), Filled(0.0)
+    assert isinstance(weights, OrderedDict)
+    assert set(weights) == set(module.state_dict())
+    module.load_state_dict(weights)
+    assert module.values == {2.0}
+    assert module.note.text == "2.0"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("source", [TensorDict({"a": {"b": torch.ones(2)}}), {"a.b": torch.ones(2)}], ids=type)
+def test_tensordicts_and_dicts_are_taken_too(form, source):
+    weights = WeightStrategy(form).extract_weights(source)
+    value = weights["a.b"] if form == "state_dict" else weights["a", "b"]
+    assert value.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_that_are_extracted_have_no_gradients_and_are_no_copies(form):
+    module = Plain(1.0)
+    weights = WeightStrategy(form).extract_weights(module)
+    module.fill(3.0)
+    assert not weights["weight"].requires_grad
+    assert weights["weight"].unique().tolist() == [3.0]
+
+
+DESTINATIONS = {
+    "a module": lambda: Filled(0.0),
+    "a TensorDict": lambda: WeightStrategy().extract_weights(Filled(0.0)),
+    "a nested dict": lambda: as_dict(WeightStrategy().extract_weights(Filled(0.0))),
+    "a state_dict": lambda: Filled(0.0).state_dict(),
+}
+
+
+def seen_in(destination):
+    if isinstance(destination, nn.Module):
+        return destination.values, destination.note.text
+    flat = WeightStrategy("state_dict").extract_weights(destination)
+    text = flat.pop("note._extra_state")["text"]
+    return {value for tensor in flat.values() for value in tensor.detach().reshape(-1).tolist()}, text
+
+
+@pytest.mark.parametrize("inplace", [True, False], ids=["in place", "anew"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("make", DESTINATIONS.values(), ids=DESTINATIONS)
+def test_weights_are_applied_wherever_they_fit(make, form, inplace):
+    destination, strategy = make(), WeightStrategy(form)
+    strategy.apply_weights(destination, strategy.extract_weights(Filled(2.0)), inplace=inplace)
+    assert seen_in(destination) == ({2.0}, "2.0")
+
+
+@pytest.mark.parametrize("make", DESTINATIONS.values(), ids=DESTINATIONS)
+def test_whoever_holds_the_old_tensors_sees_the_change_only_if_it_is_in_place(make):
+    for inplace in (True, False):
+        destination = make()
+        held = WeightStrategy("state_dict").extract_weights(destination)["body.weight"]
+        WeightStrategy().apply_weights(destination, Filled(2.0), inplace=inplace)
+        assert held.unique().tolist() == [2.0 if inplace else 0.0]
+
+
+def test_parameters_stay_the_objects_they_are():
+    module = Filled(0.0)
+    before = dict(module.named_parameters())
+    WeightStrategy().apply_weights(module, Filled(2.0), inplace=False)
+    assert all(before[name] is parameter for name, parameter in module.named_parameters())
+
+
+@pytest.mark.parametrize("make", DESTINATIONS.values(), ids=DESTINATIONS)
+def test_wrong_names_are_a_key_error_and_change_nothing(make):
+    destination = make()
+    with pytest.raises(KeyError, match="unknown \\['head'\\]"):
+        WeightStrategy().apply_weights(destination, {**Filled(2.0).state_dict(), "head": torch.ones(1)})
+    assert seen_in(destination) == ({0.0}, "0.0")
+
+
+def test_parameters_of_a_tensordict_are_required_and_buffers_may_be_missing():
+    destination = TensorDict.from_module(nn.BatchNorm1d(2))
+    weights = {"weight": torch.full((2,), 3.0), "bias": torch.full((2,), 3.0)}
+    WeightStrategy().apply_weights(destination, weights)
+    assert destination["weight"].tolist() == [3, 3]
+    with pytest.raises(KeyError, match="missing \\['bias'\\]"):
+        WeightStrategy().apply_weights(destination, {"weight": torch.zeros(2)})
+
+
+def test_another_strategy_is_refused():
+    with pytest.raises(ValueError, match="strategy='pickle' must be one of 'tensordict', 'state_dict'"):
+        WeightStrategy("pickle")
+
+
+def test_what_is_no_weights_is_refused():
+    with pytest.raises(TypeError, match="weights are a int"):
+        WeightStrategy().extract_weights(3)
+
+
+def test_the_repr_says_how_it_is_built():
+    assert repr(WeightStrategy("state_dict")) == "WeightStrategy(extract_as='state_dict')"
