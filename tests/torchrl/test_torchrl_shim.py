@@ -16,11 +16,13 @@ TESTS = """
     import torch
     import swath
     from tensordict import TensorDict
-    from torchrl.collectors import BaseCollector, Collector, MultiSyncCollector
+    from torchrl.collectors import BaseCollector, Collector, Evaluator, MultiSyncCollector, VanillaWeightUpdater
+    from torchrl.collectors.distributed import RayCollector
     from torchrl.collectors.utils import split_trajectories
     from torchrl.data import MultiStep
     from torchrl.data.postprocs.postprocs import MultiStep as TheSame
     from torchrl.envs import GymEnv
+    from torchrl.weight_update import SharedMemWeightSyncScheme
 
     def batch():
         return TensorDict({"next": {"done": torch.tensor([[False], [True], [False]]), "reward": torch.ones(3, 1),
@@ -31,7 +33,11 @@ TESTS = """
         assert Collector is swath.Collector
         assert issubclass(Collector, BaseCollector)
         assert BaseCollector is swath.BaseCollector
-        assert MultiSyncCollector.__module__.startswith("torchrl.")
+        assert MultiSyncCollector is swath.MultiSyncCollector
+        assert RayCollector is swath.RayCollector
+        assert SharedMemWeightSyncScheme is swath.SharedMemWeightSyncScheme
+        assert VanillaWeightUpdater is swath.VanillaWeightUpdater
+        assert Evaluator.__module__.startswith("torchrl.")
 
     def test_uses():
         assert split_trajectories(batch()).shape == (2, 2)
@@ -101,7 +107,8 @@ def test_the_report_says_what_was_ours_and_how_often_it_was_used(report):
 
 def test_the_report_says_what_stayed_torchrls(report):
     (kept,) = [line for line in report.splitlines() if line.startswith("still TorchRL's")]
-    assert "torchrl.collectors.MultiSyncCollector" in kept
+    assert "torchrl.collectors.AsyncCollector" in kept
+    assert "torchrl.weight_update.RPCWeightSyncScheme" in kept
     assert "torchrl.data.postprocs.DensifyReward" in kept
     assert "torchrl.collectors.Collector" not in kept.replace(",", " ").split()
 

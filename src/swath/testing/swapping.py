@@ -8,6 +8,7 @@ Whoever imported a name before keeps what was there then; so apply before test m
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -67,7 +68,8 @@ class Swap:
         Raises:
             ModuleNotFoundError: a module of the table is not there.
         """
-        modules = {name: import_module(name) for name in self._table}
+        with warnings.catch_warnings(action="ignore"):  # what it says of itself while it is imported
+            modules = {name: import_module(name) for name in self._table}
         for module, name, ours in self._there(modules):
             self._places.append((module, name, ours))
             self._set(modules[module], name, self._counting(ours, modules[module], name))
@@ -107,7 +109,7 @@ class Swap:
         if ours not in self._counted:
             if isinstance(ours, FunctionType):
                 self._counted[ours] = _at_home(self._count(ours, ours), module, name)
-            elif "__init__" in vars(ours):
+            elif ours.__init__ is not object.__init__:
                 self._set(ours, "__init__", self._count(ours.__init__, ours))
                 self._counted[ours] = ours
         return self._counted.get(ours, ours)

@@ -15,22 +15,65 @@ from tensordict.nn import TensorDictModule
 
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
+from swath.collectors.dispatch import MultiCollector
+from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.ray_collector import RayCollector
+from swath.collectors.updaters.base import WeightUpdaterBase
+from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
+from swath.collectors.updaters.ray_updater import RayWeightUpdater
+from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.testing.swapping import Lent, Swap, Table
+from swath.weight_update import (
+    MultiProcessWeightSyncScheme,
+    NoWeightSyncScheme,
+    RayWeightSyncScheme,
+    SharedMemWeightSyncScheme,
+    WeightStrategy,
+    WeightSyncScheme,
+)
 
+_UPDATERS = {
+    "WeightUpdaterBase": WeightUpdaterBase,
+    "LocalWeightsUpdaterBase": WeightUpdaterBase,
+    "RemoteWeightsUpdaterBase": WeightUpdaterBase,
+    "VanillaWeightUpdater": VanillaWeightUpdater,
+    "MultiProcessedWeightUpdater": MultiProcessedWeightUpdater,
+    "RayWeightUpdater": RayWeightUpdater,
+    "RemoteModuleWeightUpdater": RemoteModuleWeightUpdater,
+}
 _COLLECTORS = {
     "Collector": Collector,
     "SyncDataCollector": Collector,
     "BaseCollector": BaseCollector,
     "DataCollectorBase": BaseCollector,
+    "MultiCollector": MultiCollector,
+    "MultiSyncCollector": MultiSyncCollector,
+    "MultiSyncDataCollector": MultiSyncCollector,
+    "MultiAsyncCollector": MultiAsyncCollector,
+    "MultiaSyncDataCollector": MultiAsyncCollector,
+    **_UPDATERS,
+}
+_SCHEMES = {
+    "WeightSyncScheme": WeightSyncScheme,
+    "WeightStrategy": WeightStrategy,
+    "RayWeightSyncScheme": RayWeightSyncScheme,
+    "MultiProcessWeightSyncScheme": MultiProcessWeightSyncScheme,
+    "SharedMemWeightSyncScheme": SharedMemWeightSyncScheme,
+    "NoWeightSyncScheme": NoWeightSyncScheme,
 }
 
 TABLE: Table = {
     "torchrl.collectors": _COLLECTORS,
     "torchrl.collectors.collectors": _COLLECTORS,
+    "torchrl.collectors.distributed": {"RayCollector": RayCollector},
+    "torchrl.collectors.distributed.ray": {"RayCollector": RayCollector},
+    "torchrl.collectors.weight_update": _UPDATERS,
     "torchrl.collectors.utils": {"split_trajectories": split_trajectories},
+    "torchrl.weight_update": _SCHEMES,
+    "torchrl.weight_update.weight_sync_schemes": _SCHEMES,
     "torchrl.data": {"MultiStep": MultiStep},
     "torchrl.data.postprocs": {"MultiStep": MultiStep},
     "torchrl.data.postprocs.postprocs": {"MultiStep": MultiStep},
@@ -58,7 +101,13 @@ LENT: Lent = {
 }
 """What TorchRL's own tests read of a collector that is no part of ours."""
 
-ABOUT_COLLECTING = ("torchrl.collectors", "torchrl.collectors.utils", "torchrl.data.postprocs")
+ABOUT_COLLECTING = (
+    "torchrl.collectors",
+    "torchrl.collectors.distributed",
+    "torchrl.collectors.utils",
+    "torchrl.weight_update",
+    "torchrl.data.postprocs",
+)
 """Modules whose other names the report lists; `torchrl.data` has hundreds that are no concern of ours."""
 
 _SWAP = pytest.StashKey[Swap]()
