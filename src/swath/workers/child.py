@@ -21,7 +21,7 @@ import torch
 from swath.workers import sharing
 from swath.workers.blocks import Lender
 from swath.workers.cargo import given, introduced, lent, taken
-from swath.workers.hosting import Hosted, attempted
+from swath.workers.hosting import THREAD_SETTINGS, Hosted, attempted
 from swath.workers.messages import Reply, Request, Setup
 from swath.workers.outcome import Error, Outcome, Value, frozen
 from swath.workers.packing import Parcel, pack
@@ -29,7 +29,6 @@ from swath.workers.wire import Ended, Wire, close_all
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 def live(fds: Sequence[int], nursery: int, not_mine: Iterable[int]) -> NoReturn:
@@ -163,7 +162,7 @@ def _settle_in(setup: Setup) -> None:
             stream.reconfigure(line_buffering=True)  # what a worker says is seen before it is killed
     os.environ.clear()
     os.environ.update(setup.environ)
-    os.environ.update(dict.fromkeys(_THREAD_SETTINGS, str(setup.threads)))
+    os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(setup.threads)))
     sys.path[:] = setup.path
     sys.argv[:] = setup.argv
     os.chdir(setup.cwd)

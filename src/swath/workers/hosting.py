@@ -15,6 +15,9 @@ from swath.errors import SwathError, WorkerLost
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Variables that say how many threads a process may have; read when numpy, torch and the like are imported."""
+
 
 class Hosted:
     """A worker's object in its place; used by one thread at a time.

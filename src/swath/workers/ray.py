@@ -36,6 +36,7 @@ class RayBackend:
 
     Raises:
         ImportError: ray is not installed.
+        ValueError: this process is a client of a cluster (`ray://`), not part of it.
     """
 
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from swath.errors import Closed, PayloadLost
 from swath.extras import need
 from swath.workers.base import Job
-from swath.workers.hosting import lost
+from swath.workers.hosting import THREAD_SETTINGS, lost
 from swath.workers.outcome import Error, Outcome, Value, thawed
 from swath.workers.ray_cluster import Cluster
 from swath.workers.ray_freight import Arrived, packed, unpacked
@@ -28,7 +29,6 @@ from swath.workers.ray_messages import Reply, Setup, Wire
 from swath.workers.ray_worker import RayWorker, public
 from swath.workers.tickets import Board, Ticket
 
-_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _CLOSE_S = 5.0
 
 
@@ -149,12 +149,12 @@ class RayActors:
         if isinstance(error, self._ray.exceptions.ActorDiedError):
             self._end(handle, handle.killed or f"died: {_words(error)}", exit=_words(error))
         else:
-            threading.Thread(target=self._put_down, args=(handle, error), daemon=True).start()
+            threading.Thread(target=self._put_down, args=(handle, _words(error)), daemon=True).start()
 
-    def _put_down(self, handle: RayHandle, error: BaseException) -> None:
-        """End a life that Ray is not sure of."""
-        self.kill(handle, f"is out of reach: {_words(error)}")
-        self._end(handle, f"is out of reach: {_words(error)}", exit=_words(error))
+    def _put_down(self, handle: RayHandle, words: str) -> None:
+        """End a life of which Ray is not sure; in a thread that may call Ray."""
+        self.kill(handle, f"is out of reach: {words}")
+        self._end(handle, f"is out of reach: {words}", exit=words)
 
     def _end(self, handle: RayHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
         outcome = lost(handle.name, how, exit)
@@ -201,9 +201,10 @@ _OURS = {
 
 def _setup(job: Job) -> Setup:
     given = (job.resources.get("runtime_env") or {}).get("env_vars") or {}
-    variables = {name: str(job.threads) for name in _THREAD_SETTINGS if name not in given}
+    variables = {name: str(job.threads) for name in THREAD_SETTINGS if name not in given}
     before, build = _packed("before", job.before), _packed("build", job.build)
-    return Setup(job.name, list(sys.path), variables, job.threads, before, build)
+    path = [entry or str(Path.cwd()) for entry in sys.path]
+    return Setup(job.name, path, variables, job.threads, before, build)
 
 
 def _packed(part: str, function: Callable[[], Any] | None) -> Wire:

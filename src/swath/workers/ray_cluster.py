@@ -11,6 +11,10 @@ from swath.extras import need
 
 _joining = threading.Lock()
 _MEMORY = 2 * 2**30
+CLIENT = (
+    "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
+    "run it on a machine of the cluster, as `ray job submit` does"
+)
 
 
 class Cluster:
@@ -19,6 +23,9 @@ class Cluster:
     Args:
         init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
             else starts one on this machine, without a dashboard.
+
+    Raises:
+        ValueError: this process is not part of the cluster, but a client of it.
     """
 
     def __init__(self, init_config: Mapping[str, Any] | None = None) -> None:
@@ -28,6 +35,8 @@ class Cluster:
                 self._ray.init(**{"include_dashboard": False, **(init_config or {})})
             elif init_config is not None:
                 warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
+        if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
+            raise ValueError(CLIENT)
         self._session = self._present()
 
     def gone(self) -> str | None:

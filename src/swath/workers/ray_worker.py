@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,7 +70,7 @@ def public(name: str) -> Callable[..., Any]:
     """A method for an actor's class that calls the object's method of this name."""
 
     def forward(self: RayWorker, *args: Any, **kwargs: Any) -> Any:
-        return self.swath_desk().method(name)(*args, **kwargs)
+        return _or_die(partial(self.swath_desk().method(name), *args, **kwargs))
 
     forward.__name__ = forward.__qualname__ = name
     return forward
