@@ -2,7 +2,9 @@
 
 import pytest
 
+import ray_cluster
 from swath.testing import ChannelContract
+from swath.testing.channel_contract import Readers
 from swath.workers.inline import InlineBackend
 from swath.workers.packing import owned, pack, unpack
 from swath.workers.process import ProcessBackend
@@ -61,3 +63,13 @@ class TestProcesses(ChannelContract):
     @pytest.fixture
     def make_backend(self):
         return ProcessBackend
+
+
+class TestRay(ChannelContract):
+    @pytest.fixture
+    def readers(self):
+        with ray_cluster.visiting() as backend:
+            readers = Readers(backend)
+            readers.begin(0)
+            readers.begin(1)
+            yield readers
