@@ -143,7 +143,7 @@ def test_lives_are_told_apart_across_processes(tmp_path, nursery, make_env):
     }
     lives = Lives(tmp_path, script, make_env=make_env, counting=None if make_env else LONG)
     with MultiAsyncCollector(
-        lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0), total_frames=1000
+        lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0)
     ) as collector:
         while "worker_1/frames" not in (facts := collector.stats("both")) or facts["worker_1/frames"] == 0:
             assert collector.next().shape == (5,)

@@ -12,6 +12,7 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import ManualHost, NextStepHost, SameStepHost, vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
+from swath.testing.faults import Mishaps
 from swath.testing.host_contract import play
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -286,7 +287,7 @@ def test_an_exception_in_a_reset_says_so():
         with pytest.raises(EnvRaised) as caught:
             call()
         assert isinstance(caught.value.cause, EnvBroke)
-        host.env.envs[1]._mishaps._left.append(Fault("raise_at_reset", episode=1))
+        host.env.envs[1]._mishaps = Mishaps([Fault("raise_at_reset", episode=1)])
 
 
 def test_an_instance_cannot_be_built_anew():
