@@ -142,9 +142,7 @@ def test_lives_are_told_apart_across_processes(tmp_path, nursery, make_env):
         1: [[Fault("exit", step=3)], [Fault("kill", episode=0, step=1)], [Fault("raise_at_build")], []],
     }
     lives = Lives(tmp_path, script, make_env=make_env, counting=None if make_env else LONG)
-    with MultiAsyncCollector(
-        lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0)
-    ) as collector:
+    with MultiAsyncCollector(lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0)) as collector:
         while "worker_1/frames" not in (facts := collector.stats("both")) or facts["worker_1/frames"] == 0:
             assert collector.next().shape == (5,)
     assert [lives.begun(0), lives.begun(1)] == [1, 4]
