@@ -207,8 +207,16 @@ class Desk:
 
     def sweep(self) -> None:
         """Settle what is done and nobody waits for any more."""
-        for sent in [sent for sent in self.out if sent.void and not sent.taken and sent.ticket.done]:
-            self.settle(sent)
+        with self.lock:
+            for sent in [sent for sent in self.out if sent.void and not sent.taken and sent.ticket.done]:
+                self.settle(sent)
+
+    def end(self) -> None:
+        """Nothing is wanted any more, and nobody works: let go of all memory but what is being delivered."""
+        with self.lock:
+            self.void()
+            self.sweep()
+            self.bell = None
 
     def _arrived(self, sent: Sent, received: Received) -> bool:
         sent.received = received

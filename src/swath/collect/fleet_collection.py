@@ -206,11 +206,19 @@ class FleetCollection:
         self.gate.halted = True
         self.desk.ring_all()
         self.desk.fleet.wake()
-        self.gate.close(timeout, lambda: raised.extend(self.desk.fleet.close(timeout)))
+        self.gate.close(timeout, lambda: raised.extend(self._closed(timeout)))
         if raised:
             for other in raised[1:]:
                 raised[0].add_note(f"another worker raised, too: {other!r}")
             raise raised[0]
+
+    def _closed(self, timeout: float) -> list[BaseException]:
+        """What closing the workers raised."""
+        try:
+            return self.desk.fleet.close(timeout)
+        finally:
+            self.forget()
+            self.desk.end()
 
     def _clear_up(self) -> None:
         """What a draw had in hand when it was interrupted, by Ctrl-C perhaps, is lost."""

@@ -71,8 +71,7 @@ def wait_for(desk: Desk, tickets: Sequence[Ticket], interrupted: Interrupted, se
         Closed: interrupted.
         FleetFailed: too few workers are left.
     """
-    with desk.lock:
-        desk.sweep()
+    desk.sweep()
     desk.fleet.wait(tickets, interrupted=interrupted, seen=seen)
     if interrupted():
         raise Closed("this collector was shut down during a draw; build another one")

@@ -115,3 +115,8 @@ class FleetRequest:
     seed: int | None = None
     name: str = "collector"
     index: int = 0
+
+    def __post_init__(self) -> None:
+        least = self.survival.min_workers
+        if least is not None and least > len(self.workers):
+            raise ValueError(f"min_workers={least} must be between 1 and the number of workers, {len(self.workers)}")

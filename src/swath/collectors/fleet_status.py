@@ -16,6 +16,7 @@ def fleet_stats(assembled: Assembled, background: Background) -> tuple[dict[str,
     """Numbers, bools and short strings: of all together, and by worker."""
     with suppress(Closed):  # nothing more happens to the workers then
         assembled.fleet.look()
+        assembled.collection.desk.sweep()
     return _aggregate(assembled, background), _per_worker(assembled)
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from swath.testing.channel_contract import ChannelContract
     from swath.testing.checks import by_life, by_worker, check_continuity, check_flags, check_ids, joined, same_data
     from swath.testing.collection_contract import CollectionContract, CountedCollectionContract
-    from swath.testing.counted import check_counted, marks_of
+    from swath.testing.counted import check_counted, check_lives, marks_of
     from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
     from swath.testing.counting_vector_env import CountingVectorEnv
     from swath.testing.faults import EnvBroke, Fault
@@ -79,6 +79,7 @@ _HOME = {
     "check_counted": "counted",
     "check_flags": "checks",
     "check_ids": "checks",
+    "check_lives": "counted",
     "joined": "checks",
     "marks_of": "counted",
     "reward_of": "counting_env",
@@ -113,6 +114,7 @@ __all__ = [
     "check_counted",
     "check_flags",
     "check_ids",
+    "check_lives",
     "joined",
     "marks_of",
     "reward_of",

@@ -5,14 +5,16 @@ entries ──▶ marks [B, T, 3] before and after each step ──▶ compared 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from tensordict import TensorDictBase
 
-from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_tuple
+from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_tuple
 from swath.rollout.spaces import Array, action_leaves, observation_leaves
-from swath.testing.checks import per_frame, valid
+from swath.testing.checks import joined, life_of, per_frame, valid
 from swath.testing.counting_env import Counting, reward_of
 from swath.testing.marks import Mark, leaf_spaces, read
 from swath.testing.script import Plan, Script
@@ -45,6 +47,41 @@ def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | N
             last = there, done
     envs = {row[ok][0, 0] for row, ok in zip(before, is_valid, strict=True) if ok.any()}
     assert len(envs) == sum(ok.any() for ok in is_valid), f"two rows are of the same env: {sorted(envs)}"
+
+
+def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: bool = False) -> None:
+    """Check batches of counting envs whose workers may have died in between.
+
+    No frame is there twice, none is mixed with another, and what one life made is there without a gap from its first
+    frame on: what a life was making when it ended is not there in part.
+
+    Args:
+        batches: in any order, of any number of workers.
+        counting: what the envs are like.
+        gaps: frames may be missing, as fragments do that were dropped or broken by an exception.
+    """
+    made: dict[tuple[Any, ...], dict[Mark, Mark]] = {}
+    for batch in batches:
+        rows = joined([batch])
+        before, after = marks_of(rows, counting), marks_of(rows, counting, following=True)
+        ids = per_frame(rows, TRAJ_IDS)
+        for env, t in np.argwhere(valid(rows)):
+            here, there = Mark(*before[env, t].tolist()), Mark(*after[env, t].tolist())
+            frames = made.setdefault((*life_of(int(ids[env, t])), here.env), {})
+            assert there == here._replace(step=here.step + 1), f"a step from {here} does not lead to {there}"
+            assert here not in frames, f"{here} is there twice"
+            frames[here] = there
+    for life, frames in made.items():
+        if not gaps:
+            _check_no_gap(life, sorted(frames))
+
+
+def _check_no_gap(life: tuple[Any, ...], frames: list[Mark]) -> None:
+    env, begin = frames[0].env, (frames[0].episode, frames[0].step)
+    assert begin == (0, 0), f"the first frame of (worker, life, env) {life} is {frames[0]}"
+    for one, other in pairwise(frames):
+        begins = Mark(env, one.episode + 1, 0)
+        assert other in (one._replace(step=one.step + 1), begins), f"of {life}: after {one} comes {other}"
 
 
 def marks_of(td: TensorDictBase, counting: Counting, *, following: bool = False) -> Array:

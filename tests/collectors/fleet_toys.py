@@ -1,0 +1,120 @@
+"""Collectors with many workers, and what is known of their places, for tests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from swath import MultiAsyncCollector, MultiSyncCollector, Restarts
+from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, Script
+from swath.testing.toy_worker import Gate
+
+PLACES = ["inline", "thread", "process"]
+KINDS = {"sync": MultiSyncCollector, "async": MultiAsyncCollector}
+LONG = Counting(script=Script(lengths=(ENDLESS,)))
+AT_ONCE = Restarts(5, backoff_s=0.0)
+"""Workers are replaced without delay."""
+
+IDS, VERSION, MASK = ("collector", "traj_ids"), ("collector", "policy_version"), ("collector", "mask")
+
+
+def numbered(n_workers=2, num_envs=2, counting=LONG):
+    """One source of counting envs per worker, numbered through."""
+    return [CountingEnvs(counting, first=worker * num_envs) for worker in range(n_workers)]
+
+
+def fleet(kind="sync", sources=None, policy=None, **options):
+    """A collector of two workers with two envs each, 5 steps of which are a share, unless asked otherwise."""
+    options.setdefault("frames_per_batch", 20 if kind == "sync" else 10)
+    options.setdefault("envs_per_worker", 2)
+    options.setdefault("restarts", AT_ONCE)
+    return KINDS[kind](numbered() if sources is None else sources, policy, **options)
+
+
+def drawn(collector, n):
+    return [collector.next() for _ in range(n)]
+
+
+def made_by(batch):
+    """The workers whose frames are in a batch, in order of rows."""
+    ids = batch[IDS].reshape(-1, batch.shape[-1])
+    return [int(row.max()) >> 47 for row in ids]
+
+
+class Level(nn.Module):
+    """Answers with its only weight, in a Box action, so that actions say which weights acted."""
+
+    def __init__(self, level=0.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(float(level)))
+
+    def forward(self, observation):
+        return torch.ones(observation.shape[:-1], dtype=torch.int64) * self.weight.detach().long()
+
+
+def level(value):
+    return {"weight": torch.tensor(float(value))}
+
+
+class Held(CountingEnv):
+    """A counting env whose step number `at` goes through a gate, so that a test can act meanwhile."""
+
+    def __init__(self, gate: Gate, at=3, number=0):
+        super().__init__(number, LONG)
+        self._gate, self._at, self._made = gate, at, 0
+
+    def step(self, action):
+        self._made += 1
+        if self._made == self._at:
+            self._gate.go_through()
+        return super().step(action)
+
+
+class Notebook:
+    """What workers write down, one line each, from whatever process."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __call__(self, *words):
+        with self.path.open("a") as file:
+            file.write(" ".join(map(str, words)) + "\n")
+
+    @property
+    def lines(self):
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+
+class InThread:
+    """Runs a function in a thread and keeps what it gives or raises."""
+
+    def __init__(self, function, *args):
+        self._function, self._args, self.value, self.error = function, args, None, None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self.value = self._function(*self._args)
+        except BaseException as error:
+            self.error = error
+
+    def join(self):
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "it hangs"
+        return self
+
+
+def children():
+    """Processes of this one and of its children, but for those that have ended."""
+    found, above = [], [os.getpid()]
+    while above:
+        for task in Path(f"/proc/{above.pop()}/task").iterdir():
+            below = [int(pid) for pid in (task / "children").read_text().split()]
+            found += below
+            above += below
+    return found
