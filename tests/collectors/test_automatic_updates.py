@@ -185,3 +185,9 @@ def test_rays_arguments_are_refused_without_a_source_before_anything_starts(monk
     for options in ({"update_after_each_batch": True}, {"max_weight_update_interval": 3}):
         with pytest.raises(ValueError, match="no source"):
             RayCollector("CartPole-v1", policy_factory=Always, frames_per_batch=4, **options)
+
+
+@pytest.mark.parametrize("name", ["weight_updater", "weight_sync_schemes", "weight_recv_schemes"])
+def test_weights_are_the_collectors_business_and_not_that_of_its_workers(name):
+    with pytest.raises(ValueError, match=f"collector_kwargs has '{name}', which RayCollector decides; pass it there"):
+        RayCollector("CartPole-v1", frames_per_batch=4, collector_kwargs={name: None})

@@ -1,13 +1,22 @@
 """Schemes of collectors with many workers: which models can be updated, and where weights come from."""
 
+import gc
+import pickle
 import threading
+import weakref
 
 import pytest
 import torch
-from collector_toys import Always
+from collector_toys import Always, collector
 from weight_toys import EVERYWHERE, acted, counting_env, multi, weights
 
-from swath import Collector, MultiSyncCollector, NoWeightSyncScheme, SharedMemWeightSyncScheme
+from swath import (
+    Collector,
+    MultiSyncCollector,
+    NoWeightSyncScheme,
+    RemoteModuleWeightUpdater,
+    SharedMemWeightSyncScheme,
+)
 from swath.errors import Closed
 
 pytestmark = pytest.mark.usefixtures("nursery")  # workers are forked at once
@@ -215,3 +224,30 @@ def test_a_collector_in_this_process_takes_no_sending_schemes():
         Collector(
             counting_env, Always(1), frames_per_batch=4, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()}
         )
+
+
+@pytest.mark.parametrize("make", [multi, collector], ids=["many", "one worker"])
+def test_neither_updaters_nor_schemes_keep_a_forgotten_collector_alive(make):
+    scheme, updater = SharedMemWeightSyncScheme(), RemoteModuleWeightUpdater()
+    made = make(policy=Always(1), weight_updater=updater)
+    scheme.init_on_sender(model_id="policy", context=made)
+    reader = pickle.loads(pickle.dumps(scheme))
+    reader.init_on_receiver(model_id="policy", model=Always(0))
+    assert reader.receive() is None
+    here = weakref.ref(made)
+    del made
+    gc.collect()
+    assert here() is None
+    assert updater.collector is scheme.context is None
+    with pytest.raises(Closed, match="the collector of this scheme is gone"):
+        scheme.send(weights(1))
+
+
+def test_ending_a_collector_ends_the_channels_of_its_schemes():
+    with multi(Always(1)) as made:
+        reader = pickle.loads(pickle.dumps(made._outlet.schemes["policy"]))
+        reader.init_on_receiver(model_id="policy", model=Always(0))
+        assert any(thread.name.startswith("swath-weights") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("swath-weights") for thread in threading.enumerate())
+    with pytest.raises(RuntimeError, match="cannot be reached"):
+        reader.receive()

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import multiprocessing
 import os
 import pickle
 import threading
@@ -261,7 +262,8 @@ def test_a_sender_can_connect_with_weights_and_without_any(scheme):
     other.init_on_sender(model_id="critic")
     other.connect()
     assert other.synchronized_on_sender
-    assert not other.is_read, "there was nothing to publish"
+    assert other.sent_to(0) is None, "there was nothing to publish"
+    other.shutdown()
 
 
 def test_a_receiver_that_connects_late_gets_the_newest(scheme):
@@ -510,6 +512,26 @@ def test_a_process_that_was_forked_from_the_sender_is_no_sender(scheme):
     assert not scheme.initialized_on_sender
     with pytest.raises(RuntimeError, match="comes after init_on_sender"):
         scheme.send()
+
+
+def read_in_fork(scheme, answers):
+    model = Plain(0.0)
+    scheme.init_on_receiver(model_id="policy", model=model)
+    scheme.receive(timeout=60)
+    answers.put((scheme.initialized_on_sender, model.values))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_that_was_forked_from_the_sender_is_a_reader(scheme):
+    scheme.init_on_sender(weights=Plain(2.5).state_dict())
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=read_in_fork, args=(scheme, answers), daemon=True)
+    child.start()
+    scheme.send()
+    assert answers.get(timeout=60) == (False, {2.5})
+    child.join(60)
 
 
 def test_several_threads_send_one_after_the_other(scheme):

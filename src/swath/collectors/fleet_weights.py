@@ -73,6 +73,11 @@ class FleetWeights(WeightOutlet):
         found = {who: self._channel.newest(who).get(model_id) for who in (EVERYONE, *self._apart())}
         return {who: snapshot for who, snapshot in found.items() if snapshot is not None}
 
+    def learn(self, model_id: str) -> None:
+        """Ask what the weights of a model must look like, so that updates need not wait for the answer."""
+        with suppress(AttributeError):  # a worker may have it later; an update says so if not
+            self._manifest(model_id)
+
     def begin(self, *, built_there: bool) -> None:
         """Let workers begin with what the schemes were sent, or initialised with; the first request brings it.
 
@@ -85,7 +90,6 @@ class FleetWeights(WeightOutlet):
         for model_id, scheme in self.schemes.items():
             if not scheme.sends:
                 continue
-            self._learn(model_id)
             for who, weights in self._first(model_id, scheme, built_there=built_there).items():
                 first.add(self._of_model(model_id, weights, None if who == EVERYONE else [who]))
         if first.everyone:
@@ -146,11 +150,6 @@ class FleetWeights(WeightOutlet):
             first = next(iter(self._assembled.described.values()))
             self._manifests[model_id] = first.manifest if model_id == POLICY else self._asked(model_id)
         return self._manifests[model_id]
-
-    def _learn(self, model_id: str) -> None:
-        """Ask now, while nobody is busy, what the weights of a model must look like."""
-        with suppress(AttributeError):  # a worker may have it later; an update says so if not
-            self._manifest(model_id)
 
     def _asked(self, model_id: str) -> Manifest:
         answers = self._collection.control("manifest_of", (model_id,), workers=sorted(self._assembled.fleet.up)[:1])

@@ -128,6 +128,11 @@ class WeightOutlet(ABC):
         other = self.schemes.setdefault(model_id, scheme)
         if other is not scheme:
             raise RuntimeError(f"another scheme serves {model_id!r} of this collector already; use that one")
+        if scheme.sends:
+            self.learn(model_id)
+
+    def learn(self, model_id: str) -> None:  # noqa: B027  in this process there is nothing to ask
+        """A model will get weights: what must be asked about it is better asked now."""
 
     def require_models(self, *model_ids: str) -> None:
         """Raise `KeyError` for models that cannot be updated."""

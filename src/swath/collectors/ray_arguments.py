@@ -26,7 +26,18 @@ COLLECTION = (
 )
 """Keywords of `Collector` of which a collection has one value."""
 
-DECIDED = ("create_env_fn", "policy", "frames_per_batch", "total_frames", "worker_idx", "num_collectors", "sync")
+DECIDED = (
+    "create_env_fn",
+    "policy",
+    "frames_per_batch",
+    "total_frames",
+    "worker_idx",
+    "num_collectors",
+    "sync",
+    "weight_updater",
+    "weight_sync_schemes",
+    "weight_recv_schemes",
+)
 WITHOUT_EFFECT = ("no_cuda_sync",)
 ELSEWHERE = ("interruptor", "backend", "backend_options")
 

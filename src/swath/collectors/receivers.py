@@ -37,6 +37,7 @@ class Receivers:
         with self._lock:
             for model_id, scheme in schemes.items():
                 scheme.init_on_receiver(model_id=model_id, context=collector, worker_idx=worker_idx)
+                self._outlet.learn(model_id)
             replaced = [self._schemes.get(model_id) for model_id in schemes]
             self._schemes.update(schemes)
             for old in replaced:

@@ -20,6 +20,8 @@ class RayWeightSyncScheme(WeightSyncScheme):
         backend: has no effect: there are no process groups.
     """
 
+    _open_at_once: ClassVar[bool] = False
+
     def __init__(self, strategy: Form = "tensordict", backend: str = "gloo") -> None:
         super().__init__(strategy)
         if backend != "gloo":

@@ -42,6 +42,9 @@ class WeightSyncScheme(SchemeFacts):
     sync: bool = False
     """Whether `send` waits for the workers."""
 
+    _open_at_once: ClassVar[bool] = True
+    """Whether the channel of its own is there before it is needed, for processes that are forked from this one."""
+
     def __init__(self, strategy: Form = "tensordict") -> None:
         self._strategy = WeightStrategy(strategy)
         self._sending: Sending | None = None
@@ -107,6 +110,8 @@ class WeightSyncScheme(SchemeFacts):
         sending = asked if self._sending is None else self._sending.joined(asked)
         if outlet is not None:
             outlet.attach(sending.model_id, self)
+        elif self.sends and self._open_at_once:
+            sending.alone.open(dict)
         self._sending = sending
 
     def init_on_receiver(

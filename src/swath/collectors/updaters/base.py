@@ -13,6 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from swath.collectors.outlet import WeightOutlet
+from swath.weight_update.outlet import outlet_of
 from swath.weights.names import by_worker
 
 
@@ -161,10 +162,9 @@ class WeightUpdaterBase(ABC):
                 self._sync_weights_with_worker(worker_id=worker, server_weights=weights)
 
     def _outlet(self) -> WeightOutlet | None:
-        """Where the collector's weights go out; `None` without a collector."""
-        collector = self.collector
-        outlet: WeightOutlet | None = None if collector is None else getattr(collector, "_outlet", None)
-        return outlet
+        """Where the collector's weights go out; `None` without a collector, or with something that only acts as one."""
+        outlet = outlet_of(self.collector)
+        return outlet if isinstance(outlet, WeightOutlet) else None
 
     def _one_version(self) -> AbstractContextManager[None]:
         """What is published within is one version.
