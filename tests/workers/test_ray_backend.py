@@ -276,7 +276,7 @@ def test_a_worker_that_ray_cannot_reach_is_given_up_and_killed(ray, backend):
     unreachable = Failed(ray.exceptions.ActorUnavailableError("no route", actor_id=None))
     with os.fdopen(os.pidfd_open(pid), "rb") as process:
         backend._actors._answered(worker, worker.ready, None, unreachable)
-        assert "out of reach" in str(result_of_end(backend, worker))
+        assert "is lost: " in str(result_of_end(backend, worker))
         assert select.select([process], [], [], PATIENCE_S)[0]
 
 

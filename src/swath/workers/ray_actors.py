@@ -48,6 +48,7 @@ class RayActors:
         self._lock = threading.Lock()
         self._handles: set[RayHandle] = set()
         self._closed = False
+        self._classes: dict[tuple[str, ...], Any] = {}
 
     def spawn(self, job: Job) -> RayHandle:
         """See `Backend.spawn`."""
@@ -126,8 +127,11 @@ class RayActors:
         reply.future().add_done_callback(partial(self._answered, handle, ticket, body))
 
     def _class(self, names: tuple[str, ...]) -> Any:
-        kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
-        return self._ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={"life": 1})(kind)
+        if names not in self._classes:  # Ray keeps each class that an actor was made of
+            kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
+            options = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"life": 1}}
+            self._classes[names] = self._ray.remote(**options)(kind)
+        return self._classes[names]
 
     # In Ray's thread, or where Ray is gone
 
@@ -153,8 +157,8 @@ class RayActors:
 
     def _put_down(self, handle: RayHandle, words: str) -> None:
         """End a life of which Ray is not sure; in a thread that may call Ray."""
-        self.kill(handle, f"is out of reach: {words}")
-        self._end(handle, f"is out of reach: {words}", exit=words)
+        self.kill(handle, f"is lost: {words}")
+        self._end(handle, f"is lost: {words}", exit=words)
 
     def _end(self, handle: RayHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
         outcome = lost(handle.name, how, exit)
