@@ -1,5 +1,7 @@
 """When collectors with many workers publish weights by themselves."""
 
+import threading
+
 import pytest
 import torch
 from collector_toys import Always, Signalling
@@ -29,7 +31,7 @@ def interval(monkeypatch):
     def make(policy, k, **options):
         automatic = Automatic.asked(after_each_batch=options.pop("after_each_batch", False), interval=k)
         monkeypatch.setattr("swath.collectors.multi.Automatic.asked", lambda **_: automatic)
-        return multi_async(policy, **options)
+        return options.pop("make", multi_async)(policy, **options)
 
     return make
 
@@ -70,6 +72,36 @@ def test_an_interval_of_k_lets_no_worker_make_more_than_k_fragments_on_one_versi
             versions += [version for _, version in acted(made)]
             learn(policy)
         assert versions == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_for_one(interval):
+    policy = Always(0)
+    with interval(policy, 3, make=multi) as made:
+        seen = [acted(made)]
+        made.update_policy_weights_(weights(1), worker_ids=0)  # from now on they are not due at the same time
+        policy.weight.data.fill_(2)
+        seen += [acted(made) for _ in range(4)]
+        assert seen == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(1, 1), (0, 0)], [(2, 2), (2, 2)], [(2, 2), (2, 2)]]
+
+
+def test_others_may_publish_while_a_collector_does(interval):
+    policy = Always(0)
+    with interval(policy, 1, make=multi, backend="thread") as made:
+        over = threading.Event()
+
+        def publish():
+            while not over.is_set():
+                made.publish_weights(weights(1), worker_ids=1)
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        try:
+            of_worker_0 = [acted(made)[0][1] for _ in range(100)]
+        finally:
+            over.set()
+            publisher.join(60)
+        assert not publisher.is_alive()
+        assert sorted(set(of_worker_0)) == of_worker_0, "each batch on a newer version"
 
 
 def test_what_the_user_publishes_meanwhile_counts(interval):

@@ -316,6 +316,18 @@ def test_weights_that_an_updater_changes_from_worker_to_worker_are_each_workers_
         assert acted(made) == [(1, 1), (2, 1)]
 
 
+def test_what_a_push_publishes_for_all_and_for_some_is_one_version_too():
+    class Both(Minimal):
+        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+            self.collector.publish_weights(weights(0), worker_ids=0)
+            self.collector.publish_weights(server_weights)
+            self.collector.publish_weights(weights(1), worker_ids=1)
+
+    with multi(Always(1), weight_updater=Both) as made:
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(2, 1), (1, 1)], "what comes later counts"
+
+
 def test_wait_works_with_an_updater():
     with multi(Always(1), backend="thread", weight_updater=Recording()) as made:
         made.update_policy_weights_(weights(2), wait=True, timeout_s=60)

@@ -266,3 +266,9 @@ def test_whatever_happens_a_request_brings_each_model_to_the_newest_meant_for_it
     assert everyones <= set(store.live)
     assert len(store.live) <= len(MODELS) * (1 + len(WORKERS))
     assert all(kept.released <= 1 for kept in store.made)
+
+
+def test_some_workers_and_all_others_get_theirs_in_one_version(channel):
+    channel.publish({"policy": "old"})
+    assert channel.publish_each({1: {"policy": "own"}}, others={"policy": "all"}) == 2
+    assert [sent(channel, worker) for worker in (0, 1, 2)] == [(2, {"policy": one}) for one in ("all", "own", "all")]

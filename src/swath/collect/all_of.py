@@ -154,14 +154,15 @@ class AllOf:
 
     def _ask_missing(self) -> None:
         """Ask for what is missing; a batch is asked for with the same weights all over."""
+        asked = [
+            (one, row, worker)
+            for one in self._rounds
+            for row, share in one.shares.items()
+            if share is None and (worker := self._worker_for(row)) is not None
+        ]
+        self._desk.renew(worker for _, _, worker in asked)
         with self._desk.channel.steady():
-            for one in self._rounds:
-                self._ask_missing_of(one)
-
-    def _ask_missing_of(self, one: Round) -> None:
-        for row, share in one.shares.items():
-            worker = self._worker_for(row) if share is None else None
-            if worker is not None:
+            for one, row, worker in asked:
                 one.shares[row] = self._desk.ask(worker, one.frames[row], randomly=one.randomly)
 
     def _worker_for(self, row: int) -> int | None:

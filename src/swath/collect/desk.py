@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,12 +95,19 @@ class Desk:
         if (failure := self.fleet.failure) is not None:
             raise failure
 
+    def renew(self, workers: Iterable[int]) -> None:
+        """Publish newer weights first if one of these, who are about to be asked, has used its own for too long.
+
+        Not while the channel is held steady: other threads may publish, too.
+        """
+        for worker in workers:
+            self.renewal.before_request(self.fleet.handle(worker).name, self.channel)
+
     def ask(self, worker: int, frames: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
         self._numbers += 1
         ask = Ask(frames, randomly, self._numbers, self.bell, worker, self.write)
         handle = self.fleet.handle(worker)
-        self.renewal.before_request(handle.name, self.channel)
         with self.channel.update_for(handle.name) as update:
             ticket = self.fleet.call(handle, "collect", update, ask, late=True)
         self.renewal.asked(handle.name, self.channel)

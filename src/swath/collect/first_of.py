@@ -71,6 +71,7 @@ class FirstOf:
 
     def _ask(self, worker: int) -> None:
         insisted = worker in self._insisting
+        self._desk.renew([worker])
         self._desk.ask(worker, self._desk.frames[worker], randomly=self._pace.next_is_random(), insisted=insisted)
         self._insisting.discard(worker)
 

@@ -92,10 +92,8 @@ class FleetWeights(WeightOutlet):
                 continue
             for who, weights in self._first(model_id, scheme, built_there=built_there).items():
                 first.add(self._of_model(model_id, weights, None if who == EVERYONE else [who]))
-        if first.everyone:
-            self._channel.publish(first.everyone, version=0)
-        if first.each:
-            self._channel.publish_each(first.each, version=0)
+        if first.begun:
+            self._channel.publish_each(first.each, version=0, others=first.everyone or None)
 
     def _first(self, model_id: str, scheme: Reads, *, built_there: bool) -> dict[int, Any]:
         sent = scheme.sent_to(EVERYONE)
@@ -118,11 +116,7 @@ class FleetWeights(WeightOutlet):
         return version
 
     def _publish(self, everyone: Items, each: dict[int, Items]) -> int:
-        if not each:
-            return self._channel.publish(everyone)
-        if not everyone:
-            return self._channel.publish_each(each)
-        return self._channel.publish_each(each, version=self._channel.publish(everyone))
+        return self._channel.publish_each(each, others=everyone or None) if each else self._channel.publish(everyone)
 
     def _snapshot(self, model_id: str, item: Snapshot | None) -> Snapshot | None:  # noqa: ARG002  it is one
         return item

@@ -102,10 +102,17 @@ class Channel:
         with self._shared({None: models}) as shared:
             return self._register.put(shared[None], version).version
 
-    def publish_each(self, models: Mapping[int, Models], version: int | None = None) -> int:
-        """As `publish`, to some workers, each its own, as one version."""
-        with self._shared(models) as shared:
-            return self._register.put_each(shared, version).version
+    def publish_each(
+        self, models: Mapping[int, Models], version: int | None = None, others: Models | None = None
+    ) -> int:
+        """As `publish`, to some workers, each its own, as one version; `others`, if given, to all others in it."""
+        for_others = {} if others is None else {None: others}
+        with self._shared({**models, **for_others}) as shared:
+            for_all = shared.pop(None, None)
+            if for_all is not None:
+                version = self._register.put(for_all, version).version
+            own = {worker: each for worker, each in shared.items() if worker is not None}
+            return self._register.put_each(own, version).version
 
     @contextmanager
     def update_for(self, life: Life) -> Iterator[Update | None]:
