@@ -39,6 +39,14 @@ def drawn(collector, n):
     return [collector.next() for _ in range(n)]
 
 
+def drawn_until(collector, is_enough):
+    """Batches up to the first after which it is enough; `is_enough` is asked with each."""
+    batches = [collector.next()]
+    while not is_enough(batches[-1]):
+        batches.append(collector.next())
+    return batches
+
+
 def made_by(batch):
     """The workers whose frames are in a batch, in order of rows."""
     ids = batch[IDS].reshape(-1, batch.shape[-1])

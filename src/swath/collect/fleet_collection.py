@@ -20,7 +20,7 @@ from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
-from swath.errors import FleetFailed
+from swath.errors import FleetFailed, WorkerLost
 from swath.workers.tickets import Ticket
 
 NO_KEYWORDS: Mapping[str, Any] = {}
@@ -149,6 +149,18 @@ class FleetCollection:
                 break
             answers |= self.answers(tickets)
         return {worker: answers[worker] for worker in calls if worker in answers}
+
+    def first(self, method: str, *args: Any) -> Any:
+        """The answer of the first worker that is not gone; see `everyone`.
+
+        Raises:
+            FleetFailed, WorkerLost: there is none.
+        """
+        for worker in sorted(self.desk.frames):
+            if answers := self.everyone({worker: (method, args, NO_KEYWORDS)}):
+                return answers[worker]
+        self.desk.require_enough()
+        raise WorkerLost(f"no worker is left to answer {method}{args}; build another collector")
 
     def send(
         self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], workers: Sequence[int] | None = None

@@ -14,7 +14,6 @@ from swath.collect.fleet_collection import NO_KEYWORDS
 from swath.collect.paths import call_at, follow
 from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.fleet_assembly import Assembled, move_fleet, seed_all
-from swath.errors import WorkerLost
 from swath.options import Hooks, seconds
 from swath.seeds import derive
 
@@ -154,11 +153,11 @@ class FleetControls:
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._of_first("getattr_env", name)
+        return self._assembled.collection.first("getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._of_first("getattr_policy", name)
+        return self._assembled.collection.first("getattr_policy", name)
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""
@@ -171,7 +170,7 @@ class FleetControls:
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._of_first("get_model", model_id)
+        return self._assembled.collection.first("get_model", model_id)
 
     @property
     def worker_idx(self) -> int:
@@ -224,16 +223,6 @@ class FleetControls:
         """The answers of all workers that are not gone."""
         calls = dict.fromkeys(sorted(self._assembled.described), (method, args, NO_KEYWORDS))
         return list(self._assembled.collection.everyone(calls).values())
-
-    def _of_first(self, method: str, *args: Any) -> Any:
-        """The answer of the first worker that is not gone."""
-        desk = self._assembled.collection.desk
-        for worker in sorted(self._assembled.described):
-            if not desk.is_gone(worker):
-                for answer in self._assembled.collection.everyone({worker: (method, args, NO_KEYWORDS)}).values():
-                    return answer
-        desk.require_enough()
-        raise WorkerLost(f"no worker is left to answer {method}{args}; build another collector")
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)

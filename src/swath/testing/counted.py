@@ -52,8 +52,8 @@ def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | N
 def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: bool = False) -> None:
     """Check batches of counting envs whose workers may have died in between.
 
-    No frame is there twice, none is mixed with another, and what one life made is there without a gap from its first
-    frame on: what a life was making when it ended is not there in part.
+    No frame is there twice, none is mixed with another, and what one life made is there without a gap from the begin
+    of an episode on: what a life was making when it ended is not there in part.
 
     Args:
         batches: in any order, of any number of workers.
@@ -77,8 +77,8 @@ def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: 
 
 
 def _check_no_gap(life: tuple[Any, ...], frames: list[Mark]) -> None:
-    env, begin = frames[0].env, (frames[0].episode, frames[0].step)
-    assert begin == (0, 0), f"the first frame of (worker, life, env) {life} is {frames[0]}"
+    env = frames[0].env
+    assert frames[0].step == 0, f"the first frame of (worker, life, env) {life} is {frames[0]}"
     for one, other in pairwise(frames):
         begins = Mark(env, one.episode + 1, 0)
         assert other in (one._replace(step=one.step + 1), begins), f"of {life}: after {one} comes {other}"

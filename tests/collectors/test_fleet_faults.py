@@ -1,0 +1,539 @@
+"""What happens when workers die, hang, do not come, come back as something else, or their envs raise: row by row."""
+
+import logging
+import os
+import signal
+
+import pytest
+import torch
+from collector_toys import Memory
+from fleet_toys import (
+    IDS,
+    KINDS,
+    LONG,
+    PLACES,
+    Held,
+    InThread,
+    Level,
+    drawn,
+    drawn_until,
+    fleet,
+    level,
+    made_by,
+    numbered,
+)
+
+from swath import Restarts
+from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLost
+from swath.testing import (
+    Counting,
+    CountingEnv,
+    CountingEnvs,
+    EnvBroke,
+    Fault,
+    Lives,
+    Script,
+    by_life,
+    check_counted,
+    check_lives,
+)
+from swath.testing.toy_worker import Gate
+from swath.workers.local import Kept
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+NEVER = Restarts(0)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate.at(tmp_path / "gate")
+
+
+def lives(path, script, n_workers=2, num_envs=2, **options):
+    path.mkdir(exist_ok=True)
+    return Lives(path, script, num_envs, options.pop("counting", LONG), **options).sources(n_workers)
+
+
+def kill(collector, worker):
+    os.kill(collector._assembled.fleet.up[worker].pid, signal.SIGKILL)
+
+
+# ---- a worker dies
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_idle_worker_that_is_killed_is_replaced_and_no_fragment_is_lost(kind, caplog):
+    with fleet(kind, prefetch=0) as collector:
+        batches = drawn(collector, 2)
+        life = collector._assembled.fleet.handle(1)
+        kill(collector, 1)
+        batches += drawn_until(collector, lambda batch: (1, 1) in by_life([batch]))
+        stats = collector.stats("both")
+    assert isinstance(life.ended.outcome.exception, WorkerLost)
+    check_lives(batches, LONG)
+    assert (stats["restarts"], stats["worker_0/life"], stats["worker_1/life"]) == (1, 0, 1)
+    assert stats["fragments_lost"] <= 1
+    (record,) = [record for record in caplog.records if record.name == "swath" and record.levelno == logging.WARNING]
+    assert "worker 1 (life 0) was killed by SIGKILL; life 1 begins at once (restart 1 of 5)" in record.getMessage()
+
+
+def test_asynchronous_collection_serves_the_others_while_a_worker_comes_back(tmp_path, gate):
+    first = tmp_path / "first"
+
+    def slow_to_come_back():
+        if not first.exists():
+            first.touch()
+            return CountingEnv(0, LONG, [Fault("exit", step=7)])
+        gate.go_through()
+        return CountingEnv(0, LONG)
+
+    with fleet("async", [slow_to_come_back, CountingEnvs(LONG, first=1)], envs_per_worker=1) as collector:
+        batches = drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
+        gate.await_arrival()
+        meanwhile = drawn(collector, 5)
+        assert "1 restarting (life 1 of 5)" in repr(collector)
+        assert collector.stats()["workers_alive"] == 1
+        gate.open()
+        batches += meanwhile
+        batches += drawn_until(collector, lambda batch: (0, 1) in by_life([batch]))
+        assert collector.stats()["workers_alive"] == 2
+    assert {worker for batch in meanwhile for worker in made_by(batch)} == {1}
+    check_lives(batches, LONG)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_new_lives_have_the_newest_weights_and_new_ids(place, tmp_path):
+    sources = lives(tmp_path, {0: [[Fault("exit", step=8)]]})
+    with fleet(sources=sources, policy=Level(1), backend=place) as collector:
+        first = collector.next()
+        collector.update_policy_weights_(level(2))
+        second = collector.next()
+    assert first["action"].unique().tolist() == [1]
+    assert second["action"].unique().tolist() == [2]
+    assert second[IDS][0].unique().tolist() == [1 << 32, (1 << 32) + 1]
+
+
+def test_many_deaths_of_all_workers_lose_nothing(tmp_path):
+    script = {worker: [[Fault("kill", step=2 + worker)], {1: [Fault("exit", step=6)]}] * 2 for worker in range(3)}
+    with fleet(sources=lives(tmp_path, script, 3), frames_per_batch=30, prefetch=1) as collector:
+        batches = drawn(collector, 8)
+        stats = collector.stats()
+    check_lives(batches, LONG)
+    assert stats["restarts"] == 12
+    assert stats["frames"] == 240
+
+
+# ---- and cannot be replaced
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_others_collect_the_row_of_a_worker_that_is_gone_in_turn(place, tmp_path):
+    sources = lives(tmp_path, {1: [[Fault("exit", step=7)]]}, 3)
+    options = {"restarts": NEVER, "min_workers": 1, "frames_per_batch": 30, "backend": place}
+    with fleet(sources=sources, **options) as collector:
+        batches = drawn(collector, 6)
+        stats = collector.stats("both")
+        assert "1 gone" in repr(collector)
+    assert {batch.shape for batch in batches} == {(3, 2, 5)}
+    rows = [made_by(batch)[::2] for batch in batches]
+    assert rows[0] == [0, 1, 2]
+    assert [(row[0], row[2]) for row in rows[1:]] == [(0, 2)] * 5
+    assert {row[1] for row in rows[1:]} == {0, 2}, "one of the others did it all"
+    check_lives(batches, LONG)
+    assert (stats["workers_lost"], stats["restarts"], stats["workers"], stats["workers_alive"]) == (1, 0, 3, 2)
+    assert stats["worker_1/state"] == "gone"
+
+
+def test_a_row_that_others_collect_keeps_its_size(tmp_path):
+    sources = lives(tmp_path, {2: [[Fault("exit", step=10)]]}, 3)
+    options = {"restarts": NEVER, "min_workers": 1, "frames_per_batch": [4, 10, 16], "cat_results": -1}
+    with fleet(sources=sources, **options) as collector:
+        batches = drawn(collector, 5)
+    assert {batch.shape for batch in batches} == {(2, 15)}
+    check_lives(batches, LONG)
+    assert {int(batch[IDS][0, -1]) >> 47 for batch in batches[1:]} == {0, 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_episodes_stay_whole_when_a_worker_is_gone(kind, tmp_path):
+    counting = Counting(script=Script(lengths=(3, 7, 4), endings=("terminated",)))
+    sources = lives(tmp_path, {1: [[Fault("exit", episode=3, step=2)]]}, 3, counting=counting)
+    options = {"restarts": NEVER, "min_workers": 1, "frames_per_batch": 30, "trajs_per_batch": 4, "traj_format": "cat"}
+    with fleet(kind, sources, **options) as collector:
+        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1)
+        batches += drawn(collector, 10)
+    frames = torch.cat(batches)
+    starts = torch.cat([torch.tensor([True]), frames["next", "done"][:-1, 0]])
+    marks, following = frames["observation"], frames["next", "observation"]
+    assert marks[starts][:, 2].unique().tolist() == [0], "an episode begins in its middle"
+    inside = ~starts[1:]
+    assert torch.equal(following[:-1][inside], marks[1:][inside]), "an episode has a hole"
+
+
+def test_asynchronous_collection_goes_on_without_a_worker_that_is_gone(tmp_path):
+    sources = lives(tmp_path, {0: [[Fault("kill", step=1)]]})
+    with fleet("async", sources, restarts=NEVER, min_workers=1) as collector:
+        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1) + drawn(collector, 2)
+        assert {worker for batch in batches for worker in made_by(batch)} == {1}
+        assert collector.get_distant_attr("worker_idx") == [1]
+        assert collector.map_fn("touch", [(), ()]) == [0]
+        assert collector.getattr_env("mark").env == 2
+
+
+# ---- fewer than min_workers
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_few_workers_end_the_run_with_all_causes(kind, place, tmp_path):
+    script = {0: [[Fault("exit", step=7)]], 1: [[Fault("exit", step=7)], [Fault("raise_at_build")]]}
+    options = {"restarts": Restarts(1, backoff_s=0.0), "min_workers": 2, "backend": place, "frames_per_batch": 30}
+    script[0].append(script[0][0])
+    with fleet(kind, lives(tmp_path, script, 3), Level(3), **options) as collector:
+        collector.update_policy_weights_(level(2))
+        with pytest.raises(FleetFailed) as failed:
+            drawn(collector, 1000)
+        for _ in range(2):
+            with pytest.raises(FleetFailed, match=r"1 of 3 workers are left, and min_workers=2 are needed"):
+                collector.next()
+        causes = failed.value.causes
+        stats = collector.stats()
+        saved = collector.state_dict()
+        assert "2 gone" in repr(collector)
+    assert sorted(type(cause).__name__ for cause in causes) == ["EnvBroke", "WorkerLost", "WorkerLost", "WorkerLost"]
+    assert (stats["workers_lost"], stats["restarts"], stats["workers_alive"]) == (2, 2, 1)
+    assert [float(saved[f"worker{worker}"]["policy_state_dict"]["weight"]) for worker in range(3)] == [2.0] * 3
+    with pytest.raises(Closed):
+        collector.next()
+
+
+def test_what_is_finished_is_delivered_before_the_end(tmp_path):
+    sources = lives(tmp_path, {1: [[Fault("exit", step=6)]]})
+    with fleet("async", sources, restarts=NEVER, prefetch=3) as collector:
+        batches = drawn(collector, 1)
+        fate = collector._assembled.fleet.handle(1)
+        while not fate.ended.done:
+            collector._assembled.fleet.look()
+        with pytest.raises(FleetFailed):
+            batches.extend(iter(collector))
+        frames, discarded = (collector.stats()[name] for name in ("frames", "frames_discarded"))
+    check_lives(batches, LONG)
+    assert (1, 0) in by_life(batches), "worker 1 had finished a fragment before it died"
+    assert frames == 10 * len(batches)
+    assert discarded % 10 == 0
+
+
+def test_a_worker_that_cannot_be_replaced_ends_the_run_by_default(tmp_path):
+    with fleet(sources=lives(tmp_path, {1: [[Fault("exit", step=1)]]}), restarts=NEVER) as collector:
+        with pytest.raises(FleetFailed, match="all are needed") as failed:
+            collector.next()
+        (cause,) = failed.value.causes
+    assert (cause.worker, cause.life, cause.exit) == (1, 0, 3)
+
+
+def test_max_total_counts_the_restarts_of_all(tmp_path):
+    script = {worker: [[Fault("exit", step=3)]] * 3 for worker in (0, 1)}
+    options = {"restarts": Restarts(5, max_total=2, backoff_s=0.0)}
+    with fleet(sources=lives(tmp_path, script), **options) as collector:
+        with pytest.raises(FleetFailed):
+            collector.next()
+        assert collector.stats()["restarts"] == 2
+
+
+def test_an_error_of_the_background_is_kept_when_too_few_are_left(tmp_path):
+    sources = lives(tmp_path, {0: [[Fault("exit", step=7)]]})
+    with fleet("async", sources, restarts=NEVER, replay_buffer=Memory()) as collector:
+        collector.start()
+        collector._background._thread.join(60)
+        assert "FleetFailed" in collector.stats()["error"]
+        with pytest.raises(FleetFailed):
+            collector.start()
+        assert not collector.is_running()
+        with pytest.raises(FleetFailed):
+            collector.next()
+
+
+# ---- placement
+
+
+def slow_to_begin(gate, number, **like):
+    def build():
+        gate.go_through()
+        return CountingEnv(number, Counting(script=LONG.script, **like))
+
+    return build
+
+
+def test_a_worker_that_is_not_ready_in_time_fails_the_construction(gate):
+    with pytest.raises(PlacementFailed, match=r"1 of 2 workers \(1\) were not ready after placement_timeout_s=2"):
+        fleet(sources=[CountingEnvs(LONG), slow_to_begin(gate, 1)], envs_per_worker=1, placement_timeout_s=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_min_workers_it_joins_later(kind, gate):
+    sources = [CountingEnvs(LONG), slow_to_begin(gate, 1)]
+    options = {"envs_per_worker": 1, "placement_timeout_s": 2, "min_workers": 1, "seed": 3}
+    with pytest.warns(UserWarning, match="the others begin without them"):
+        collector = fleet(kind, sources, **options)
+    with collector:
+        assert "1 starting" in repr(collector)
+        drawing = InThread(drawn, collector, 4)
+        if kind == "async":
+            assert {worker for batch in drawing.join().value for worker in made_by(batch)} == {0}
+        gate.open()
+        batches = drawing.join().value
+        if kind == "async":
+            batches += drawn_until(collector, lambda batch: made_by(batch) == [1])
+        seeds = collector.get_distant_attr("env.seeds[-1]")
+        assert collector.stats()["restarts"] == 0
+    check_lives(batches, LONG)
+    assert None not in seeds
+    assert len(set(seeds)) == 2
+
+
+def test_who_joins_later_and_cannot_be_joined_with_the_others_is_not_wanted(gate):
+    sources = [CountingEnvs(LONG), slow_to_begin(gate, 1, observation="image")]
+    options = {"envs_per_worker": 1, "placement_timeout_s": 2, "min_workers": 1, "restarts": NEVER}
+    with pytest.warns(UserWarning, match="the others begin without them"):
+        collector = fleet(sources=sources, **options)
+    with collector:
+        gate.open()
+        batches = drawn(collector, 3)
+        assert collector.stats()["workers_lost"] == 1
+    assert {batch.shape for batch in batches} == {(2, 1, 10)}
+
+
+# ---- replacements that fail
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_replacement_that_cannot_be_built_counts_as_a_life(place, tmp_path):
+    script = {0: [[Fault("exit", step=2)], [Fault("raise_at_build")], [Fault("raise_at_reset")], []]}
+    with fleet(sources=lives(tmp_path, script), backend=place) as collector:
+        check_lives(drawn(collector, 2), LONG)
+        assert collector.stats()["restarts"] == 3
+
+
+class Changing:
+    """Builds another kind of env the second time."""
+
+    def __init__(self, path, **like):
+        self.path, self.like = path, like
+
+    def __call__(self):
+        again = self.path.exists()
+        self.path.touch()
+        return CountingEnv(0, Counting(script=LONG.script, **(self.like if again else {})), [Fault("exit", step=2)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replacement_that_is_something_else_is_not_used(kind, tmp_path):
+    sources = [Changing(tmp_path / "built", observation="image"), CountingEnvs(LONG, first=1)]
+    with fleet(kind, sources, envs_per_worker=1, restarts=Restarts(1)) as collector:
+        with pytest.raises(FleetFailed) as failed:
+            drawn(collector, 1000)
+        first, second = failed.value.causes
+    assert isinstance(first, WorkerLost)
+    assert isinstance(second, ValueError)
+    assert "is not what it was: entry 'observation' is [6, 2, 3] of torch.uint8, not [3] of torch.float32" in str(
+        second
+    )
+
+
+def test_a_replacement_whose_policy_takes_other_weights_is_not_used(tmp_path):
+    def policy_of(worker):
+        def make():
+            built = tmp_path / f"policy{worker}"
+            again, _ = built.exists(), built.touch()
+            policy = Level()
+            if again:
+                policy.weight = torch.nn.Parameter(torch.zeros(2))
+            return policy
+
+        return make
+
+    sources = lives(tmp_path / "lives", {0: [[Fault("exit", step=2)]]})
+    factories = [policy_of(worker) for worker in (0, 1)]
+    with fleet(sources=sources, policy_factory=factories, restarts=Restarts(1)) as collector:
+        collector.update_policy_weights_(level(1))
+        with pytest.raises(FleetFailed) as failed:
+            collector.next()
+        assert [type(cause) for cause in failed.value.causes] == [WorkerLost, ValueError]
+        assert "weight has shape" in str(failed.value.causes[1])
+
+
+# ---- the env raises
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_reset_only_that_env_begins_another_episode(kind, place):
+    sources = [CountingEnvs(LONG, {1: [Fault("raise", every=7)]}), CountingEnvs(LONG, first=2)]
+    with fleet(kind, sources, backend=place, on_env_error="reset") as collector:
+        batches = drawn(collector, 8)
+        stats = collector.stats()
+    check_lives(batches, LONG)
+    ours = by_life(batches)
+    assert set(ours) <= {(0, 0), (1, 0)}
+    errors = int(ours[0, 0]["observation"][1, -1, 1])
+    assert 0 < errors <= stats["env_errors"]
+    assert ours[0, 0]["observation"][0, :, 1].unique().tolist() == [0]
+    assert (stats["restarts"], stats["fragments_lost"], stats["frames_discarded"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_with_restart_the_worker_is_replaced(place, tmp_path, caplog):
+    sources = lives(tmp_path, {0: [{1: [Fault("raise", step=7)]}]})
+    with fleet(sources=sources, backend=place, on_env_error="restart") as collector:
+        batches = drawn(collector, 3)
+        stats = collector.stats()
+    check_lives(batches, LONG)
+    assert {life: td.shape[-1] for life, td in by_life(batches).items()} == {(0, 0): 5, (0, 1): 10, (1, 0): 15}
+    assert (stats["restarts"], stats["env_errors"], stats["fragments_lost"]) == (1, 1, 1)
+    assert stats["frames_discarded"] == 2
+    assert "worker 0 (life 0) failed: EnvBroke: env 1 raised at step 7" in caplog.text
+
+
+def test_with_restart_the_cause_is_told_when_there_are_no_more_lives(tmp_path):
+    sources = lives(tmp_path, {0: [[Fault("raise", step=1)]] * 2})
+    with fleet(sources=sources, on_env_error="restart", restarts=Restarts(1)) as collector:
+        with pytest.raises(FleetFailed) as failed:
+            collector.next()
+        assert [type(cause) for cause in failed.value.causes] == [EnvBroke, EnvBroke]
+
+
+def test_restart_needs_something_to_build_from():
+    with pytest.raises(ValueError, match="pass an id or a callable, not an instance"):
+        fleet(sources=[CountingEnv(0), CountingEnv(1)], envs_per_worker=None, on_env_error="restart", backend="inline")
+
+
+# ---- the policy, a hook, postproc or extend raises
+
+
+def flaw(at):
+    """A function that raises when it is called for the nth time."""
+    calls = []
+
+    def function(*args):
+        calls.append(1)
+        if len(calls) == at:
+            raise ArithmeticError("flawed")
+        return args[0] if args else None
+
+    return function
+
+
+def flawed_policy(at):
+    once = flaw(at)
+
+    def policy(observation):
+        return once(torch.zeros(observation.shape[:-1], dtype=torch.int64))
+
+    return policy
+
+
+FLAWS = {
+    "policy_factory": ([lambda: flawed_policy(9), lambda: flawed_policy(10**6)], 1, 4),
+    "pre_collect_hook": (flaw(2), 2, 0),
+    "post_collect_hook": (flaw(2), 2, 20),
+    "postproc": (flaw(2), 1, 20),
+}
+SAID = {
+    "policy_factory": "raised while worker 0 (life 0, policy version 0) collected\nremote traceback:\n",
+    "pre_collect_hook": "raised by pre_collect_hook in worker 0 (life 0, policy version 0)\nremote traceback:\n",
+    "post_collect_hook": "raised by post_collect_hook in worker 0 (life 0, policy version 0)\nremote traceback:\n",
+    "postproc": "raised by postproc",
+}
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_what_functions_of_the_user_raise_leaves_as_itself_and_loses_that_fragment(name):
+    function, times, discarded = FLAWS[name]
+    with fleet(**{name: function}) as collector:
+        batches, notes = [collector.next()], []
+        for _ in range(times):
+            with pytest.raises(ArithmeticError, match="flawed") as caught:
+                collector.next()
+            notes += caught.value.__notes__
+        batches += drawn(collector, 3)
+        stats = collector.stats()
+    assert len(notes) == times
+    assert [note for note in notes if note.startswith(SAID[name])]
+    check_lives(batches, LONG, gaps=True)
+    assert stats["frames_discarded"] == discarded
+    assert (stats["frames"], stats["batches"], stats["env_errors"]) == (80, 4, 0)
+
+
+@pytest.mark.parametrize(("kind", "written"), [("sync", 1), ("async", 0)])
+def test_what_extend_raises_leaves_as_itself_and_what_was_written_counts(kind, written):
+    buffer = Memory(raises_at=1 if kind == "sync" else 0)
+    with fleet(kind, replay_buffer=buffer, backend="inline") as collector:
+        with pytest.raises(OSError, match="disk full") as caught:
+            collector.next()
+        assert caught.value.__notes__ == ["raised by extend() of the replay buffer"]
+        assert len(buffer.written) == written
+        assert collector.next() is None
+        stats = collector.stats()
+    assert stats["frames"] == buffer.frames == sum(td.numel() for td in buffer.written)
+    assert stats["frames_discarded"] == 10
+
+
+# ---- stores lose fragments
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fragment_that_its_store_has_lost_is_asked_for_again(kind, monkeypatch):
+    lost = iter([False, True, False, False, True])
+    opened = Kept.open
+
+    def open_or_lose(self):
+        if next(lost, False):
+            self.close()
+        return opened(self)
+
+    monkeypatch.setattr(Kept, "open", open_or_lose)
+    with fleet(kind, backend="inline") as collector:
+        batches = drawn(collector, 6)
+        stats = collector.stats()
+    check_lives(batches, LONG, gaps=True)
+    assert (stats["fragments_lost"], stats["restarts"]) == (2, 0)
+    assert stats["frames"] == sum(batch.numel() for batch in batches)
+
+
+def test_episodes_that_lost_frames_are_not_delivered_as_whole(monkeypatch):
+    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
+    lost = iter([False, False, True] * 5)
+    opened = Kept.open
+
+    def open_or_lose(self):
+        if next(lost, False):
+            self.close()
+        return opened(self)
+
+    monkeypatch.setattr(Kept, "open", open_or_lose)
+    options = {"frames_per_batch": 10, "trajs_per_batch": 2, "backend": "inline"}
+    with fleet("async", numbered(counting=counting), **options) as collector:
+        for batch in drawn(collector, 10):
+            assert batch.shape == (2, 13)
+            for row in batch:
+                check_counted(row.unsqueeze(0), counting)
+        stats = collector.stats()
+    assert stats["fragments_lost"] == 5
+    assert stats["frames_discarded"] > 0
+
+
+# ---- interrupts
+
+
+def test_an_interrupt_leaves_the_draw_and_the_collector_usable(gate):
+    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
+    with fleet(sources=sources, envs_per_worker=1) as collector:
+        main = InThread(gate.await_arrival)
+        interrupting = InThread(lambda: main.join() and os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            collector.next()
+        interrupting.join()
+        gate.open()
+        batches = drawn(collector, 3)
+    check_lives(batches, LONG)
