@@ -1,14 +1,18 @@
 """Frames over sockets: whole, in order, with their descriptors, and an end that is noticed."""
 
+import contextlib
 import os
 import socket
+import sys
 import threading
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.testing.backend.asking import descriptors
+from swath.workers import wire
 from swath.workers.wire import Ended, Frame, Wire
 
 FRAMES = st.lists(st.tuples(st.binary(max_size=200_000), st.integers(0, 5)), max_size=12)
@@ -120,22 +124,57 @@ def test_what_is_no_frame_is_an_error():
     there.close()
 
 
-def test_after_an_interrupt_in_the_midst_of_sending_nothing_more_is_sent(monkeypatch):
-    here, there = wires()
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(here, "_send_some", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        here.send(b"perhaps half of it has gone")
-    monkeypatch.undo()
-    with pytest.raises(Ended):
-        here.send(b"so this must not follow")
+def test_an_interrupt_anywhere_in_sending_loses_no_frame_that_was_begun_and_sends_none_twice():
+    """Between any two instructions, one after another."""
+    at, seen = 0, set()
+    while True:
+        at += 1
+        here, there = wires()
+        if not interrupted_at(at, partial(here.send, b"first", numbered_files([1]))):
+            break
+        here.send(b"second", numbered_files([2]))
+        here.close()
+        came = tuple((body, *numbers_in(fds)) for body, fds in until_end(there))
+        there.close()
+        seen.add(came)
+    second = ((b"second", 2),)
+    assert seen == {second, ((b"first", 1), *second)}
     here.close()
-    with pytest.raises(Ended):
-        there.receive()
     there.close()
+    assert at > 50
+
+
+def until_end(wire):
+    with contextlib.suppress(Ended):
+        while True:
+            yield wire.receive()
+
+
+def interrupted_at(at, function):
+    """Interrupt a function at the nth instruction in the wire's own code; whether it has so many."""
+    left = at
+
+    def trace(frame, event, arg):
+        nonlocal left
+        if frame.f_code.co_filename != wire.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_descriptors_that_come_are_closed_on_exec():

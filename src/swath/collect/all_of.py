@@ -96,6 +96,13 @@ class AllOf:
                 tickets = [share.ticket for share in current.waiting()]
             wait_for(desk, tickets, interrupted, seen)
 
+    def clear_up(self) -> None:
+        """What is out and belongs to no batch is not wanted."""
+        ours = {id(share) for one in self._rounds for share in one.shares.values()}
+        for sent in self._desk.wanted():
+            if id(sent) not in ours:
+                self._desk.cancel(sent)
+
     def again(self, lost: Collection[Sent]) -> None:
         """Of the shares that were given last, these are lost: the batch is put back without them."""
         current = self._given

@@ -203,14 +203,18 @@ class Desk:
         """What is out, of all workers or of these, is not wanted any more.
 
         Returns:
-            What was wanted until now; of that, what is being delivered is left to whoever delivers it.
+            What was wanted until now.
         """
         gone = [sent for sent in self.out if not sent.void and (workers is None or sent.worker in workers)]
         for sent in gone:
-            sent.void = True
-            if sent.received is not None and not sent.taken:
-                self.discard(sent)
+            self.cancel(sent)
         return gone
+
+    def cancel(self, sent: Sent) -> None:
+        """It is not wanted any more; what is being delivered is left to whoever delivers it."""
+        sent.void = True
+        if sent.received is not None and not sent.taken:
+            self.discard(sent)
 
     def sweep(self) -> None:
         """Settle what is done and nobody waits for any more."""

@@ -50,6 +50,9 @@ class FirstOf:
                     return None
             wait_for(desk, tickets, interrupted, seen)
 
+    def clear_up(self) -> None:
+        """Whatever is out is wanted, whoever has asked for it."""
+
     def again(self, lost: Collection[Sent]) -> None:
         """The fragment that was given last is lost: its worker is asked again as any other."""
         for sent in lost:

@@ -233,8 +233,10 @@ class FleetCollection:
             self.desk.end()
 
     def _clear_up(self) -> None:
-        """What a draw had in hand when it was interrupted, by Ctrl-C perhaps, is lost."""
-        self._done([sent for sent in self.desk.out if sent.taken], good=False)
+        """What an interrupted draw had in hand is lost; Ctrl-C may come at any moment."""
+        with self.desk.lock:
+            self._done([sent for sent in self.desk.out if sent.taken], good=False)
+            self.gather.clear_up()
 
     def _deliver(self) -> Drawn:
         make = self._batch if self.buffer is None else self.making.parts

@@ -57,6 +57,9 @@ class Gather(Protocol):
     def ahead(self) -> None:
         """A batch is about to be handed out: ask for those that come after it."""
 
+    def clear_up(self) -> None:
+        """A draw begins: forget what one that was interrupted in the midst of asking has left."""
+
     def again(self, lost: Collection[Sent]) -> None:
         """Of what was given last, these are lost."""
 

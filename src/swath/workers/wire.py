@@ -15,6 +15,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 _HEADER = struct.Struct("<IIQ")
@@ -52,10 +53,9 @@ class Wire:
     def __init__(self, sock: socket.socket, *, patient: bool) -> None:
         self._sock = sock
         self._flags = 0 if patient else socket.MSG_DONTWAIT
-        self._unsent: deque[tuple[memoryview, list[int]]] = deque()
+        self._unsent: deque[tuple[memoryview, list[int], list[int]]] = deque()
         self._unread = bytearray()
         self._fds: deque[int] = deque()
-        self._broken = False
 
     def fileno(self) -> int:
         """Its descriptor, for selectors."""
@@ -71,7 +71,7 @@ class Wire:
             Ended: nobody will read it.
         """
         assert len(fds) <= _MOST_FDS, f"{len(fds)} descriptors in one frame; at most {_MOST_FDS} fit"
-        self._unsent.append((memoryview(_HEADER.pack(_MAGIC, len(fds), len(body)) + body), list(fds)))
+        self._unsent.append((memoryview(_HEADER.pack(_MAGIC, len(fds), len(body)) + body), list(fds), []))
         return self.flush()
 
     def flush(self) -> bool:
@@ -84,14 +84,8 @@ class Wire:
             Ended: nobody will read it.
         """
         while self._unsent:
-            if self._broken:
-                raise Ended
-            try:
-                if not self._send_some(*self._unsent[0]):
-                    return False
-            except BaseException:  # an interrupt, say: what has gone is not known, so nothing may follow it
-                self._broken = True
-                raise
+            if not self._send_some(*self._unsent[0]):
+                return False
         return True
 
     def receive(self) -> Frame:
@@ -149,25 +143,30 @@ class Wire:
 
     def close(self) -> None:
         """Close this end, and what was on its way."""
-        for _, fds in self._unsent:
+        for _, fds, _ in self._unsent:
             close_all(fds)
         close_all(self._fds)
         self._unsent.clear()
         self._fds.clear()
         self._sock.close()
 
-    def _send_some(self, data: memoryview, fds: list[int]) -> bool:
-        descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        try:
-            sent = self._sock.sendmsg([data], descriptors, self._flags)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise Ended from error
-        close_all(fds)
-        if sent < len(data):
-            self._unsent[0] = data[sent:], []
-        else:
+    def _send_some(self, data: memoryview, fds: list[int], gone: list[int]) -> bool:
+        """Send more of a frame, of which as much has gone as the numbers in `gone` say together.
+
+        An interrupt may come anywhere: what is known is at any time what is the case.
+        """
+        rest = data[sum(gone) :]
+        files = [] if gone or not fds else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+        if rest:
+            try:
+                gone.extend(starmap(self._sock.sendmsg, [([rest], files, self._flags)]))  # sent and noted in one go
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise Ended from error
+        while fds:
+            os.close(fds.pop())
+        if sum(gone) == len(data):
             self._unsent.popleft()
         return True
 
