@@ -40,6 +40,18 @@ def test_a_backend_can_be_closed_as_soon_as_it_is_made(warm_processes):
             result_of_end(backend, worker)
 
 
+def test_a_backend_that_is_closed_at_once_takes_nothing_of_the_next_ones_workers(warm_processes):
+    for _ in range(10):
+        given_up = ProcessBackend()
+        for _ in range(2):
+            given_up.spawn(job())
+        given_up.close()
+        backend = ProcessBackend()
+        worker = backend.spawn(job())
+        assert ask(backend, worker, "add", 1) == 1
+        backend.close()
+
+
 def test_modules_that_one_backend_asks_for_are_there_for_all(warm_processes, tmp_path, monkeypatch):
     (tmp_path / "asked_for.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)

@@ -134,6 +134,7 @@ class Family:
                 self._orders.append(frame)
         except WireEnded:
             close_all(fd for order in self._orders for fd in order.fds)  # nobody is there to hear of these workers
+            self._orders.clear()  # what others open now may have the same numbers
             return False
         while self._orders:
             order = self._orders.popleft()
