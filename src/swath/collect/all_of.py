@@ -82,7 +82,7 @@ class AllOf:
         """
         desk = self._desk
         while True:
-            seen = desk.fleet.changes
+            seen = desk.news
             with desk.lock:
                 if not self._rounds and not self._open_round():
                     return None

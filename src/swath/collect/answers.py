@@ -76,6 +76,10 @@ class Answers(RemoteWeights):
         """Follow a path from this worker and call what is found, or return it."""
         return call_at(self, attr_path, args, kwargs)
 
+    def invoke(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """As `cascade_execute`, whatever the names of the arguments."""
+        return call_at(self, path, args, kwargs)
+
     def get_distant_attr(self, path: str) -> Any:
         """What a path from this worker leads to."""
         return follow(self, path)

@@ -20,8 +20,22 @@ class Drawable(Protocol):
 
     gate: Gate
 
+    @property
+    def completed(self) -> bool:
+        """Whether the run has reached its end."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether there is something that was asked for and is not delivered."""
+
     def draw(self) -> Drawn:
         """The next batch."""
+
+    def hold(self) -> None:
+        """Ask for no more from now on: draws give what is in flight, and then end."""
+
+    def release(self) -> None:
+        """Go on asking."""
 
 
 class Background:
@@ -87,6 +101,8 @@ class Background:
             raise RuntimeError("the background thread cannot wait for itself; pause it from another thread")
         with self._change:
             self._pauses += 1
+            if self._running:
+                self._collection.hold()
             try:
                 self._stand_still(timeout)
             except BaseException:
@@ -98,6 +114,8 @@ class Background:
         """Go on, unless another pause lasts."""
         with self._change:
             self._pauses = max(self._pauses - 1, 0)
+            if not self._pauses:
+                self._collection.release()
             self._change.notify_all()
 
     def stop(self, timeout: float) -> None:
@@ -123,13 +141,15 @@ class Background:
             self._leave()
         with self._change:
             self._running, self._idle, self._error = False, True, error
+            self._collection.release()
             self._change.notify_all()
 
     def _draw_on(self) -> BaseException | None:
         """Draw until the end; what it ended with, if that is an error."""
         try:
-            while self._may_go_on() and not self._collection.draw().ended:
-                pass
+            while self._may_go_on():
+                if self._collection.draw().ended and self._collection.completed:
+                    break
         except Closed:
             return None
         except BaseException as error:  # noqa: BLE001  kept, shown in stats, raised by the next call
@@ -137,11 +157,13 @@ class Background:
         return None
 
     def _may_go_on(self) -> bool:
+        """Whether to draw again; when it is paused, as long as there is something in flight."""
         with self._change:
-            self._idle = True
-            self._change.notify_all()
-            self._change.wait_for(lambda: not self._pauses or self._over())
-            self._idle = False
+            while self._pauses and not self._over() and not self._collection.in_flight:
+                self._idle = True
+                self._change.notify_all()
+                self._change.wait_for(lambda: not self._pauses or self._over())
+                self._idle = False
             return not self._over()
 
     def _over(self) -> bool:

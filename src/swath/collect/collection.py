@@ -66,6 +66,17 @@ class Collection:
         total = self.budget.total_frames
         return total is not None and self.counters.frames >= total
 
+    @property
+    def in_flight(self) -> bool:
+        """Nothing is, between two draws."""
+        return False
+
+    def hold(self) -> None:
+        """Nothing is asked for ahead."""
+
+    def release(self) -> None:
+        """Nothing is asked for ahead."""
+
     def draw(self) -> Drawn:
         """The next batch.
 

@@ -39,6 +39,8 @@ def _nothing(worker: int, trajectory: int) -> None:
 class Desk:
     """Requests of one collection. Its lock guards what is out; nobody waits under it.
 
+    While it is `held`, no new batches are asked for.
+
     Attributes:
         fleet: the workers.
         channel: their weights.
@@ -68,11 +70,19 @@ class Desk:
         self.known = Known()
         self.out: list[Sent] = []
         self.write = False
+        self.held = False
         self._numbers = 0
+
+    @property
+    def news(self) -> tuple[int, bool]:
+        """Changes whenever workers have come or gone, or it was held or released."""
+        return self.fleet.changes, self.held
 
     @property
     def may_ask(self) -> bool:
         """Whether more is wanted than is delivered or asked for."""
+        if self.held:
+            return False
         total = self.budget.total_frames
         if total is None:
             return True

@@ -37,7 +37,7 @@ class FirstOf:
         """
         desk = self._desk
         while True:
-            seen = desk.fleet.changes
+            seen = desk.news
             with desk.lock:
                 self._settle()
                 chosen = self._choose()

@@ -84,6 +84,21 @@ class FleetCollection:
         total = self.desk.budget.total_frames
         return total is not None and self.counters.frames >= total
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether there is something that was asked for and is not delivered."""
+        with self.desk.lock:
+            return bool(self.desk.wanted())
+
+    def hold(self) -> None:
+        """Ask for no more from now on: draws give what is in flight, and then end."""
+        self.desk.held = True
+
+    def release(self) -> None:
+        """Go on asking."""
+        self.desk.held = False
+        self.desk.fleet.wake()
+
     def draw(self) -> Drawn:
         """The next batch.
 

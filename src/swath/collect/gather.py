@@ -67,14 +67,15 @@ class Gather(Protocol):
         """What these workers, or all, were asked for is not wanted any more."""
 
 
-def wait_for(desk: Desk, tickets: Sequence[Ticket], interrupted: Interrupted, seen: int) -> None:
-    """Wait until one of the tickets is done, or a worker has come or gone since `seen`.
+def wait_for(desk: Desk, tickets: Sequence[Ticket], interrupted: Interrupted, seen: tuple[int, bool]) -> None:
+    """Wait until one of the tickets is done, or there is other news than what was `seen`.
 
     Raises:
         Closed: interrupted.
         FleetFailed: too few workers are left.
     """
     desk.sweep()
-    desk.fleet.wait(tickets, interrupted=interrupted, seen=seen)
+    changes, held = seen
+    desk.fleet.wait(tickets, interrupted=lambda: interrupted() or desk.held != held, seen=changes)
     if interrupted():
         raise Closed("this collector was shut down during a draw; build another one")

@@ -146,7 +146,7 @@ class FleetControls:
             if len(given) != len(workers):
                 raise ValueError(ONE_EACH.format(workers=len(workers), got=len(given)))
         calls = {
-            worker: ("cascade_execute", (method_name, *args), kwargs)
+            worker: ("invoke", (method_name, args, kwargs), NO_KEYWORDS)
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
         }
         return list(self._assembled.collection.everyone(calls).values())

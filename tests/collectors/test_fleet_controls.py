@@ -1,0 +1,610 @@
+"""How collectors with many workers are steered while they live, and what they say of themselves."""
+
+import json
+from collections import OrderedDict
+
+import pytest
+import torch
+from collector_toys import Memory, Signalling
+from fleet_toys import (
+    IDS,
+    KINDS,
+    LONG,
+    PLACES,
+    VERSION,
+    Held,
+    InThread,
+    Level,
+    Notebook,
+    drawn,
+    drawn_until,
+    fleet,
+    level,
+    made_by,
+)
+
+from swath.errors import Closed, WorkerLate
+from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
+from swath.testing.checks import life_of
+from swath.testing.toy_worker import Gate
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate.at(tmp_path / "gate")
+
+
+def episodes(batch):
+    """The episode of each env row's first frame."""
+    return batch["observation"].reshape(-1, batch.shape[-1], 3)[:, 0, 1].int().tolist()
+
+
+# ---- reset, seeds
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_reset_all_data_are_of_new_episodes(kind, place):
+    with fleet(kind, backend=place, prefetch=2) as collector:
+        first = drawn(collector, 3)
+        collector.reset()
+        later = drawn(collector, 5)
+        stats = collector.stats()
+    check_lives(first + later, LONG, gaps=True)
+    assert {episode for batch in first for episode in episodes(batch)} == {0}
+    assert {episode for batch in later for episode in episodes(batch)} == {1}
+    assert stats["frames"] == sum(batch.numel() for batch in first + later)
+    assert stats["frames_discarded"] > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_workers_can_be_reset(kind):
+    with fleet(kind, prefetch=1) as collector:
+        drawn(collector, 2)
+        collector.reset([False, True])
+        batches = drawn_until(collector, lambda batch: 1 in made_by(batch)) + drawn(collector, 2)
+    found = {
+        (worker, episode) for batch in batches for worker, episode in zip(made_by(batch), episodes(batch), strict=True)
+    }
+    assert found <= {(0, 0), (1, 1)}
+    assert (1, 1) in found
+
+
+def test_reset_takes_one_bool_per_worker():
+    with fleet(backend="inline") as collector:
+        for wrong in ([True], [0, 1], "all"):
+            with pytest.raises(ValueError, match=r"must be one bool per worker \(2\)"):
+                collector.reset(wrong)
+        collector.reset(torch.tensor([True, False]))
+
+
+def test_a_reset_during_a_draw_is_obeyed_by_it(gate):
+    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
+    with fleet(sources=sources, envs_per_worker=1) as collector:
+        drawing = InThread(collector.next)
+        gate.await_arrival()
+        resetting = InThread(collector.reset)
+        gate.open()
+        assert resetting.join().error is None
+        batch = drawing.join().value
+        assert episodes(batch) == [1, 1]
+        assert collector.stats()["frames_discarded"] == 20
+
+
+@pytest.mark.parametrize("place", ["inline", "process"])
+def test_set_seed_begins_the_same_data_anew(place):
+    with fleet(backend=place, seed=4) as collector:
+        first = drawn(collector, 2)
+        following = collector.set_seed(4)
+        again = drawn(collector, 2)
+        assert collector.set_seed(4) == following
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one["action"], other["action"])
+        assert not torch.equal(one["observation"][..., 1], other["observation"][..., 1])
+
+
+def test_a_worker_that_is_away_while_seeds_are_set_begins_with_them(tmp_path, gate):
+    first = tmp_path / "first"
+
+    def comes_back_slowly():
+        if first.exists():
+            gate.go_through()
+            return CountingEnv(0, LONG)
+        first.touch()
+        return CountingEnv(0, LONG, [Fault("exit", step=2)])
+
+    with fleet("async", [comes_back_slowly, CountingEnvs(LONG, first=1)], envs_per_worker=1) as collector:
+        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
+        gate.await_arrival()
+        collector.set_seed(8)
+        gate.open()
+        seeds = collector.get_distant_attr("env.seeds[-1]")
+    assert len(set(seeds) - {None}) == 2
+
+
+# ---- reaching into workers
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_workers_can_be_reached(place):
+    with fleet(policy=Level(2), backend=place, worker_idx=2) as collector:
+        collector.next()
+        assert collector.get_distant_attr("worker_idx") == [4, 5]
+        assert collector.get_distant_attr("env[1].mark.step") == [5, 5]
+        assert collector.map_fn("get_distant_attr", [("env[0].mark.env",), ("env[1].mark.env",)]) == [0, 3]
+        assert collector.map_fn("cascade_execute", None, [{"attr_path": "life"}] * 2) == [0, 0]
+        assert collector.getattr_env("mark").env == 0
+        assert collector.getattr_policy("weight").item() == 2
+        assert collector.get_model("policy").weight.item() == 2
+        assert collector.cascade_execute("stats", "per_worker")["worker_1/frames"] == 10
+        assert collector.cascade_execute("num_workers") == 2
+        with pytest.raises(ValueError, match="Expected 2 argument entries"):
+            collector.map_fn("touch", [()])
+        with pytest.raises(ValueError, match="same length"):
+            collector.map_fn("touch", [(), ()], [{}])
+        with pytest.raises(AttributeError, match="nothing_like_it"):
+            collector.get_distant_attr("env[0].nothing_like_it")
+        with pytest.raises(AttributeError, match="nothing_like_it"):
+            collector.cascade_execute("nothing_like_it")
+        with pytest.raises(NotImplementedError, match="use Collector"):
+            collector.fake_tensordict()
+        assert collector.next().shape == (2, 2, 5)
+
+
+def test_who_is_coming_back_is_waited_for(tmp_path):
+    sources = Lives(tmp_path, {0: [[Fault("exit", step=7)]]}, 2, LONG).sources(2)
+    with fleet("async", sources) as collector:
+        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
+        assert collector.get_distant_attr("worker_idx") == [0, 1]
+        assert collector.map_fn("life", [(), ()]) == [1, 0]
+
+
+def test_who_does_not_come_back_in_time_is_late(gate, tmp_path):
+    first = tmp_path / "first"
+
+    def comes_back_slowly():
+        if first.exists():
+            gate.go_through()
+        first.touch()
+        return CountingEnv(0, LONG, [Fault("exit", step=2)])
+
+    with fleet("async", [comes_back_slowly, CountingEnvs(LONG, first=1)], envs_per_worker=1) as collector:
+        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
+        collector._assembled.fleet._patience = 0.05
+        with pytest.raises(WorkerLate, match=r"workers \[0\] did not come back within 0.05 s") as caught:
+            collector.get_distant_attr("worker_idx")
+        assert caught.value.workers == (0,)
+
+
+def test_as_part_of_a_larger_collector_ids_and_seeds_are_its_own():
+    def run(**options):
+        with fleet(backend="inline", seed=1, **options) as collector:
+            return collector.next(), collector.get_distant_attr("env[0].seeds[-1]")
+
+    plain, seeds = run()
+    moved, other_seeds = run(worker_idx=3)
+    assert [life_of(int(ids.min())) for ids in moved[IDS]] == [(6, 0), (7, 0)]
+    assert [life_of(int(ids.min())) for ids in plain[IDS]] == [(0, 0), (1, 0)]
+    assert not set(seeds) & set(other_seeds)
+    with fleet(seed=1) as collector:
+        with pytest.raises(RuntimeError, match="never set"):
+            _ = collector.worker_idx
+        drawn(collector, 1)
+        collector.worker_idx = 3
+        assert collector.worker_idx == 3
+        batch = collector.next()
+    assert [life_of(int(ids.min())) for ids in batch[IDS]] == [(6, 1), (7, 1)]
+    with pytest.raises(ValueError, match="so that trajectory ids stay unique"):
+        fleet(backend="inline", worker_idx=2**16 - 1)
+
+
+# ---- hooks
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_hooks_run_in_the_workers_and_can_be_changed(place, tmp_path):
+    book = Notebook(tmp_path / "book")
+
+    def mark(batch):
+        batch["observation"][..., 0] = 7.0
+        book("after", tuple(batch.shape))
+
+    with fleet(backend=place, pre_collect_hook=lambda: book("before")) as collector:
+        collector.next()
+        assert book.lines == ["before"] * 2
+        collector.pre_collect_hook = None
+        collector.set_post_collect_hook(mark)
+        assert collector.post_collect_hook is mark
+        batch = collector.next()
+        assert collector.pre_collect_hook is None
+    assert book.lines[2:] == ["after (2, 5)"] * 2
+    assert batch["observation"][..., 0].unique().tolist() == [7.0]
+    assert batch.shape == (2, 2, 5)
+    assert batch.names[-1] == "time"
+
+
+def test_new_lives_have_the_hooks_of_now(tmp_path):
+    book = Notebook(tmp_path / "book")
+    sources = Lives(tmp_path, {1: [[Fault("exit", step=7)]]}, 2, LONG).sources(2)
+    with fleet(sources=sources, pre_collect_hook=lambda: book("old")) as collector:
+        collector.next()
+        collector.pre_collect_hook = lambda: book("new")
+        collector.next()
+    assert book.lines == ["old"] * 2 + ["new"] * 3
+
+
+def test_what_is_no_function_is_no_hook():
+    with fleet(backend="inline") as collector:
+        with pytest.raises(TypeError, match="must be callable or None"):
+            collector.pre_collect_hook = 3
+        assert collector.next().shape == (2, 2, 5)
+
+
+# ---- state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_can_be_saved_and_loaded_into_another_collector(kind):
+    with fleet(kind, policy=Level(1), seed=3, total_frames=1000) as collector:
+        collector.update_policy_weights_(level(2))
+        before = drawn(collector, 4)
+        saved = collector.state_dict()
+    assert isinstance(saved, OrderedDict)
+    assert list(saved) == ["worker0", "worker1", "frames", "iter", "traj_pool", "policy_version", "seed"]
+    parts = ["policy_state_dict", "env_state_dict", "frames", "iter", "policy_version", "seed", "life"]
+    assert list(saved["worker0"]) == parts
+    assert (saved["frames"], saved["iter"], saved["policy_version"], saved["seed"]) == (
+        sum(b.numel() for b in before),
+        3,
+        1,
+        3,
+    )
+    assert int(saved["traj_pool"]["traj_id"]) > max(int(batch[IDS].max()) for batch in before)
+    with fleet(kind, policy=Level(0), total_frames=1000) as other:
+        drawn(other, 1)
+        other.load_state_dict(saved)
+        after = drawn(other, 3)
+        stats = other.stats("both")
+        again = other.state_dict()
+    assert {action for batch in after for action in batch["action"].unique().tolist()} == {2}
+    assert {version for batch in after for version in batch[VERSION].unique().tolist()} == {1}
+    assert {life_of(int(ids)) for batch in after for ids in batch[IDS].unique()} <= {(0, 1), (1, 1)}
+    assert stats["frames"] == saved["frames"] + sum(batch.numel() for batch in after)
+    assert (again["iter"], again["seed"], stats["policy_version"]) == (6, 3, 1)
+
+
+def test_what_was_in_flight_is_dropped_and_counted_when_state_is_loaded():
+    with fleet("async", prefetch=2) as collector:
+        drawn(collector, 2)
+        collector.load_state_dict(collector.state_dict())
+        batches = drawn(collector, 4)
+        stats = collector.stats()
+    assert {episode for batch in batches for episode in episodes(batch)} == {1}
+    assert stats["frames_discarded"] == 40
+
+
+def test_random_batches_at_the_beginning_are_over_when_that_much_was_collected():
+    options = {"policy": Level(2), "init_random_frames": 60, "backend": "inline", "prefetch": 1}
+    with fleet(**options) as collector:
+        drawn(collector, 2)
+        saved = collector.state_dict()
+    with fleet(**options) as collector:
+        drawn(collector, 1)
+        collector.load_state_dict(saved)
+        third, fourth = drawn(collector, 2)
+    assert third["action"].unique().tolist() != [2]
+    assert fourth["action"].unique().tolist() == [2]
+
+
+def test_workers_that_are_away_are_saved_and_restored(tmp_path, gate):
+    first = tmp_path / "first"
+
+    def comes_back_slowly():
+        if first.exists():
+            gate.go_through()
+            return CountingEnv(0, LONG)
+        first.touch()
+        return CountingEnv(0, LONG, [Fault("exit", every=2)])
+
+    sources = [comes_back_slowly, CountingEnvs(LONG, first=1)]
+    with fleet("async", sources, Level(1), envs_per_worker=1, seed=3) as collector:
+        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
+        gate.await_arrival()
+        saved = collector.state_dict()
+        assert float(saved["worker0"]["policy_state_dict"]["weight"]) == 1
+        collector.update_policy_weights_(level(2))
+        assert float(collector.state_dict()["worker0"]["policy_state_dict"]["weight"]) == 2
+        saved["worker0"]["life"] = 9
+        collector.load_state_dict(saved)
+        gate.open()
+        batches = drawn_until(collector, lambda batch: made_by(batch) == [0])
+        seeds = collector.get_distant_attr("env.seeds[-1]")
+    assert batches[-1]["action"].unique().tolist() == [1]
+    assert life_of(int(batches[-1][IDS][0, 0]))[1] > 9
+    assert len(set(seeds) - {None}) == 2
+
+
+def test_state_that_does_not_fit_changes_nothing():
+    with fleet(policy=Level(1), backend="inline") as collector:
+        collector.next()
+        good = collector.state_dict()
+        small = OrderedDict(good, worker0=OrderedDict(good["worker0"], policy_state_dict={"weight": torch.zeros(2)}))
+        wrong = {
+            "lacks \\['worker1'\\]": (KeyError, {name: part for name, part in good.items() if name != "worker1"}),
+            "lacks \\['seed'\\]": (KeyError, {name: part for name, part in good.items() if name != "seed"}),
+            "lacks \\['life'\\]": (
+                KeyError,
+                OrderedDict(good, worker0={k: v for k, v in good["worker0"].items() if k != "life"}),
+            ),
+            "has \\['worker2'\\], too; this collector has 2 workers": (
+                ValueError,
+                OrderedDict(good, worker2=good["worker0"]),
+            ),
+            "weight weight has shape": (ValueError, small),
+            "is a list": (TypeError, [good]),
+        }
+        for message, (error, state) in wrong.items():
+            with pytest.raises(error, match=message):
+                collector.load_state_dict(state)
+        assert (collector.stats()["frames"], collector.stats()["frames_discarded"]) == (20, 0)
+        assert life_of(int(collector.next()[IDS].max())) == (1, 0)
+        collector.load_state_dict({"frames": 5}, strict=False)
+        assert collector.stats()["frames"] == 5
+
+
+def test_a_finished_run_that_is_restored_yields_nothing():
+    with fleet(total_frames=40, backend="inline") as collector:
+        assert len(list(collector)) == 2
+        saved = collector.state_dict()
+    with fleet(total_frames=40, backend="inline") as collector:
+        collector.load_state_dict(saved)
+        assert list(collector) == []
+        assert collector.next() is None
+        assert collector.stats()["completed"]
+
+
+# ---- replay buffers, background
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_fragment_is_one_write_in_worker_order(kind, place):
+    buffer = Memory()
+    with fleet(kind, replay_buffer=buffer, backend=place, total_frames=80) as collector:
+        assert list(collector) == [None] * (4 if kind == "sync" else 8)
+        assert collector.stats()["frames"] == buffer.frames == 80
+    assert {tuple(td.shape) for td in buffer.written} == {(2, 5)}
+    check_lives(buffer.written, LONG)
+    if kind == "sync":
+        assert [made_by(td)[0] for td in buffer.written] == [0, 1] * 4
+
+
+def test_whole_episodes_are_written_flat():
+    buffer = Memory()
+    options = {"trajs_per_batch": 2, "trajs_per_write": 3, "max_frames_per_traj": 4, "total_frames": 48}
+    with fleet(replay_buffer=buffer, **options) as collector:
+        assert set(collector) == {None}
+    assert {tuple(td.shape) for td in buffer.written} == {(12,)}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_collection_in_the_background_can_be_paused(kind, place):
+    buffer = Signalling()
+    with fleet(kind, replay_buffer=buffer, backend=place, policy=Level(1), prefetch=2) as collector:
+        collector.start()
+        collector.start()
+        assert collector.is_running()
+        buffer.wait_for(4)
+        with pytest.raises(RuntimeError, match="in the background"):
+            collector.next()
+        with collector.pause():
+            stats = collector.stats()
+            written = len(buffer.written)
+            assert stats["frames"] == stats["worker_frames"] == buffer.frames, "something is in flight"
+            collector.update_policy_weights_(level(2))
+            saved = collector.state_dict()
+            assert saved["frames"] == buffer.frames
+            assert collector.is_running()
+        buffer.wait_for(written + 4)
+        with collector.pause(resume=False):
+            written = len(buffer.written)
+        assert not collector.is_running()
+        assert len(buffer.written) == written
+        assert collector.next() is None
+        collector.start()
+        buffer.wait_for(written + 4)
+    check_lives(buffer.written, LONG)
+    actions = [td["action"].unique().tolist() for td in buffer.written]
+    assert actions == sorted(actions)
+
+
+def test_a_pause_that_takes_too_long_is_late_and_collection_goes_on():
+    buffer = Signalling(permits=2)
+    with fleet("async", replay_buffer=buffer) as collector:
+        collector.start()
+        buffer.wait_for(2)
+        with pytest.raises(WorkerLate), collector.pause(timeout=0.05):
+            pass
+        buffer.permit(10**6)
+        buffer.wait_for(6)
+
+
+def test_background_needs_a_buffer_and_a_total_ends_it():
+    with fleet(backend="inline") as collector, pytest.raises(RuntimeError, match="pass replay_buffer="):
+        collector.start()
+    buffer = Memory()
+    with fleet(replay_buffer=buffer, total_frames=60) as collector:
+        collector.start()
+        collector._background._thread.join(60)
+        assert not collector.is_running()
+        assert buffer.frames == 60
+
+
+def test_deaths_are_healed_in_the_background(tmp_path):
+    sources = Lives(tmp_path, {0: [[Fault("kill", step=7)]], 1: [[Fault("exit", step=3)]]}, 2, LONG).sources(2)
+    buffer = Memory()
+    with fleet("async", sources, replay_buffer=buffer, total_frames=400) as collector:
+        collector.start()
+        collector._background._thread.join(60)
+        assert collector.stats()["restarts"] == 2
+    assert buffer.frames == 400
+    check_lives(buffer.written, LONG)
+
+
+def test_publishing_and_control_calls_work_while_others_draw():
+    with fleet("async", policy=Level(0), prefetch=2) as collector:
+        drawing = InThread(drawn, collector, 100)
+        for number in range(20):
+            collector.update_policy_weights_(level(number % 3), wait=number % 5 == 0)
+            collector.get_distant_attr("worker_idx")
+            collector.stats()
+            repr(collector)
+        batches = drawing.join().value
+    check_lives(batches, LONG, gaps=True)
+
+
+def test_wait_returns_when_all_run_the_version():
+    with fleet(policy=Level(0)) as collector:
+        collector.next()
+        assert collector.stats()["policy_version_min"] == 0
+        collector.update_policy_weights_(level(1), wait=True)
+        assert collector.stats()["policy_version_min"] == 1
+        assert collector.get_distant_attr("policy.weight.item")[0]() == 1
+
+
+# ---- stats, repr, properties
+
+AGGREGATE = {
+    "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "workers",
+    "workers_alive", "worker_frames", "restarts", "workers_lost", "late", "fragments_lost", "env_errors",
+    "frames_dropped", "batches_dropped", "batches_overdue", "frames_discarded", "episodes", "fps", "seconds_waiting",
+    "running",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stats_are_json_and_know_all_keys(kind):
+    with fleet(kind, total_frames=40, max_frames_per_traj=3) as collector:
+        assert set(collector.stats()) == AGGREGATE | {"total_frames", "completed"}
+        batches = list(collector)
+        stats = collector.stats()
+        each = collector.stats("per_worker")
+        assert set(collector.stats("both")) == {*stats, *each}
+    json.dumps(stats)
+    json.dumps(each)
+    assert set(stats) == AGGREGATE | {"total_frames", "completed", "episode_return", "episode_length"}
+    assert (stats["frames"], stats["batches"], stats["completed"]) == (40, len(batches), True)
+    assert (stats["episode_length"], stats["episodes"] > 0) == (3.0, True)
+    names = ("frames", "life", "state", "policy_version")
+    assert set(each) == {f"worker_{worker}/{name}" for worker in (0, 1) for name in names}
+    assert collector.stats()["frames"] == 40
+    with pytest.raises(ValueError, match="workers must be one of"):
+        collector.stats("all")
+
+
+def test_repr_is_a_status_line():
+    collector = fleet(backend="inline")
+    assert repr(collector) == "<MultiSyncCollector 2 workers: 2 idle; 0 frames, version 0>"
+    drawn(collector, 2)
+    collector.increment_version()
+    assert repr(collector) == "<MultiSyncCollector 2 workers: 2 idle; 40 frames, version 1>"
+    collector.shutdown()
+    assert repr(collector) == "<MultiSyncCollector 2 workers: closed; 40 frames, version 1>"
+
+
+def test_a_thread_that_is_abandoned_is_told_of(gate):
+    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
+    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=0.2) as collector:
+        drawing = InThread(collector.next)
+        gate.await_arrival()
+        again = InThread(gate.await_arrival)
+        again.join()
+        assert "1 abandoned, but busy" in repr(collector)
+        assert collector.stats()["late"] == 1
+        gate.open()
+        assert drawing.join().value.shape == (2, 1, 10)
+
+
+def test_properties_say_what_was_asked_for():
+    options = {"frames_per_batch": 18, "total_frames": 100, "device": ["cpu", None], "backend": "inline"}
+    with pytest.warns(UserWarning, match="frames_per_batch=18 is not shared evenly") as caught:
+        collector = fleet(**options)
+    assert caught[0].filename.endswith("fleet_toys.py")
+    with collector:
+        assert (collector.num_workers, collector.num_collectors, collector.total_frames) == (2, 2, 100)
+        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (18, 20)
+        assert [collector.frames_per_batch_worker(worker) for worker in (None, 0, 1)] == [10, 10, 10]
+        assert collector.device == [torch.device("cpu"), None]
+        assert collector.storing_device == [torch.device("cpu"), None]
+        assert collector.env_device == [torch.device("cpu")] * 2
+        assert len(collector) == 5
+        with pytest.raises(ValueError, match="there is no such worker"):
+            collector.frames_per_batch_worker(2)
+        assert collector
+
+
+def test_torch_threads_of_this_process_are_put_back():
+    before = torch.get_num_threads()
+    with fleet(backend="inline", num_threads=before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+    collector = fleet(backend="inline")
+    torch.set_num_threads(before + 1)
+    collector.shutdown()
+    assert torch.get_num_threads() == before + 1
+    torch.set_num_threads(before)
+
+
+def test_workers_are_made_in_order_of_what_was_asked(tmp_path):
+    book = Notebook(tmp_path / "book")
+
+    def env():
+        book("env", torch.get_num_threads())
+        return CountingEnv(0, LONG)
+
+    def policy():
+        book("policy")
+        return Level()
+
+    options = {"policy_factory": policy, "init_fn": lambda: book("init"), "num_sub_threads": 2}
+    with fleet(sources=[env], envs_per_worker=None, frames_per_batch=5, **options):
+        assert book.lines == ["init", "env 2", "policy"]
+
+
+def test_close_env_is_not_left_to_others():
+    with fleet(backend="inline") as collector, pytest.raises(RuntimeError, match="the envs live in the workers"):
+        collector.shutdown(close_env=False)
+
+
+class Stuck(CountingEnv):
+    def close(self):
+        raise OSError("it will not close")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_closing_envs_raises_is_raised_once_by_shutdown(place):
+    collector = fleet(sources=[Stuck, Stuck], envs_per_worker=1, backend=place)
+    with pytest.raises(OSError, match="it will not close") as caught:
+        collector.shutdown()
+    assert any("another worker raised, too" in note for note in caught.value.__notes__)
+    collector.shutdown()
+    with pytest.raises(Closed):
+        collector.next()
+    other = fleet(sources=[Stuck, Stuck], envs_per_worker=1, backend=place)
+    other.shutdown(raise_on_error=False)
+
+
+def test_a_collector_that_is_forgotten_is_closed(tmp_path):
+    book = Notebook(tmp_path / "closed")
+
+    class Closing(CountingEnv):
+        def close(self):
+            book("closed")
+
+    collector = fleet(sources=[lambda: Closing(0, LONG)], envs_per_worker=None, frames_per_batch=5)
+    collector.next()
+    del collector
+    assert book.lines == ["closed"]
