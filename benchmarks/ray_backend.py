@@ -21,7 +21,7 @@ import torch
 
 from swath.workers.base import Handle, Job
 from swath.workers.packing import Parcel
-from swath.workers.ray import RayBackend
+from swath.workers.ray.backend import RayBackend
 from swath.workers.tickets import Name
 
 ARRAYS, BYTES = 9, 6_000_000

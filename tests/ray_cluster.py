@@ -23,7 +23,7 @@ def up():
 def backend():
     """A backend of its own for one test."""
     up()
-    from swath.workers.ray import RayBackend
+    from swath.workers.ray.backend import RayBackend
 
     return RayBackend()
 

@@ -19,7 +19,7 @@ MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for 
 FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
     "collect/answers.py cascade_execute",
-    "workers/ray_worker.py forward",
+    "workers/ray/worker.py forward",
 }
 """Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from swath.collectors.fleet_assembly import PRELOADED
-from swath.workers.process import PRELOAD, ProcessBackend
+from swath.workers.process.backend import PRELOAD, ProcessBackend
 
 
 @pytest.fixture(scope="session")

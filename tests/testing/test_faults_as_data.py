@@ -7,7 +7,7 @@ import pytest
 from swath import MultiAsyncCollector, Restarts
 from swath.collectors.fleet_assembly import PRELOADED
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, EnvBroke, Fault, FaultyEnv, Lives, Script
-from swath.workers.process import PRELOAD, ProcessBackend
+from swath.workers.process.backend import PRELOAD, ProcessBackend
 
 LONG = Counting(script=Script(lengths=(ENDLESS,)))
 

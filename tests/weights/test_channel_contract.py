@@ -7,7 +7,7 @@ from swath.testing import ChannelContract
 from swath.testing.channel_contract import Readers
 from swath.workers.inline import InlineBackend
 from swath.workers.packing import owned, pack, unpack
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 from swath.workers.thread import ThreadBackend
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from swath.testing import BackendContract
 from swath.workers.inline import InlineBackend
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 from swath.workers.thread import ThreadBackend
 
 

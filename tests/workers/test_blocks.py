@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from swath.testing.backend.asking import descriptors
-from swath.workers.blocks import Block, Borrower, Lender, extent, filled, mapped, new_memory, offsets
+from swath.workers.process.blocks import Block, Borrower, Lender, extent, filled, mapped, new_memory, offsets
 
 
 def view_of(*arrays):

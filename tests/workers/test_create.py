@@ -4,7 +4,7 @@ import pytest
 
 from swath.workers.create import backend
 from swath.workers.inline import InlineBackend
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 from swath.workers.thread import ThreadBackend
 
 

@@ -15,7 +15,7 @@ from swath.workers.base import Job
 from swath.workers.fleet import Fleet
 from swath.workers.inline import InlineBackend
 from swath.workers.outcome import Error
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 from swath.workers.thread import ThreadBackend
 from swath.workers.tickets import Name
 

@@ -8,8 +8,8 @@ import pytest
 
 from swath.errors import PlacementFailed
 from swath.testing.backend.asking import ask, descriptors, exists, job, result, result_of_end
-from swath.workers import nursery_process
-from swath.workers.process import ProcessBackend
+from swath.workers.process import nursery_process
+from swath.workers.process.backend import ProcessBackend
 
 
 @pytest.fixture

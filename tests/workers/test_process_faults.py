@@ -16,7 +16,7 @@ import pytest
 from swath.errors import WorkerLost
 from swath.testing.backend.asking import LARGE, ask, descriptors, error_of, exists, job, result, result_of_end
 from swath.testing.toy_worker import ToyWorker
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 
 
 @pytest.fixture

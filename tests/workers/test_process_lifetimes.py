@@ -17,7 +17,7 @@ import os, signal, sys
 from functools import partial
 from swath.testing.backend.asking import ask, job, result, result_of_end
 from swath.testing.toy_worker import ToyWorker
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 
 def say(*words):
     print(*words, flush=True)

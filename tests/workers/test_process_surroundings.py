@@ -9,7 +9,7 @@ import pytest
 from swath.testing.backend.asking import ask, job
 from swath.testing.toy_worker import ToyWorker
 from swath.workers.base import Job
-from swath.workers.process import PRELOAD, ProcessBackend
+from swath.workers.process.backend import PRELOAD, ProcessBackend
 from swath.workers.tickets import Name
 
 

@@ -32,7 +32,7 @@ def ray():
 
 @pytest.fixture(scope="module")
 def backend(ray):
-    from swath.workers.ray import RayBackend
+    from swath.workers.ray.backend import RayBackend
 
     backend = RayBackend()
     yield backend
@@ -88,7 +88,7 @@ def test_a_client_of_a_cluster_is_told_to_be_part_of_it(ray, monkeypatch):
 
 
 def test_the_backend_is_made_by_name_with_its_options(ray):
-    from swath.workers.ray import RayBackend
+    from swath.workers.ray.backend import RayBackend
 
     backend = backend_called("ray", options={"init_config": None, "workers": 3})
     assert isinstance(backend, RayBackend)
@@ -96,14 +96,14 @@ def test_the_backend_is_made_by_name_with_its_options(ray):
 
 
 def test_a_configuration_has_no_effect_where_ray_is_up(ray):
-    from swath.workers.ray import RayBackend
+    from swath.workers.ray.backend import RayBackend
 
     with pytest.warns(NoEffectWarning, match="ray_init_config"):
         RayBackend({"num_cpus": 1}).close()
 
 
 def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
-    from swath.workers.ray_cluster import Cluster
+    from swath.workers.ray.cluster import Cluster
 
     assert Cluster().default_for(1) == {"num_cpus": 1, "memory": 2 * 2**30}
     assert Cluster().default_for(10_000_000) == {"num_cpus": 1}
@@ -137,7 +137,7 @@ def test_options_that_ray_does_not_know_are_the_answer_to_ready(backend):
 
 
 def test_thread_settings_of_a_runtime_env_are_the_users():
-    from swath.workers.ray_actors import _setup
+    from swath.workers.ray.actors import _setup
 
     own = {"env_vars": {"OMP_NUM_THREADS": "3"}}
     assert _setup(Job(ToyWorker, Name(0, 0), threads=2)).variables["OMP_NUM_THREADS"] == "2"
@@ -223,7 +223,7 @@ def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(back
 
 
 def test_a_parcel_that_ray_cannot_find_says_so(ray):
-    from swath.workers.ray_freight import Arrived
+    from swath.workers.ray.freight import Arrived
 
     @ray.remote
     class Owner:
@@ -260,7 +260,7 @@ def test_workers_find_modules_where_the_driver_finds_them(backend, tmp_path, mon
 
 
 def test_a_backend_that_is_collected_ends_its_actors(ray):
-    from swath.workers.ray import RayBackend
+    from swath.workers.ray.backend import RayBackend
 
     backend = RayBackend()
     pid = ask(backend, backend.spawn(job()), "pid")
@@ -316,7 +316,7 @@ import os, sys, ray
 from swath.testing.toy_worker import ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
-from swath.workers.ray import RayBackend
+from swath.workers.ray.backend import RayBackend
 from swath.workers.tickets import Name
 
 backend = RayBackend({"address": sys.argv[1], "log_to_driver": False})

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.testing.backend.asking import descriptors
-from swath.workers import wire
-from swath.workers.wire import Ended, Frame, Wire
+from swath.workers.process import wire
+from swath.workers.process.wire import Ended, Frame, Wire
 
 FRAMES = st.lists(st.tuples(st.binary(max_size=200_000), st.integers(0, 5)), max_size=12)
 

@@ -28,10 +28,10 @@ from pathlib import Path
 from swath.weight_update.mail import EVERYONE, PATIENCE_S, Address, Letter, Post
 from swath.weights.register import Mark, Register
 from swath.weights.snapshot import Snapshot
-from swath.workers.blocks import extent, mapped
-from swath.workers.cargo import Cargo, given, viewed
 from swath.workers.packing import pack, unpack
-from swath.workers.wire import Ended, Frame, Wire, close_all
+from swath.workers.process.blocks import extent, mapped
+from swath.workers.process.cargo import Cargo, given, viewed
+from swath.workers.process.wire import Ended, Frame, Wire, close_all
 
 _ASK = struct.Struct("<32sqqd")  # key, worker, after, timeout
 _NOTHING = b""

@@ -32,11 +32,11 @@ def backend(name: str, *, preload: Sequence[str] = (), options: Mapping[str, Any
             raise ValueError(
                 f"backend={name!r} needs a system that can fork, {os.name!r} cannot; use 'thread' or 'ray'"
             )
-        from swath.workers.process import PRELOAD, ProcessBackend  # noqa: PLC0415  not where there is no fork
+        from swath.workers.process.backend import PRELOAD, ProcessBackend  # noqa: PLC0415  not where there is no fork
 
         return ProcessBackend((*PRELOAD, *preload))
     if name == "ray":
-        from swath.workers.ray import RayBackend  # noqa: PLC0415  needed by few, imports much
+        from swath.workers.ray.backend import RayBackend  # noqa: PLC0415  needed by few, imports much
 
         return RayBackend(**(options or {}))
     raise ValueError(f"backend={name!r} must be one of 'inline', 'thread', 'process', 'ray'")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from swath.workers.process import ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
-from swath.workers.messages import Ended, Fork, Forked, Kill, Preload, Ready
-from swath.workers.nursery_process import join, leave, module_path
-from swath.workers.reader import Line, Reader
-from swath.workers.wire import Frame
+from swath.workers.process.messages import Ended, Fork, Forked, Kill, Preload, Ready
+from swath.workers.process.nursery_process import join, leave, module_path
+from swath.workers.process.reader import Line, Reader
+from swath.workers.process.wire import Frame
 
 _END_S = 2.5
 

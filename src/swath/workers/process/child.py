@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from swath.workers import sharing
-from swath.workers.blocks import Lender
-from swath.workers.cargo import given, introduced, lent, taken
 from swath.workers.hosting import THREAD_SETTINGS, Hosted, attempted
-from swath.workers.messages import Reply, Request, Setup
 from swath.workers.outcome import Error, Outcome, Value, frozen
 from swath.workers.packing import Parcel, pack
-from swath.workers.wire import Ended, Wire, close_all
+from swath.workers.process import sharing
+from swath.workers.process.blocks import Lender
+from swath.workers.process.cargo import given, introduced, lent, taken
+from swath.workers.process.messages import Reply, Request, Setup
+from swath.workers.process.wire import Ended, Wire, close_all
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from swath.workers.wire import Ended, Frame, Wire, close_all
+from swath.workers.process.wire import Ended, Frame, Wire, close_all
 
 _log = logging.getLogger("swath")
 

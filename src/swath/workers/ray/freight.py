@@ -20,7 +20,7 @@ from typing import Any
 from swath.errors import PayloadLost
 from swath.extras import need
 from swath.workers.packing import PROTOCOL, Pickler, owned
-from swath.workers.ray_messages import Freight, Wire
+from swath.workers.ray.messages import Freight, Wire
 
 SMALL = 64 * 1024
 """So many bytes or less travel along; Ray would do so up to 100 kB, in more steps."""

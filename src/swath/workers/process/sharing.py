@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from swath.workers.blocks import Block, Borrower, Bytes, Lender
-from swath.workers.cargo import Cargo, viewed
 from swath.workers.packing import unpack
+from swath.workers.process.blocks import Block, Borrower, Bytes, Lender
+from swath.workers.process.cargo import Cargo, viewed
 
 here = Borrower(writable=False)  # in a worker: the blocks of its driver
 

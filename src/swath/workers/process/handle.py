@@ -12,16 +12,16 @@ from typing import Any
 
 from swath.errors import PayloadLost
 from swath.workers.base import Handle, Job
-from swath.workers.blocks import Block, Borrower, Bytes, Lender
-from swath.workers.cargo import Cargo, introduced, taken, viewed
 from swath.workers.hosting import Loss
-from swath.workers.messages import Reply, Request
-from swath.workers.nursing import Nursing
 from swath.workers.outcome import Error, Outcome, Value, thawed
 from swath.workers.packing import unpack
-from swath.workers.reader import Line
+from swath.workers.process.blocks import Block, Borrower, Bytes, Lender
+from swath.workers.process.cargo import Cargo, introduced, taken, viewed
+from swath.workers.process.messages import Reply, Request
+from swath.workers.process.nursing import Nursing
+from swath.workers.process.reader import Line
+from swath.workers.process.wire import Frame, close_all
 from swath.workers.tickets import Ticket
-from swath.workers.wire import Frame, close_all
 
 
 class ProcessHandle(Handle):

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from swath.errors import PlacementFailed
-from swath.workers import entry
-from swath.workers.wire import Ended, Wire
+from swath.workers.process import entry
+from swath.workers.process.wire import Ended, Wire
 
 _END_S = 2.5
 _SURROUNDINGS = {

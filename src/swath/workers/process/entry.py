@@ -33,7 +33,7 @@ def main(fd: int) -> None:
         return  # the driver is gone already
     (length,) = _LENGTH.unpack(first)
     driver, sys.path[:] = json.loads(sock.recv(length, socket.MSG_WAITALL))
-    from swath.workers.nursery import serve  # noqa: PLC0415  it is found only now
+    from swath.workers.process.nursery import serve  # noqa: PLC0415  it is found only now
 
     serve(sock, driver)
 

@@ -26,18 +26,18 @@ import numpy as np
 
 from swath.errors import Closed
 from swath.workers.base import Job
-from swath.workers.blocks import Lender
-from swath.workers.cargo import given, lent
 from swath.workers.hosting import Loss
-from swath.workers.messages import Ended, Forked, Setup
-from swath.workers.nursery import kill_group
-from swath.workers.nursing import Nursing
 from swath.workers.packing import Packed, pack
-from swath.workers.process_handle import ProcessHandle
-from swath.workers.reader import Line, Reader
-from swath.workers.sharing import ProcessShared, ProcessWatched, naming
+from swath.workers.process.blocks import Lender
+from swath.workers.process.cargo import given, lent
+from swath.workers.process.handle import ProcessHandle
+from swath.workers.process.messages import Ended, Forked, Setup
+from swath.workers.process.nursery import kill_group
+from swath.workers.process.nursing import Nursing
+from swath.workers.process.reader import Line, Reader
+from swath.workers.process.sharing import ProcessShared, ProcessWatched, naming
+from swath.workers.process.wire import Frame, close_all
 from swath.workers.tickets import Board, Ticket
-from swath.workers.wire import Frame, close_all
 
 _END_S = 5.0
 _CLOSE_S = 10.0

@@ -11,7 +11,7 @@ from swath.workers.tickets import Name
 
 
 class Freight(NamedTuple):
-    """A large value on its way through Ray; see `ray_freight`.
+    """A large value on its way through Ray; see `freight`.
 
     Attributes:
         head: its structure.

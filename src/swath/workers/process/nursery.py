@@ -28,10 +28,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from swath.workers import child
-from swath.workers.messages import Ended, Fork, Forked, Kill, Preload, Ready
-from swath.workers.wire import Ended as WireEnded
-from swath.workers.wire import Frame, Wire, close_all
+from swath.workers.process import child
+from swath.workers.process.messages import Ended, Fork, Forked, Kill, Preload, Ready
+from swath.workers.process.wire import Ended as WireEnded
+from swath.workers.process.wire import Frame, Wire, close_all
 
 _LOOK_FOR_DRIVER_S = 1.0
 

@@ -22,11 +22,11 @@ from swath.extras import need
 from swath.workers.base import Job
 from swath.workers.hosting import THREAD_SETTINGS, lost
 from swath.workers.outcome import Error, Outcome, Value, thawed
-from swath.workers.ray_cluster import Cluster
-from swath.workers.ray_freight import Arrived, packed, unpacked
-from swath.workers.ray_handle import RayHandle
-from swath.workers.ray_messages import Reply, Setup, Wire
-from swath.workers.ray_worker import RayWorker, public
+from swath.workers.ray.cluster import Cluster
+from swath.workers.ray.freight import Arrived, packed, unpacked
+from swath.workers.ray.handle import RayHandle
+from swath.workers.ray.messages import Reply, Setup, Wire
+from swath.workers.ray.worker import RayWorker, public
 from swath.workers.tickets import Board, Ticket
 
 _CLOSE_S = 5.0

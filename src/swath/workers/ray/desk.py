@@ -13,8 +13,8 @@ import torch
 from swath.workers.hosting import Hosted, attempted
 from swath.workers.outcome import Error, Outcome, Value, frozen
 from swath.workers.packing import Parcel
-from swath.workers.ray_freight import Lent, packed, unpacked
-from swath.workers.ray_messages import Freight, Reply, Wire
+from swath.workers.ray.freight import Lent, packed, unpacked
+from swath.workers.ray.messages import Freight, Reply, Wire
 from swath.workers.tickets import Name
 
 Answer: TypeAlias = tuple[Reply | bytes, Freight | None]

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swath.workers.base import Handle, Job
-from swath.workers.process_handle import ProcessHandle
-from swath.workers.processes import Processes
-from swath.workers.sharing import ProcessShared, ProcessWatched
+from swath.workers.process.handle import ProcessHandle
+from swath.workers.process.processes import Processes
+from swath.workers.process.sharing import ProcessShared, ProcessWatched
 from swath.workers.tickets import Ticket
 
 PRELOAD = ("torch", "tensordict", "gymnasium")

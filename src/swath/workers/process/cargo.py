@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from swath.workers.blocks import Block, Bytes, Lender, extent, filled, mapped, new_memory, offsets
 from swath.workers.packing import Packed, unpack
+from swath.workers.process.blocks import Block, Bytes, Lender, extent, filled, mapped, new_memory, offsets
 
 INLINE_BYTES = 1 << 16
 

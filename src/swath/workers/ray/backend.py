@@ -16,10 +16,10 @@ from typing import Any
 
 from swath.errors import SwathError
 from swath.workers.base import Handle, Job, Watched
-from swath.workers.ray_actors import RayActors
-from swath.workers.ray_cluster import Cluster, asked
-from swath.workers.ray_freight import RayShared
-from swath.workers.ray_handle import RayHandle
+from swath.workers.ray.actors import RayActors
+from swath.workers.ray.cluster import Cluster, asked
+from swath.workers.ray.freight import RayShared
+from swath.workers.ray.handle import RayHandle
 from swath.workers.tickets import Ticket
 
 

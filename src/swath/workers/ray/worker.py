@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from swath.workers.ray_desk import Answer, RayDesk
-    from swath.workers.ray_messages import Setup, Wire
+    from swath.workers.ray.desk import Answer, RayDesk
+    from swath.workers.ray.messages import Setup, Wire
 
 
 _T = TypeVar("_T")
@@ -60,7 +60,7 @@ class RayWorker:
     def _build(self, setup: Setup) -> Answer:
         os.environ.update(setup.variables)
         sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
-        from swath.workers.ray_desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
+        from swath.workers.ray.desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
 
         self._desk = RayDesk(setup.name, setup.threads)
         return self._desk.build(setup.before, setup.build)

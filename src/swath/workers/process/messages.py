@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from swath.workers.cargo import Cargo
+from swath.workers.process.cargo import Cargo
 from swath.workers.tickets import Name
 
 

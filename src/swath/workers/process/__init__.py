@@ -1,0 +1,1 @@
+"""Processes of this machine, forked by a nursery, with arrays in shared blocks."""
