@@ -402,7 +402,7 @@ def test_what_was_built_is_closed_after_a_failure_and_instances_are_left_open():
 
 def test_past_its_deadline_an_evaluation_says_who_is_late(monkeypatch):
     ticks = iter(range(10**6))
-    monkeypatch.setattr("swath.evaluate.runner.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("swath.evaluate.local.monotonic", lambda: next(ticks))
     with pytest.raises(WorkerLate, match=r"timeout_s=200.*of 23 episodes complete.*max_steps") as caught:
         coins(2, asked(limits=EvalLimits(timeout_s=200)), EndlessEnv)
     assert (caught.value.workers, caught.value.deadline) == ((0,), 200)

@@ -52,3 +52,10 @@ def test_with_a_multiple_of_k_slots_every_slot_stays_with_one_of_k_tasks(tasks):
     quota = Quota(range(30), 2 * tasks)
     for slot in range(quota.num_slots):
         assert {episode % tasks for episode in share(quota, slot)} == {slot % tasks}
+
+
+def test_the_slots_of_several_workers_are_numbered_through():
+    workers = [Quota(range(10, 20), 6, first_slot) for first_slot in (0, 2, 4)]
+    shares = [share(quota, slot) for quota in workers for slot in range(2)]
+    assert shares == [share(Quota(range(10, 20), 6), slot) for slot in range(6)]
+    assert [quota.nearest(1) for quota in workers] == [13, 15, 11]

@@ -173,7 +173,7 @@ def test_the_root_seed_chooses_the_episodes():
 def test_max_steps_cuts_and_past_the_deadline_it_is_late(monkeypatch):
     assert evaluate_policy(two, Walk, 5, max_steps=2, return_episode_rewards=True) == ([4.0] * 5, [2] * 5)
     ticks = iter(range(10**6))
-    monkeypatch.setattr("swath.evaluate.runner.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("swath.evaluate.local.monotonic", lambda: next(ticks))
     with pytest.raises(WorkerLate, match="timeout_s=5"):
         evaluate_policy(two, Walk, timeout_s=5)
 

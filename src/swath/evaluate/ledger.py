@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from swath.evaluate.record import NO_SEED, Episodes
-from swath.evaluate.statistics import Floats
 from swath.rollout.spaces import Array
 
 
@@ -64,19 +63,24 @@ class Ledger:
         """How many complete episodes this slot of so many has played."""
         return sum(episode % num_slots == slot for episode in self._rows)
 
-    def returns_so_far(self) -> Floats:
-        """Returns of the complete episodes, in their order."""
-        return np.array([self._rows[episode].total for episode in sorted(self._rows)])
+    def rows(self) -> dict[int, Booked]:
+        """The complete episodes, by number."""
+        return dict(self._rows)
 
     def episodes(self) -> Episodes:
         """The complete episodes, in their order."""
-        rows = [self._rows[episode] for episode in sorted(self._rows)]
-        return Episodes.of(
-            {
-                "returns": [row.total for row in rows],
-                "lengths": [row.length for row in rows],
-                "terminated": [row.terminated for row in rows],
-                "truncated": [row.truncated for row in rows],
-                "seeds": [row.seed for row in rows],
-            }
-        )
+        return gathered(self._rows)
+
+
+def gathered(rows: Mapping[int, Booked]) -> Episodes:
+    """Episodes by number as columns, in their order."""
+    ordered = [rows[episode] for episode in sorted(rows)]
+    return Episodes.of(
+        {
+            "returns": [row.total for row in ordered],
+            "lengths": [row.length for row in ordered],
+            "terminated": [row.terminated for row in ordered],
+            "truncated": [row.truncated for row in ordered],
+            "seeds": [row.seed for row in ordered],
+        }
+    )

@@ -1,7 +1,7 @@
 """Evaluations in the calling thread, without worker or queue: what `evaluate_policy` and `swath train` stand on.
 
 env ──▶ make_host ─┐
-                   ├──▶ Runner.play ──▶ Played ──▶ EvalResult
+                   ├──▶ Runner ──▶ Rounds ──▶ EvalResult
 policy ─▶ private ─┘
 """
 
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from swath.errors import WorkerLate
 from swath.evaluate.acting import Acting
 from swath.evaluate.arena import make_host
 from swath.evaluate.freezing import frozen
 from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all
+from swath.evaluate.numbers import Facts, result_of
 from swath.evaluate.privacy import private, private_streams
-from swath.evaluate.record import Provenance
+from swath.evaluate.quota import Quota
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
-from swath.evaluate.runner import Manner, Played, Runner
+from swath.evaluate.rounds import Rounds
+from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.scoring import Scoring, if_monitored, monitored, own_sums
-from swath.evaluate.statistics import summarise
 from swath.evaluate.watching import Watcher
 from swath.rollout.hosts.base import ArrayHost
 
@@ -78,8 +81,9 @@ class LocalEvaluation:
         host = self._host
         with frozen(host.env), private(policy) as mine, private_streams(request.seed, mine):
             acting = Acting(mine, host.spec, request.exploration_type, request.seed)
-            played = Runner(host, acting.bind, request, self._manner(request, watchers)).play()
-        return _result(played, request, self._prefix)
+            runner = Runner(host, acting.bind, request, self._manner(request, watchers))
+            rounds, seconds = _played(runner, request)
+        return result_of(rounds, Facts(seconds, runner.seeding), request, self._prefix)
 
     def close(self) -> None:
         """Close the envs that were built here; twice is fine."""
@@ -120,14 +124,22 @@ def _only_together(host: ArrayHost, request: EvalRequest) -> bool:
     return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
 
 
-def _result(played: Played, request: EvalRequest, prefix: str) -> EvalResult:
-    numbers = summarise(played.episodes.returns, played.episodes.lengths, request.seed)
-    numbers["duration_s"] = played.seconds
-    numbers["fps"] = numbers["frames"] / played.seconds
-    numbers["step"] = request.step
-    numbers["policy_version"] = request.policy_version
-    return EvalResult(
-        {f"{prefix}/{name}": value for name, value in numbers.items()},
-        played.episodes,
-        Provenance(step=request.step, seeding=played.seeding, stopped=played.stopped),
+def _played(runner: Runner, request: EvalRequest) -> tuple[Rounds, float]:
+    """All rounds, and the seconds they took."""
+    rounds, began = Rounds(request), monotonic()
+    while rounds.stopped is None:
+        for _ in runner.play(Quota(rounds.due, runner.num_slots)):
+            if monotonic() - began > request.limits.timeout_s:
+                raise _late(runner, request)
+        rounds.played(runner.ledger.rows())
+    return rounds, monotonic() - began
+
+
+def _late(runner: Runner, request: EvalRequest) -> WorkerLate:
+    seconds = request.limits.timeout_s
+    return WorkerLate(
+        f"the evaluation took longer than timeout_s={seconds}: {runner.progress}; steps made in the unfinished ones, "
+        f"by slot: {runner.unfinished}; give it more time, fewer episodes, or max_steps",
+        workers=(0,),
+        deadline=seconds,
     )

@@ -120,7 +120,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         AssertionError: the mean is not above `reward_threshold`.
         TypeError: no policy, or two; no env, or something that is none.
         ValueError: a number out of range.
-        WorkerLate: `timeout_s` passed; checked before each step.
+        WorkerLate: `timeout_s` passed; checked after each step.
         Exception: what the env, the policy or the callback raised, as its own type; a note says where.
     """
     actor = _the_policy(policy, model)
