@@ -17,13 +17,13 @@ from torch import nn
 
 from swath.collect.making.devices import placed
 from swath.collect.making.policy_request import PolicyRequest
-from swath.collect.making.policy_source import asked_for, compiled, is_trusted
 from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.specs import HostSpec
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.bound import BoundPolicy
+from swath.rollout.policies.compiling import asked_for, compiled, is_trusted
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import preserved

@@ -8,8 +8,8 @@ from typing import Any
 
 from swath.collect.making.acting import Acting
 from swath.collect.making.devices import Devices
+from swath.collect.making.given import Given
 from swath.collect.making.policy_request import PolicyRequest
-from swath.collect.making.policy_source import Given
 from swath.collect.making.vector_limits import require_resettable, require_truncated_key
 from swath.collect.worker import Place, Seeding, Worker, never
 from swath.options import Budget, Entries, EpisodeRules, Faults
