@@ -20,7 +20,7 @@ def test_the_first_episodes_are_filmed_one_frame_a_step(num_envs):
     film = Film(3)
     result = filmed(film, num_envs=num_envs)
     assert film.lengths == tuple(result.lengths[:3])
-    for take, length in zip(film.takes(), result.lengths[:3], strict=True):
+    for take, length in zip(film.takes().values(), result.lengths[:3], strict=True):
         assert take.shape == (length, 4, 6, 3)
         assert take.dtype == np.uint8
         np.testing.assert_array_equal(take[:, 0, 0, 0], np.arange(1, length + 1))

@@ -12,6 +12,7 @@ from swath.workers.fleet_state import (
     Died,
     Fail,
     FleetState,
+    Forgiven,
     GiveUp,
     Overdue,
     Ready,
@@ -178,6 +179,21 @@ def test_a_total_is_not_cleared_and_forgiven_deaths_are_no_causes():
         ready(fleet, at=10.0 * number)
     last = RuntimeError("last")
     assert die(fleet, at=30.0, cause=last) == [GiveUp(Name(0, 2)), Fail((last,))]
+
+
+def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause():
+    fleet = up(2, max_per_worker=1, max_total=1, min_workers=1, backoff_s=0.0)
+    die(fleet, 0, cause=KeyError("forgiven"))
+    ready(fleet, 0)
+    fleet.handle(Forgiven(), 1.0)
+    assert fleet.workers[0] == Standing(1, "up", 0.0, 0)
+    assert die(fleet, 0, at=2.0) == [Start(Name(0, 2))]
+    assert fleet.restarts == 2
+    assert die(fleet, 1, at=3.0) == [GiveUp(Name(1, 0))]
+    fleet.handle(Forgiven(), 4.0)
+    assert fleet.workers[1].phase == "gone"
+    assert die(fleet, 0, at=5.0) == [Start(Name(0, 3))]
+    assert die(fleet, 0, at=6.0) == [GiveUp(Name(0, 3)), Fail((BOOM, BOOM, BOOM))]
 
 
 def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths():

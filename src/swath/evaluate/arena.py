@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from swath.evaluate.request import EvalRequest
 from swath.options import count
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
@@ -44,6 +45,12 @@ def make_host(env: Any, num_envs: int | None) -> tuple[ArrayHost, bool]:
     host = build(source)
     _require_size(env, host.spec.num_envs, num_envs)
     return host, False
+
+
+def only_together(host: ArrayHost, request: EvalRequest) -> bool:
+    """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
+    seeded = request.seed is not None and host.spec.seeding == "episode"
+    return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
 
 
 def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[ArrayHost, bool]:

@@ -52,9 +52,9 @@ class Film:
         """Frames of each filmed episode."""
         return tuple(len(take) for take in self._takes)
 
-    def takes(self) -> list[Array]:
-        """Each filmed episode as uint8 `[T, H, W, 3]`, T its steps; an episode without a frame is left out."""
-        return [np.stack(take) for take in self._takes if take]
+    def takes(self) -> dict[int, Array]:
+        """Each filmed episode, by number, as uint8 `[T, H, W, 3]`, T its steps; one without a frame is left out."""
+        return {episode: np.stack(take) for episode, take in enumerate(self._takes) if take}
 
 
 def as_frame(frame: Any, env: Any) -> Array:

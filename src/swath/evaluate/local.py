@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.errors import WorkerLate
 from swath.evaluate.acting import Acting
-from swath.evaluate.arena import make_host
+from swath.evaluate.arena import make_host, only_together
 from swath.evaluate.freezing import frozen
 from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all
 from swath.evaluate.numbers import Facts, result_of
@@ -29,7 +29,6 @@ from swath.evaluate.rounds import Rounds
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.scoring import Scoring, if_monitored, monitored, own_sums
 from swath.evaluate.watching import Watcher
-from swath.rollout.hosts.base import ArrayHost
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class LocalEvaluation:
     def _manner(self, request: EvalRequest, watchers: Sequence[Watcher]) -> Manner:
         trusting = self._slots.trust_monitors
         scoring = _scoring(self.env) if trusting else own_sums
-        together = _only_together(self._host, request) or (trusting and keeps_books_of_all(self.env))
+        together = only_together(self._host, request) or (trusting and keeps_books_of_all(self.env))
         return Manner(scoring, together, watchers)
 
 
@@ -116,12 +115,6 @@ def _deep_scoring(env: Any) -> Scoring:
     if is_monitored(env):
         return monitored
     return if_monitored if is_opaque(env) else own_sums
-
-
-def _only_together(host: ArrayHost, request: EvalRequest) -> bool:
-    """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
-    seeded = request.seed is not None and host.spec.seeding == "episode"
-    return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
 
 
 def _played(runner: Runner, request: EvalRequest) -> tuple[Rounds, float]:

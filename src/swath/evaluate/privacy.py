@@ -26,10 +26,20 @@ def private(policy: Any) -> Iterator[Any]:
         with _modes_put_back(policy):
             yield policy
         return
+    yield private_copy(policy)
+
+
+def private_copy(policy: Any) -> Any:
+    """A copy of any policy, in evaluation mode, that can act while the original is trained.
+
+    Raises:
+        TypeError: the policy cannot be copied.
+    """
     mine = _copied(policy)
-    if isinstance(mine, torch.nn.Module):
-        mine.eval()
-    yield mine
+    module = _module_of(mine)
+    if module is not None:
+        module.eval()
+    return mine
 
 
 def private_streams(root: int | None, policy: Any) -> AbstractContextManager[None]:
@@ -50,8 +60,8 @@ def _copied(policy: Any) -> Any:
 
 @contextmanager
 def _modes_put_back(model: Any) -> Iterator[None]:
-    module = model if isinstance(model, torch.nn.Module) else getattr(model, "policy", None)
-    if not isinstance(module, torch.nn.Module):
+    module = _module_of(model)
+    if module is None:
         yield
         return
     before = [(part, part.training) for part in module.modules()]
@@ -61,3 +71,9 @@ def _modes_put_back(model: Any) -> Iterator[None]:
     finally:
         for part, training in before:
             part.training = training
+
+
+def _module_of(policy: Any) -> torch.nn.Module | None:
+    """The module that has a mode: the policy itself, or that of a model of Stable-Baselines3."""
+    module = policy if isinstance(policy, torch.nn.Module) else getattr(policy, "policy", None)
+    return module if isinstance(module, torch.nn.Module) else None

@@ -108,18 +108,18 @@ class Runner:
         """From a reset of all envs until every slot has played its share."""
         slots = range(len(self._playing))
         self._quota, self._playing = quota, [quota.first_of(slot) for slot in slots]
-        stage = Stage(self._reset_all())
         idle = [slot for slot in slots if self._playing[slot] is None]
+        if len(idle) == len(slots):
+            return
+        stage = Stage(self._reset_all())
         if idle:
             self._host.retire(idle)
             self._limit.stop(idle)
         assert self._policy is not None
         source = steps(self._host, self._policy, stage, self._rules)
-        while len(idle) < len(slots):
+        while any(episode is not None for episode in self._playing):
             self._take(self._next(source))
             yield
-            if all(episode is None for episode in self._playing):
-                return
 
     def _reset_all(self) -> Leaves:
         slots = range(len(self._playing))

@@ -279,6 +279,11 @@ class Fleet:
         with self._watch.holding() as lives:
             lives.end(handle.name, cause)
 
+    def forgive(self) -> None:
+        """Restarts so far count no longer against `survival.restarts`; workers that were given up stay so."""
+        with self._watch.holding() as lives:
+            lives.forgive()
+
     def close(self, timeout: float = 10.0, farewell: str | None = "close") -> list[BaseException]:
         """Ask the workers to close, wait for that, kill what is left. From then on calls raise `Closed`.
 

@@ -41,11 +41,16 @@ class Added:
 
 
 @dataclass(frozen=True)
+class Forgiven:
+    """Restarts so far count against nobody."""
+
+
+@dataclass(frozen=True)
 class Ticked:
     """Time has passed."""
 
 
-Event: TypeAlias = Ready | Died | Added | Ticked
+Event: TypeAlias = Ready | Died | Added | Forgiven | Ticked
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,7 @@ class FleetState:
         self._survival = survival
         self._workers: dict[int, Standing] = {worker: Standing() for worker in range(n)}
         self._deaths: list[tuple[int, BaseException]] = []
+        self._spent = 0  # of the restarts that count against all
         self.restarts = 0
         self.failed = False
         self.due_at = -inf
@@ -165,6 +171,8 @@ class FleetState:
                 return self._died(name, cause, now)
             case Added():
                 self._workers[len(self._workers)] = Standing(phase="up", since=now)
+            case Forgiven():
+                self._forgive()
         return self._due(now)
 
     def _ready(self, name: Name, now: float) -> None:
@@ -180,6 +188,7 @@ class FleetState:
         if not self._may_return(standing):
             return self._given_up(name, standing, now)
         self.restarts += 1
+        self._spent += 1
         number = standing.restarts + 1
         until = now + self._survival.restarts.delay(number)
         self._workers[name.worker] = Standing(name.life + 1, "waiting", until, number)
@@ -193,9 +202,16 @@ class FleetState:
         self._deaths = [death for death in self._deaths if death[0] != worker]
         return replace(standing, restarts=0)
 
+    def _forgive(self) -> None:
+        self._spent = 0
+        gone = {worker for worker, standing in self._workers.items() if standing.phase == "gone"}
+        self._deaths = [death for death in self._deaths if death[0] in gone]
+        for worker in self._workers.keys() - gone:
+            self._workers[worker] = replace(self._workers[worker], restarts=0)
+
     def _may_return(self, standing: Standing) -> bool:
         most = self._survival.restarts
-        within_total = most.max_total is None or self.restarts < most.max_total
+        within_total = most.max_total is None or self._spent < most.max_total
         return not self.failed and within_total and standing.restarts < most.max_per_worker
 
     def _given_up(self, name: Name, standing: Standing, now: float) -> list[Instruction]:

@@ -21,6 +21,7 @@ from swath.workers.fleet_state import (
     Event,
     Fail,
     FleetState,
+    Forgiven,
     Instruction,
     Overdue,
     Ready,
@@ -127,6 +128,11 @@ class Lives:
         self._make_jobs.append(make_job)
         self._lateness.begun(handle.name, self._clock())
         self._tell(Added())
+        self._carry_out()
+
+    def forgive(self) -> None:
+        """Restarts so far count against nobody."""
+        self._tell(Forgiven())
         self._carry_out()
 
     def _living(self) -> list[Handle]:

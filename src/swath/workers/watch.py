@@ -48,7 +48,7 @@ class Watch:
     def require_open(self) -> None:
         """Raise `Closed` after the end."""
         if self.over:
-            raise Closed("the workers were shut down; build another collector")
+            raise Closed("the workers were shut down; build another collector or evaluator")
 
     @contextmanager
     def holding(self) -> Iterator[Lives]:

@@ -1,0 +1,226 @@
+"""The workers of an evaluator, from one evaluation to the next: brought up, given weights, asked for their parts.
+
+    Order ─▶ workers up? ─▶ weights ─▶ round of parts ─▶ … ─▶ Performed
+                 ▲                        │ a worker is lost: its next life plays its part again
+                 └── anew, if too few are left: no failure is final
+
+Used by one thread, but for `wake`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from swath.errors import FleetFailed, PlacementFailed, WorkerLate
+from swath.evaluate.numbers import Facts
+from swath.evaluate.parts import Footage, Part, Wishes
+from swath.evaluate.playing import Playing
+from swath.evaluate.request import EvalRequest
+from swath.evaluate.rounds import Rounds
+from swath.options import Restarts, Survival
+from swath.weights.channel import Channel
+from swath.weights.manifest import Manifest
+from swath.weights.snapshot import Snapshot, take
+from swath.workers.base import Backend, Job
+from swath.workers.fleet import Fleet
+from swath.workers.tickets import Name
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How an evaluator has its workers.
+
+    Attributes:
+        backend: makes the place where they live.
+        job: how each life is begun.
+        workers: how many.
+        retries: how many may be lost within one evaluation.
+        start_timeout_s: until when they must be up.
+    """
+
+    backend: Callable[[], Backend]
+    job: Callable[[Name], Job]
+    workers: int = 1
+    retries: int = 1
+    start_timeout_s: float = 300.0
+
+    @property
+    def survival(self) -> Survival:
+        """What the fleet does about deaths within one evaluation."""
+        restarts = Restarts(max_per_worker=self.retries, backoff_s=0.0, forgive_after_s=None)
+        return Survival(restarts, placement_timeout_s=self.start_timeout_s)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One evaluation, as it is to be played.
+
+    Attributes:
+        number: which.
+        request: the conditions.
+        models: weights by model id; those not named stay as they are.
+        wishes: what is wanted beside the numbers.
+    """
+
+    number: int
+    request: EvalRequest
+    models: Mapping[str, Snapshot] = field(default_factory=dict)
+    wishes: Wishes = field(default_factory=Wishes)
+
+
+@dataclass(frozen=True)
+class Performed:
+    """What came of an order.
+
+    Attributes:
+        rounds: with all episodes.
+        facts: beside them.
+        footage: of each worker and round.
+    """
+
+    rounds: Rounds
+    facts: Facts
+    footage: Sequence[Footage]
+
+
+class Company:
+    """Workers that play evaluations one after another.
+
+    Args:
+        terms: how to have them.
+
+    Attributes:
+        complete: how many episodes of the present evaluation are played.
+        restarts: lives that replaced others.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._fleet: Fleet | None = None
+        self._channel: Channel | None = None
+        self._manifests: dict[str, Manifest] = {}
+        self._weights: dict[str, Snapshot] = {}
+        self._earlier_restarts = 0
+        self.complete = 0
+
+    @property
+    def restarts(self) -> int:
+        """Lives that replaced others."""
+        return self._earlier_restarts + (0 if self._fleet is None else self._fleet.restarts)
+
+    @property
+    def weights(self) -> Mapping[str, Snapshot]:
+        """What was last sent, by model id."""
+        return self._weights
+
+    def perform(self, order: Order, stopped: Callable[[], bool]) -> Performed:
+        """Play an evaluation.
+
+        Args:
+            order: which.
+            stopped: asked after each `wake`; true ends it with `Cancelled`.
+
+        Raises:
+            Cancelled: `stopped` said so.
+            WorkerLost: workers were lost more often than the terms allow.
+            WorkerLate: it took too long, or workers did not come up in time.
+            PlacementFailed: there was no room for them.
+            KeyError, ValueError, TypeError: weights that do not fit.
+            Exception: what code of the user raised.
+        """
+        self.complete = 0
+        fleet, channel = self._assembled()
+        self._send(order.models)
+        rounds, footage, seconds = Rounds(order.request), list[Footage](), 0.0
+        playing = Playing(fleet, channel, self._terms.retries, order.request.limits.timeout_s)
+        try:
+            while rounds.stopped is None:
+                part = Part(order.number, rounds.due, order.request, order.wishes)
+                played = playing.round(part, stopped, self._progressed)
+                rounds.played(played.rows)
+                seconds += played.seconds
+                footage.extend(played.footage)
+        except FleetFailed as failure:
+            raise failure.causes[-1] from None
+        finally:
+            playing.let_go()
+        return Performed(rounds, Facts(seconds, played.seeding, playing.losses), footage)
+
+    def wake(self) -> None:
+        """Let `perform`, in another thread, ask whether it is stopped."""
+        if (fleet := self._fleet) is not None:
+            fleet.wake()
+
+    def close(self, timeout: float) -> list[BaseException]:
+        """Close the envs where they live and end the workers; what closing raised."""
+        fleet, self._fleet = self._fleet, None
+        return [] if fleet is None else fleet.close(timeout)
+
+    def _progressed(self, complete: int) -> None:
+        self.complete = complete
+
+    def _assembled(self) -> tuple[Fleet, Channel]:
+        """The workers, up; another set of them if too few are left of the last."""
+        fleet = self._fleet
+        if fleet is not None:
+            fleet.look()
+            fleet.forgive()
+            if fleet.failure is not None:
+                self._earlier_restarts += fleet.restarts
+                fleet.close(0.0)
+                fleet = self._fleet = None
+        if fleet is None:
+            fleet = self._engage()
+        assert self._channel is not None
+        return fleet, self._channel
+
+    def _engage(self) -> Fleet:
+        terms = self._terms
+        backend = terms.backend()
+        fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
+        began = monotonic()
+        try:
+            fleet.bring_up()
+        except PlacementFailed as failure:
+            raise self._not_up(failure, monotonic() - began) from None
+        self._fleet, self._channel = fleet, Channel(backend.share)
+        if self._weights:
+            self._channel.publish(self._weights)
+        return fleet
+
+    def _not_up(self, failure: PlacementFailed, seconds: float) -> Exception:
+        return WorkerLate(
+            f"a worker of the evaluation was not up after {seconds:.1f} s (start_timeout_s="
+            f"{self._terms.start_timeout_s:g}); it was ended, the next evaluation begins another: {failure}",
+            deadline=self._terms.start_timeout_s,
+        )
+
+    def _send(self, models: Mapping[str, Snapshot]) -> None:
+        """Check all, then publish all."""
+        assert self._fleet is not None
+        assert self._channel is not None
+        self._learn([model_id for model_id in models if model_id not in self._manifests])
+        fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
+        if fitted:
+            self._weights.update(fitted)
+            self._channel.publish(fitted)
+
+    def _fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
+        fitting = take(weights.weights(), self._manifests[model_id])
+        if fitting is None:
+            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
+        return fitting
+
+    def _learn(self, model_ids: Sequence[str]) -> None:
+        if not model_ids:
+            return
+        assert self._fleet is not None
+        fleet = self._fleet
+        fleet.settle(range(self._terms.workers))
+        if fleet.failure is not None:
+            raise fleet.failure.causes[-1]
+        ticket = fleet.call(next(iter(fleet.up.values())), "manifests", model_ids)
+        fleet.answers([ticket])
+        self._manifests.update(ticket.value)

@@ -1,0 +1,83 @@
+"""One evaluation as one worker plays it: part after part, slice after slice, under the same conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+from swath.evaluate.acting import Acting
+from swath.evaluate.arena import only_together
+from swath.evaluate.film import Film
+from swath.evaluate.parts import Footage, Part, Report
+from swath.evaluate.quota import Quota
+from swath.evaluate.runner import Manner, Runner
+from swath.evaluate.setting import Setting
+from swath.rollout.policies.placement import device_of
+from swath.rollout.random_state import PrivateStreams
+from swath.seeds import derive, fresh_root
+from swath.workers.packing import Parcel
+
+SLICE_S = 0.05
+"""How long a worker plays before it looks for news."""
+
+
+class Performance:
+    """Plays parts of one evaluation.
+
+    Args:
+        setting: what it plays in, and with.
+        part: the first part, which is yet to be begun; it has the conditions of all.
+        first_slot: the number of this worker's first slot.
+        num_slots: of all workers.
+
+    Attributes:
+        number: of the evaluation.
+    """
+
+    def __init__(self, setting: Setting, part: Part, first_slot: int, num_slots: int) -> None:
+        request, host = part.request, setting.host
+        self.number = part.evaluation
+        self._part = part
+        self._where = num_slots, first_slot
+        self._film = Film(part.wishes.film, part.wishes.film_bytes) if part.wishes.film else None
+        acting = Acting(setting.policy, host.spec, request.exploration_type, request.seed)
+        watchers = () if self._film is None else (self._film,)
+        manner = Manner(together=only_together(host, request), watchers=watchers)
+        self._runner = Runner(host, acting.bind, request, manner)
+        root = fresh_root() if request.seed is None else request.seed
+        self._streams = PrivateStreams(derive(root, "global"), device_of(setting.policy))
+        self._steps: Iterator[None] = iter(())
+        self._seconds = 0.0
+
+    def begin(self, part: Part) -> None:
+        """Play this part next."""
+        self._part, self._seconds = part, 0.0
+        self._steps = self._runner.play(Quota(part.episodes, *self._where))
+
+    def go_on(self) -> Report | Parcel:
+        """Play for a slice of time, or to the end of the part.
+
+        Raises:
+            Exception: what an env or the policy raised.
+        """
+        began = monotonic()
+        enough = self._runner.steps + self._part.wishes.report_every
+        over = True
+        with self._streams.in_force():
+            for _ in self._steps:
+                if self._runner.steps >= enough or monotonic() - began > SLICE_S:
+                    over = False
+                    break
+        self._seconds += monotonic() - began
+        report = self._report(over=over)
+        return Parcel(report, self._footage()) if over and self._film is not None else report
+
+    def _report(self, *, over: bool) -> Report:
+        runner = self._runner
+        rows = runner.ledger.rows()
+        asked = {episode: rows[episode] for episode in self._part.episodes if episode in rows} if over else {}
+        return Report(over, len(rows), runner.unfinished, self._seconds, runner.seeding, asked)
+
+    def _footage(self) -> Footage:
+        film = self._film
+        return Footage() if film is None else Footage(film.takes(), film.truncated)

@@ -1,0 +1,129 @@
+"""What lives in a worker of an evaluation: plays the parts it is given, a slice of time at a go.
+
+    play(update, part) ─▶ weights, if newer ─▶ Performance ─┐ each a slice
+    go_on() ────────────────────────────────────────────────┴─▶ Report, not over yet | Parcel(Report, Footage)
+
+Between two slices the worker hears what is new: another part, which takes the place of the present one, or the end. So
+whoever cancels or closes need not reach into a running evaluation, and progress is told everywhere in the same way.
+Where slices begin and end changes no number. An exception of user code is the answer to the call; the next part is
+played in envs that were built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from swath.evaluate.parts import Part, Report
+from swath.evaluate.performance import Performance
+from swath.evaluate.setting import Setting, SettingRequest
+from swath.weights.channel import Update
+from swath.weights.manifest import Manifest
+from swath.workers.packing import Parcel
+from swath.workers.tickets import Name
+
+
+@dataclass(frozen=True)
+class Post:
+    """Where a player stands.
+
+    Attributes:
+        name: which life of which worker.
+        workers: how many there are.
+        place: the backend, in words.
+    """
+
+    name: Name
+    workers: int = 1
+    place: str = "inline"
+
+
+class Player:
+    """One worker of an evaluation; used by one thread at a time.
+
+    Args:
+        setting: what it plays in, and with.
+        post: where it stands.
+    """
+
+    def __init__(self, setting: Setting, post: Post) -> None:
+        self._setting, self._post = setting, post
+        self._performance: Performance | None = None
+        self._failed = False
+
+    def manifests(self, model_ids: Sequence[str]) -> dict[str, Manifest]:
+        """What weights these models want.
+
+        Raises:
+            KeyError: there is no such model.
+        """
+        return {model_id: Manifest.of(self._model(model_id)) for model_id in model_ids}
+
+    def play(self, update: Update | None, part: Part) -> Report | Parcel:
+        """Begin a part, whatever was being played before.
+
+        Raises:
+            Exception: what applying the weights, building or stepping an env, or the policy raised.
+        """
+        with self._telling():
+            self._prepare(update)
+            performance = self._performance
+            if performance is None or performance.number != part.evaluation:
+                slots = self._setting.host.spec.num_envs
+                performance = Performance(
+                    self._setting, part, self._post.name.worker * slots, self._post.workers * slots
+                )
+            self._performance = performance
+            performance.begin(part)
+            return performance.go_on()
+
+    def go_on(self) -> Report | Parcel:
+        """Play on for a slice of time.
+
+        Raises:
+            Exception: what an env or the policy raised.
+        """
+        assert self._performance is not None, "play a part first"
+        with self._telling():
+            return self._performance.go_on()
+
+    def weights(self, model_id: str) -> Any:
+        """The state of a model as it is here."""
+        return self._model(model_id).state_dict()
+
+    def close(self) -> None:
+        """Close the envs."""
+        self._performance = None
+        self._setting.close()
+
+    def _prepare(self, update: Update | None) -> None:
+        if update is not None:
+            self._performance = None
+            update.apply(self._model)
+        if self._failed:
+            self._performance = None
+            self._setting.renew()
+            self._failed = False
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What is raised within says where, and the envs are not used again as they are."""
+        try:
+            yield
+        except Exception as error:
+            self._failed, self._performance = True, None
+            name = self._post.name
+            error.add_note(f"in worker {name.worker} (life {name.life}) of an evaluation, backend {self._post.place!r}")
+            raise
+
+    def _model(self, model_id: str) -> Any:
+        if model_id != "policy":
+            raise KeyError(f"there is no model {model_id!r} here that takes weights; there is 'policy'")
+        return self._setting.policy
+
+
+def build_player(request: SettingRequest, post: Post) -> Player:
+    """The player; the function that jobs name."""
+    return Player(Setting(request), post)

@@ -1,0 +1,106 @@
+"""Env and policy of one worker of an evaluation: built where they are used, the policy a private one.
+
+env source ──▶ host, its running statistics frozen ─┐
+policy | factory ──▶ private copy, in eval mode ─────┴──▶ Setting
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from swath.evaluate.arena import make_host
+from swath.evaluate.freezing import frozen
+from swath.evaluate.privacy import private_copy
+from swath.rollout.hosts.base import ArrayHost, first_of
+from swath.rollout.policies.factory import from_factory
+from swath.seeds import derive
+
+
+@dataclass(frozen=True)
+class SettingRequest:
+    """What a worker of an evaluation builds.
+
+    Attributes:
+        env: as `make_host` takes it.
+        num_envs: slots of the worker; `None` for what the env has by itself.
+        policy: the policy; `None` if a factory builds it.
+        factory: builds the policy; called with the env if it wants one.
+        device: where the policy runs; `None` leaves it where it is.
+        seed: root of the seed under which a factory is called; `None` seeds nothing.
+        alone: whether the process is the worker's own, so that its generators may be seeded.
+    """
+
+    env: Any
+    num_envs: int | None = None
+    policy: Any = None
+    factory: Callable[..., Any] | None = None
+    device: torch.device | None = None
+    seed: int | None = 0
+    alone: bool = True
+
+
+class Setting:
+    """A host and a policy.
+
+    Args:
+        request: what to build.
+
+    Attributes:
+        host: the envs.
+        policy: what acts; nobody else has it.
+
+    Raises:
+        Exception: what building env or policy raised.
+    """
+
+    def __init__(self, request: SettingRequest) -> None:
+        self._request = request
+        self._open = ExitStack()
+        self.host = self._host()
+        try:
+            self.policy = self._policy()
+        except BaseException:
+            self.close()
+            raise
+
+    def renew(self) -> None:
+        """Close the envs and build them anew; those that were handed in go on from their next reset."""
+        if self._owned:
+            self.close()
+            self.host = self._host()
+
+    def close(self) -> None:
+        """Close the envs, also those that were handed in: they belong to the evaluation. Twice is fine."""
+        self._open.close()
+        self.host.close()
+
+    def _host(self) -> ArrayHost:
+        host, self._owned = make_host(self._request.env, self._request.num_envs)
+        self._open.enter_context(frozen(host.env))
+        return host
+
+    def _policy(self) -> Any:
+        request = self._request
+        policy = request.policy
+        if request.factory is not None:
+            if request.seed is not None:
+                _seed(derive(request.seed, "policy"), alone=request.alone)
+            policy = from_factory(request.factory, first_of(self.host.env))
+        policy = private_copy(policy)
+        if request.device is not None and isinstance(policy, torch.nn.Module):
+            policy.to(request.device)
+        return policy
+
+
+def _seed(seed: int, *, alone: bool) -> None:
+    torch.manual_seed(seed)
+    if alone:
+        np.random.seed(seed % 2**32)  # noqa: NPY002  users draw from it
+        random.seed(seed)
