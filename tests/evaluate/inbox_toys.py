@@ -2,7 +2,7 @@
 
 from swath.evaluate.busy import InboxRules
 from swath.evaluate.inbox import Inbox
-from swath.evaluate.inbox_events import Accepted, Admit, Asked, Finished, Published, Read, Run, Supplied
+from swath.evaluate.inbox_events import Accepted, Admit, Asked, Cancelled, Finished, Published, Read, Run, Supplied
 
 POLICIES = ("error", "queue", "skip", "latest")
 
@@ -45,3 +45,73 @@ def accepted(number, *, sync=False, step=None, version=0):
 
 def run(number, **about):
     return Run(accepted(number, **about))
+
+
+COUNTED = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled", "dropped_results")
+
+
+def counts(box):
+    """Those that are not 0."""
+    return {what: number for what in COUNTED if (number := box.count(what))}
+
+
+def state(box):
+    """All that can be seen of it."""
+    facts = (box.pending, box.queued, box.unread, box.at_rest, box.running, box.closed)
+    return facts, counts(box), (box.step_counter, box.policy_version)
+
+
+def idle(box):
+    pass
+
+
+def copying(box):
+    box.handle(Asked(0))
+
+
+def running(box):
+    ask(box, 0)
+
+
+def waiting(box):
+    ask(box, 0, sync=True)
+    ask(box, 1)
+
+
+def shown(box):
+    running(box)
+    finish(box, 0)
+
+
+def only_sync(box):
+    ask(box, 0, sync=True)
+    ask(box, 1, sync=True)
+    box.handle(Asked(2, sync=True))
+
+
+def sync_running(box):
+    ask(box, 0, sync=True)
+
+
+def sync_unread(box):
+    sync_running(box)
+    settle(box, 0)
+
+
+def stopping(box):
+    running(box)
+    box.handle(Cancelled())
+
+
+def unread(box):
+    running(box)
+    settle(box, 0)
+
+
+def withdrawn(box):
+    copying(box)
+    box.handle(Cancelled(0))
+
+
+BUSY = [copying, running, waiting, shown]
+NOT_BUSY = [idle, only_sync, sync_running, sync_unread, stopping, unread, withdrawn]
