@@ -9,11 +9,12 @@ Used by one thread, but for `wake`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from swath.errors import FleetFailed, PlacementFailed, WorkerLate
+from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate
 from swath.evaluate.numbers import Facts
 from swath.evaluate.parts import Footage, Part, Wishes
 from swath.evaluate.playing import Playing
@@ -93,7 +94,7 @@ class Company:
 
     Attributes:
         complete: how many episodes of the present evaluation are played.
-        restarts: lives that replaced others.
+        starting: whether workers are being brought up.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -103,6 +104,9 @@ class Company:
         self._manifests: dict[str, Manifest] = {}
         self._weights: dict[str, Snapshot] = {}
         self._earlier_restarts = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        self.starting = False
         self.complete = 0
 
     @property
@@ -154,8 +158,9 @@ class Company:
             fleet.wake()
 
     def close(self, timeout: float) -> list[BaseException]:
-        """Close the envs where they live and end the workers; what closing raised."""
-        fleet, self._fleet = self._fleet, None
+        """Close the envs where they live and end the workers; what closing raised. Also while `perform` is at work."""
+        with self._lock:
+            self._closed, fleet = True, self._fleet
         return [] if fleet is None else fleet.close(timeout)
 
     def _progressed(self, complete: int) -> None:
@@ -177,15 +182,24 @@ class Company:
         return fleet, self._channel
 
     def _engage(self) -> Fleet:
-        terms = self._terms
-        backend = terms.backend()
-        fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
-        began = monotonic()
+        terms, began = self._terms, monotonic()
+        with self._lock:
+            if self._closed:
+                raise Closed("the workers were shut down; build another evaluator")
+            backend = terms.backend()
+            fleet = self._fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
+            self.starting = True
         try:
             fleet.bring_up()
         except PlacementFailed as failure:
+            self._fleet = None
             raise self._not_up(failure, monotonic() - began) from None
-        self._fleet, self._channel = fleet, Channel(backend.share)
+        except BaseException:
+            self._fleet = None
+            raise
+        finally:
+            self.starting = False
+        self._channel = Channel(backend.share)
         if self._weights:
             self._channel.publish(self._weights)
         return fleet

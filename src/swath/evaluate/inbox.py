@@ -9,7 +9,7 @@ Pure: events in, instructions out; no thread, no clock, no I/O. One thread at a 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Generic, Literal, TypeAlias
 
 from swath.evaluate.busy import InboxRules
@@ -80,6 +80,11 @@ class Inbox(Generic[Request, Outcome]):
     def queued(self) -> int:
         """How many requests wait, of both kinds."""
         return len(self._waiting)
+
+    @property
+    def waiting(self) -> Collection[Accepted[Request]]:
+        """Requests that wait, the oldest first."""
+        return self._waiting.values()
 
     @property
     def unread(self) -> int:

@@ -46,9 +46,9 @@ class Source:
     def __post_init__(self) -> None:
         if self.copies is not None:
             count(self.copies_name, self.copies)
-        if not (isinstance(self.env, str) or _is_env(self.env) or callable(self.env)):
+        if not (isinstance(self.env, str) or is_env_instance(self.env) or callable(self.env)):
             raise TypeError(f"an env source is a {type(self.env).__name__}; it must be {FORMS}")
-        if _is_env(self.env) and self.kwargs and not has_makers(self.env):
+        if is_env_instance(self.env) and self.kwargs and not has_makers(self.env):
             raise ValueError(
                 "create_env_kwargs go to a callable or an id, or to the makers of a batched TorchRL env that has not "
                 f"built its envs yet, but the env source is an instance ({type(self.env).__name__}); pass a callable"
@@ -57,7 +57,7 @@ class Source:
     @property
     def is_instance(self) -> bool:
         """Whether the source is an env that exists already, so that it cannot be built anew."""
-        return _is_env(self.env)
+        return is_env_instance(self.env)
 
     @property
     def shares_a_random_state(self) -> bool:
@@ -169,7 +169,7 @@ def _make(source: Source) -> Any:
     except Exception as error:
         error.add_note(f"raised while the env source {source.env!r} was built")
         raise
-    if not _is_env(env):
+    if not is_env_instance(env):
         raise TypeError(
             f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env or a TorchRL env"
         )
@@ -194,7 +194,8 @@ def _copies(env: Any, n_copies: int) -> list[Any]:
     return [cloudpickle.loads(frozen) for _ in range(n_copies)]
 
 
-def _is_env(value: object) -> bool:
+def is_env_instance(value: object) -> bool:
+    """Whether this is an env of any kind, not something that builds one."""
     return isinstance(value, gym.Env) or is_vector_env(value) or is_torchrl_env(value)
 
 

@@ -1,0 +1,157 @@
+"""What an `Evaluator` was asked for, checked before anything is built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+
+from swath.evaluate.request import EvalRequest
+from swath.options import count
+from swath.rollout.hosts.sources import is_env_instance
+
+Place = Literal["thread", "process", "ray"]
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long things may take, in seconds.
+
+    Attributes:
+        start_s: `init_fn`, env and policy in a new worker.
+        placement_s: Ray, to place an actor.
+
+    Raises:
+        ValueError: not a finite number > 0.
+    """
+
+    start_s: float = 300.0
+    placement_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("start_timeout_s", self.start_s), ("placement_timeout_s", self.placement_s)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ValueError(f"{name}={value!r} must be a finite number of seconds > 0")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Where evaluations run, and with how many.
+
+    Attributes:
+        place: the backend.
+        workers: how many share the episodes.
+        retries: how many may be lost within one evaluation.
+        deadlines: until when they must be up.
+        init: runs first in each new worker process.
+        resources: what Ray is asked for, by actor.
+
+    Raises:
+        ValueError: an unknown backend, or a number out of range.
+    """
+
+    place: Place = "thread"
+    workers: int = 1
+    retries: int = 1
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    init: Callable[[], Any] | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.place not in get_args(Place):
+            choices = ", ".join(map(repr, get_args(Place)))
+            raise ValueError(f"Unknown backend {self.place!r}; choose one of {choices}")
+        count("num_workers", self.workers)
+        count("retries", self.retries, least=0)
+        if self.place == "thread" and self.workers != 1:
+            raise ValueError(
+                f"num_workers={self.workers} with backend='thread', which has one; use 'process' or 'ray', or num_envs "
+                "to step more envs together"
+            )
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What plays, and in what.
+
+    Attributes:
+        env: any form of env.
+        num_envs: slots of each worker.
+        policy: the policy, never run itself.
+        factory: builds the policy where it runs.
+        device: where the policy runs.
+    """
+
+    env: Any
+    num_envs: int | None = None
+    policy: Any = None
+    factory: Callable[..., Any] | None = None
+    device: torch.device | None = None
+
+    def check(self, place: Place) -> None:
+        """Whether this can be played there.
+
+        Raises:
+            ValueError: no policy, or two; something that cannot travel to another process.
+            TypeError: the factory is no function.
+        """
+        if self.policy is None and self.factory is None:
+            raise ValueError("`policy` or `policy_factory` must be provided; got neither")
+        if self.policy is not None and self.factory is not None:
+            raise ValueError("give `policy` or `policy_factory`, not both")
+        if self.factory is not None and not callable(self.factory):
+            raise TypeError(f"policy_factory is a {type(self.factory).__name__}; it must be callable")
+        if place == "thread":
+            return
+        if self.policy is not None:
+            raise ValueError(
+                f"backend={place!r} builds the policy in the worker, so it needs policy_factory instead of policy; "
+                "send weights with evaluate() and trigger_eval()"
+            )
+        entries = self.env if isinstance(self.env, list | tuple) else [self.env]
+        instances = [type(entry).__name__ for entry in entries if is_env_instance(entry)]
+        if instances:
+            raise ValueError(
+                f"backend={place!r} builds the env in the worker, so it needs an id or a callable that returns the "
+                f"env, got an instance of {instances[0]}"
+            )
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is wanted beside the numbers.
+
+    Attributes:
+        prefix: of the names in results.
+        film: how many of the first episodes to film.
+        film_bytes: frames held at most.
+        per_episode: whether results have the returns and lengths of all episodes.
+
+    Raises:
+        ValueError: a number out of range, or no prefix.
+    """
+
+    prefix: str = "eval"
+    film: int = 0
+    film_bytes: int = 2**30
+    per_episode: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str) or not self.prefix:
+            raise ValueError(f"log_prefix={self.prefix!r} must be a non-empty string, e.g. 'eval'")
+        count("record_video", self.film, least=0)
+        count("max_video_bytes", self.film_bytes)
+
+    def check(self, request: EvalRequest) -> None:
+        """Whether so many episodes can be filmed.
+
+        Raises:
+            ValueError: there are fewer.
+        """
+        if self.film > request.stop.num_trajectories:
+            raise ValueError(
+                f"record_video={self.film} films more episodes than num_trajectories={request.stop.num_trajectories}"
+            )

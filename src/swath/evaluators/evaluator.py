@@ -1,0 +1,253 @@
+"""`Evaluator`: whole episodes with the weights of the moment, beside the training."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from tensordict import TensorDict
+
+from swath.evaluate.busy import BusyPolicy, InboxRules
+from swath.evaluate.company import Company
+from swath.evaluate.parts import Wishes
+from swath.evaluate.request import EvalLimits, EvalRequest
+from swath.evaluate.result import EvalResult
+from swath.evaluate.service import EvaluationService, Plan
+from swath.evaluate.stopping import StopRule
+from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Place
+from swath.evaluators.audience import Audience
+from swath.evaluators.finishing import Finisher
+from swath.evaluators.hiring import terms_of
+from swath.evaluators.weights import brief_of, extract_weights
+from swath.options import count
+from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+
+_REPORT_EVERY = 1000
+
+
+class Evaluator:
+    """Evaluates a policy in whole episodes, now or beside the training, in a thread, in processes or on Ray.
+
+    Each evaluation plays exactly `num_trajectories` episodes with one set of weights. Who plays which episode and from
+    which seed is fixed before the first step, so quick episodes count no more than slow ones, and the same weights give
+    the same numbers whatever the backend, the number of envs or of workers.
+
+    Args:
+        env: a gymnasium id, a callable, an env, a vector env, or a list of one kind (k tasks: episode i runs on entry
+            i mod k). An instance belongs to the evaluator from now on.
+        policy: any policy form; a private copy of it acts. With a thread only.
+        policy_factory: builds the policy where it runs; gets the env if it wants one.
+        num_trajectories: episodes of an evaluation, or of one round of it.
+        max_steps: most steps of an episode, which is truncated then; `None` for no such limit.
+        frames_per_batch: env steps of a worker between two reports of progress; `None`: `max_steps`, else 1000.
+        log_prefix: keys of results are `f"{log_prefix}/{name}"`.
+        device: where the policy runs; `None` leaves it where it is.
+        exploration_type: how the policy picks actions.
+        on_result: called with each result as a flat TensorDict, before it can be read, in a thread of ours.
+        busy_policy: what `trigger_eval` does while one is pending: `"error"`, `"queue"`, `"skip"`, `"latest"`.
+        backend: `"thread"`, `"process"` or `"ray"`.
+        init_fn: runs first in each new worker process.
+        seed: root of all seeds; `None` for a fresh one for each evaluation.
+        num_envs: envs that each worker steps together; `None`: 1, or the size of an instance or list.
+        num_workers: workers that share the episodes.
+        until_ci_halfwidth: play rounds until half the width of the interval of the mean return is at most this.
+        max_trajectories: most episodes of all rounds; `None`: 10 rounds.
+        record_video: how many of the first episodes to film.
+        max_video_bytes: frames held at most; beyond it filming stops.
+        per_episode: add `episode_rewards` and `episode_lengths`.
+        retries: how many workers may be lost within one evaluation.
+        timeout_s: seconds for one evaluation.
+        start_timeout_s: seconds for a new worker to be up.
+
+    Raises:
+        ValueError: a number out of range, options that contradict each other, an unknown backend or busy policy.
+        TypeError: a policy that cannot be copied, or something of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any = None,
+        *,
+        policy_factory: Callable[..., Any] | None = None,
+        num_trajectories: int = 10,
+        max_steps: int | None = None,
+        frames_per_batch: int | None = None,
+        log_prefix: str = "eval",
+        device: torch.device | str | int | None = None,
+        exploration_type: ExplorationType | str = ExplorationType.DETERMINISTIC,
+        on_result: Callable[[TensorDict], Any] | None = None,
+        busy_policy: BusyPolicy = "error",
+        backend: Place = "thread",
+        init_fn: Callable[[], Any] | None = None,
+        seed: int | None = 0,
+        num_envs: int | None = None,
+        num_workers: int = 1,
+        until_ci_halfwidth: float | None = None,
+        max_trajectories: int | None = None,
+        record_video: int = 0,
+        max_video_bytes: int = 2**30,
+        per_episode: bool = False,
+        retries: int = 1,
+        timeout_s: float = 3600.0,
+        start_timeout_s: float = 300.0,
+    ) -> None:
+        request = EvalRequest(
+            StopRule(num_trajectories, until_ci_halfwidth, max_trajectories),
+            EvalLimits(max_steps, timeout_s),
+            seed,
+            as_exploration_type(exploration_type),
+        )
+        extras = Extras(log_prefix, record_video, max_video_bytes, per_episode)
+        extras.check(request)
+        crew = Crew(backend, num_workers, retries, Deadlines(start_timeout_s), init_fn)
+        cast = Cast(env, num_envs, policy, policy_factory, None if device is None else torch.device(device))
+        cast.check(crew.place)
+        rules = InboxRules(busy_policy, reported=on_result is not None)
+        every = _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
+        wishes = Wishes(extras.film, extras.film_bytes // crew.workers, max_steps or every)
+        self._policy, self._crew = policy, crew
+        self._audience = Audience(on_result)
+        company = Company(terms_of(cast, crew, seed))
+        self._service = EvaluationService(company, Plan(request, wishes, Finisher(extras), self._audience), rules)
+
+    def evaluate(
+        self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
+    ) -> EvalResult:
+        """Evaluate now, after what was asked for before, and wait for the result.
+
+        Args:
+            weights: of the policy: a module, a TensorDict or a mapping. `None`: the policy as it is now; with a factory
+                what was last sent.
+            step: the training step, kept with the result; `None` counts.
+            weights_dict: weights by model id.
+
+        Raises:
+            Closed: the evaluator was shut down.
+            WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
+            Exception: what code of the user raised, as its own type.
+        """
+        number = self._ask(weights, step, weights_dict, sync=True)
+        try:
+            result = self._service.wait(number)
+        except BaseException:
+            self._service.cancel(number)
+            raise
+        assert result is not None
+        return result
+
+    def trigger_eval(
+        self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Ask for an evaluation and return as soon as the weights are copied; `poll` or `wait` gives the result.
+
+        Args:
+            weights: as `evaluate` takes them, of this moment.
+            step: the training step, kept with the result; `None` counts.
+            weights_dict: weights by model id.
+
+        Returns:
+            Whether it was accepted; false only with `busy_policy="skip"`.
+
+        Raises:
+            RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
+            Closed: the evaluator was shut down.
+        """
+        return self._ask(weights, step, weights_dict, sync=False) is not None
+
+    def poll(self, timeout: float | None = 0) -> EvalResult | None:
+        """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
+
+        Raises:
+            Exception: that evaluation failed; raised once.
+        """
+        return self._service.wait(None, timeout)
+
+    def wait(self, timeout: float | None = None) -> EvalResult | None:
+        """As `poll`, until there is one; `None` at once if none is unread or pending."""
+        return self._service.wait(None, timeout)
+
+    @property
+    def pending(self) -> bool:
+        """Whether an accepted request has no readable result; false exactly when all can be had by `poll`."""
+        return self._service.pending
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was shut down."""
+        return self._service.closed
+
+    @property
+    def last_callback_error(self) -> BaseException | None:
+        """What `on_result` raised last."""
+        return self._audience.last_error
+
+    def cancel(self) -> int:
+        """Drop waiting requests of `trigger_eval`, stop a running one; how many. They have no result."""
+        return self._service.cancel()
+
+    def stats(self) -> dict[str, int]:
+        """Counts of what has happened, and of what is going on. Asks no worker."""
+        more = {"callback_errors": self._audience.callback_errors, "workers": self._crew.workers}
+        return {**self._service.counts(), **more}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What another evaluator needs to go on counting.
+
+        Raises:
+            RuntimeError: there is work that is pending, queued or unread.
+        """
+        step_counter, policy_version = self._service.state()
+        return {"step_counter": step_counter, "policy_version": policy_version}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from there.
+
+        Raises:
+            RuntimeError: there is work that is pending, queued or unread.
+        """
+        self._service.restore(int(state["step_counter"]), int(state["policy_version"]))
+
+    @staticmethod
+    def extract_weights(policy: Any) -> TensorDict:
+        """Parameters and buffers as a nested TensorDict on the CPU that shares no memory with the policy."""
+        return extract_weights(policy)
+
+    def shutdown(self, timeout: float = 5.0) -> None:
+        """Stop what is running, close the envs where they live, end workers and threads. Twice is fine."""
+        self._service.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __del__(self) -> None:
+        service = getattr(self, "_service", None)
+        if service is not None and not service.closed:
+            threading.Thread(target=service.close, args=(2.0,), name="swath eval closes", daemon=True).start()
+
+    def __repr__(self) -> str:
+        """A status line."""
+        counts = self._service.counts()
+        running = self._service.running()
+        now = "" if running is None else f"step {running.step}, {counts['episodes_done']} episodes; "
+        workers = f"{self._crew.workers} worker{'s' * (self._crew.workers > 1)}"
+        done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
+        return f"<Evaluator {self._crew.place} {workers}: {now}{done}{', closed' * self.closed}>"
+
+    @property
+    def _open(self) -> EvaluationService:
+        assert self._service is not None
+        return self._service
+
+    def _ask(self, weights: Any, step: int | None, by_id: Mapping[str, Any] | None, *, sync: bool) -> int | None:
+        if step is not None and (isinstance(step, bool) or not hasattr(step, "__index__")):
+            raise TypeError(f"step={step!r} must be an integer: the training step the evaluation belongs to")
+        return self._service.ask(lambda: brief_of(weights, by_id, self._policy), step, sync=sync)
