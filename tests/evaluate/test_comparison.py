@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.evaluate.comparison import Comparison, compare
+from swath.evaluate.interval import Bootstrap, mean_interval
 from swath.evaluate.record import Episodes, Provenance
 from swath.evaluate.result import EvalResult
 
@@ -51,7 +52,7 @@ def test_pairing_cancels_what_is_luck_of_the_episode():
     assert apart.ci_low < -10.0 < 10.0 < apart.ci_high
 
 
-def test_the_interval_is_the_percentile_bootstrap_over_the_pairs():
+def test_the_interval_is_that_of_the_gains_of_the_pairs():
     source = np.random.default_rng(1)
     a, b = source.normal(size=12), source.normal(size=12)
     found = compare(evaluated(a), evaluated(b), confidence=0.5, n_resamples=300, seed=4)
@@ -60,6 +61,15 @@ def test_the_interval_is_the_percentile_bootstrap_over_the_pairs():
     wider = compare(evaluated(a), evaluated(b), confidence=0.99, n_resamples=300, seed=4)
     assert wider.ci_low < found.ci_low < found.difference < found.ci_high < wider.ci_high
     assert compare(evaluated(a), evaluated(b), seed=5) != compare(evaluated(a), evaluated(b), seed=4)
+
+
+def test_the_interval_is_made_like_that_of_an_evaluation():
+    source = np.random.default_rng(2)
+    a, b = source.exponential(size=12), source.exponential(size=15)
+    paired = compare(evaluated(np.zeros(12)), evaluated(b[:12]), seed=4)
+    assert (paired.ci_low, paired.ci_high) == mean_interval(b[:12], 4)
+    apart = compare(evaluated(a), evaluated(b), seed=4, paired=False)
+    assert (apart.ci_low, apart.ci_high) == Bootstrap(seed=4).interval((-1.0, a), (1.0, b))
 
 
 def test_unpaired_the_probability_is_over_all_pairs_and_both_sides_may_differ_in_size():
@@ -88,6 +98,8 @@ def test_nan_returns_give_nan(paired):
 def test_infinite_returns_pass_through_without_warnings(paired):
     found = compare(evaluated([1.0, math.inf, 2.0]), evaluated([1.0, 2.0, math.inf]), paired=paired)
     assert math.isnan(found.difference)
+    assert math.isnan(found.ci_low)
+    assert math.isnan(found.ci_high)
 
 
 @given(RETURNS, st.booleans())

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath import seeds
-from swath.evaluate import statistics
-from swath.evaluate.statistics import interquartile_mean, mean_interval, sample_std, summarise
+from swath.evaluate.statistics import interquartile_mean, sample_std, summarise
 
 RETURNS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40).map(np.array)
 OF_THE_RETURNS = ["reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"]
@@ -78,6 +76,7 @@ def test_infinite_returns_pass_through_without_warnings():
     assert (numbers["reward_min"], numbers["reward_max"]) == (-math.inf, math.inf)
     assert math.isnan(numbers["reward"])
     assert numbers["reward_iqm"] == 1.5
+    assert all(math.isnan(numbers[name]) for name in OF_THE_INTERVAL)
 
 
 def test_no_episode_at_all_is_an_error_and_so_are_vectors_that_differ_in_length():
@@ -87,26 +86,10 @@ def test_no_episode_at_all_is_an_error_and_so_are_vectors_that_differ_in_length(
         summary([1, 2], lengths=[1])
 
 
-def test_the_interval_is_the_percentile_bootstrap_spelled_out():
-    values = np.random.default_rng(3).normal(size=37)
-    draws = np.random.Generator(np.random.PCG64(seeds.derive(11, "bootstrap")))
-    means = values[draws.integers(0, 37, size=(2000, 37))].mean(axis=1)
-    expected = np.quantile(means, [0.025, 0.975], method="linear")
-    numbers = summary(values, root=11)
-    assert [numbers[name] for name in OF_THE_INTERVAL] == expected.tolist()
-
-
 def test_no_root_seed_resamples_like_root_zero_and_another_root_differs():
     values = np.arange(9.0)
     assert summary(values, root=None) == summary(values, root=0)
     assert summary(values, root=1)["reward_ci_low"] != summary(values, root=0)["reward_ci_low"]
-
-
-def test_resampling_in_several_goes_gives_the_numbers_of_one_go(monkeypatch):
-    values = np.random.default_rng(5).normal(size=30)
-    whole = summary(values)
-    monkeypatch.setattr(statistics, "_MOST_AT_ONCE", 700)
-    assert summary(values) == whole
 
 
 @given(RETURNS, st.randoms(use_true_random=False))
@@ -141,16 +124,5 @@ def test_shifting_and_scaling_the_returns_shifts_and_scales_the_numbers(values, 
 
 @given(st.floats(-1e9, 1e9), st.integers(2, 30))
 @settings(max_examples=25, deadline=None)
-def test_equal_returns_have_an_interval_of_no_width(value, n):
-    low, high = mean_interval(np.full(n, value), statistics.generator(0))
-    assert (low, high) == (pytest.approx(value, rel=1e-12), pytest.approx(value, rel=1e-12))
+def test_equal_returns_have_no_spread(value, n):
     assert sample_std(np.full(n, value)) == pytest.approx(0.0, abs=1e-6 * (1 + abs(value)))
-
-
-def test_the_interval_of_normal_returns_covers_the_true_mean_as_often_as_it_says():
-    runs, covered = 1000, 0
-    source = np.random.default_rng(2024)
-    for root in range(runs):
-        low, high = mean_interval(source.normal(loc=5.0, scale=2.0, size=50), statistics.generator(root))
-        covered += low <= 5.0 <= high
-    assert 0.92 <= covered / runs <= 0.97

@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from swath.evaluate.interval import CONFIDENCE, RESAMPLES, Bootstrap, Floats
 from swath.evaluate.record import NO_SEED
-from swath.evaluate.statistics import (
-    CONFIDENCE,
-    RESAMPLES,
-    Floats,
-    Ints,
-    generator,
-    percentile_interval,
-    resampled_means,
-)
+from swath.evaluate.statistics import Ints
 
 if TYPE_CHECKING:
     from swath.evaluate.result import EvalResult
@@ -51,29 +44,6 @@ class Comparison:
     paired: bool
 
 
-@dataclass(frozen=True)
-class _Resampling:
-    confidence: float
-    n_resamples: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.confidence < 1.0:
-            raise ValueError(f"confidence={self.confidence!r} must lie between 0 and 1, e.g. 0.95")
-        if self.n_resamples < 1:
-            raise ValueError(f"n_resamples={self.n_resamples!r} must be 1 or more, e.g. {RESAMPLES}")
-
-    def interval(self, *sides: tuple[float, Floats]) -> tuple[float, float]:
-        """Percentile interval of the weighted sum of the sides' means, each side resampled by itself."""
-        if any(len(values) < 2 or np.isnan(values).any() for _, values in sides):
-            return math.nan, math.nan
-        draws = generator(self.seed)
-        with np.errstate(invalid="ignore"):
-            means = [weight * resampled_means(values, draws, self.n_resamples) for weight, values in sides]
-            total: Floats = np.sum(means, axis=0)
-        return percentile_interval(total, self.confidence)
-
-
 def compare(
     result_a: EvalResult,
     result_b: EvalResult,
@@ -92,22 +62,22 @@ def compare(
     Args:
         result_a: the reference.
         result_b: what may be better.
-        confidence: of the percentile bootstrap interval.
+        confidence: of the interval, which is made like that of an evaluation.
         n_resamples: resamples of the bootstrap.
         seed: root seed of the resampling.
         paired: pair episodes by seed.
 
     Returns:
-        The comparison. NaN returns give NaN, and so does the interval of a side with a single episode.
+        The comparison. NaN returns give NaN, and so do infinite ones and a single episode on one side for the interval.
 
     Raises:
         ValueError: paired, but the episodes have no seeds of their own or fewer than 2 in common; or a number out of
             range.
     """
-    resampling = _Resampling(confidence, n_resamples, seed)
+    bootstrap = Bootstrap(confidence, n_resamples, seed)
     if paired:
-        return _compare_pairs(*_pairs(result_a, result_b), resampling)
-    return _compare_apart(result_a.returns, result_b.returns, resampling)
+        return _compare_pairs(*_pairs(result_a, result_b), bootstrap)
+    return _compare_apart(result_a.returns, result_b.returns, bootstrap)
 
 
 def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
@@ -133,11 +103,11 @@ def _own_seeds(name: str, result: EvalResult) -> Ints:
     return own
 
 
-def _compare_pairs(a: Floats, b: Floats, resampling: _Resampling) -> Comparison:
+def _compare_pairs(a: Floats, b: Floats, bootstrap: Bootstrap) -> Comparison:
     with np.errstate(invalid="ignore"):
         gains = b - a
         difference = float(gains.mean())
-    low, high = resampling.interval((1.0, gains))
+    low, high = bootstrap.interval((1.0, gains))
     return Comparison(difference, low, high, _share_positive(np.sign(gains)), len(gains), paired=True)
 
 
@@ -146,8 +116,8 @@ def _share_positive(signs: Floats) -> float:
     return float((signs + 1.0).mean() / 2.0)
 
 
-def _compare_apart(a: Floats, b: Floats, resampling: _Resampling) -> Comparison:
-    low, high = resampling.interval((-1.0, a), (1.0, b))
+def _compare_apart(a: Floats, b: Floats, bootstrap: Bootstrap) -> Comparison:
+    low, high = bootstrap.interval((-1.0, a), (1.0, b))
     with np.errstate(invalid="ignore"):
         difference = float(b.mean() - a.mean())
     return Comparison(difference, low, high, _share_of_wins(a, b), len(a) + len(b), paired=False)

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from swath.evaluate.statistics import Floats, Ints
+    from swath.evaluate.interval import Floats
+    from swath.evaluate.statistics import Ints
     from swath.evaluate.stopping import Stopped
     from swath.rollout.hosts.specs import Seeding
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from swath.evaluate.interval import mean_interval
 from swath.evaluate.ledger import Booked, gathered
 from swath.evaluate.record import Episodes
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.statistics import generator, mean_interval
 from swath.evaluate.stopping import Stopped
 
 
@@ -42,7 +42,7 @@ class Rounds:
         self._rows.update(rows)
         n = len(self._rows)
         returns = np.array([self._rows[episode].total for episode in range(n)])
-        self.stopped = self._rule.verdict(n, mean_interval(returns, generator(self._root)))
+        self.stopped = self._rule.verdict(n, mean_interval(returns, self._root))
         if self.stopped is None:
             self.due = range(n, n + self._rule.num_trajectories)
 

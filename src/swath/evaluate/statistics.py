@@ -1,7 +1,7 @@
 """From the returns and lengths of N episodes to the numbers of an evaluation: pure functions of numpy vectors.
 
 returns [N] ──▶ mean, spread, extremes, median, interquartile mean ─┐
-            └─▶ resample 2,000 times ──▶ quantiles of the means ────┼──▶ summarise() ──▶ {"reward": …, …}
+            └─▶ interval of the mean ───────────────────────────────┼──▶ summarise() ──▶ {"reward": …, …}
 lengths [N] ──▶ frames, mean length ────────────────────────────────┘
 """
 
@@ -12,14 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from swath import seeds
+from swath.evaluate.interval import Floats, mean_interval
 
-Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
-
-CONFIDENCE = 0.95
-RESAMPLES = 2_000
-_MOST_AT_ONCE = 2**22  # indices drawn in one go, which bounds the memory at 32 MiB
 
 
 def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str, float | int]:
@@ -28,7 +23,7 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
     Args:
         returns: [N] float64, N ≥ 1.
         lengths: [N] int64, env steps of each episode.
-        root: root seed of the evaluation, from which the bootstrap's is derived; None counts as 0.
+        root: root seed of the evaluation, from which that of the interval is derived; None counts as 0.
 
     Returns:
         `reward`, `reward_std`, `reward_min`, `reward_max`, `reward_median`, `reward_iqm`, `reward_ci_low`,
@@ -39,7 +34,7 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
     """
     if len(returns) == 0 or len(returns) != len(lengths):
         raise ValueError(f"got {len(returns)} returns and {len(lengths)} lengths; each episode needs one of both")
-    low, high = mean_interval(returns, generator(root))
+    low, high = mean_interval(returns, root)
     return {
         **_moments(returns),
         "reward_ci_low": low,
@@ -78,32 +73,3 @@ def interquartile_mean(values: Floats) -> float:
         return float("nan")
     cut = len(values) // 4
     return float(np.sort(values)[cut : len(values) - cut].mean())
-
-
-def generator(root: int | None) -> np.random.Generator:
-    """The generator of all resampling under one root seed; None counts as 0."""
-    return np.random.Generator(np.random.PCG64(seeds.derive(root or 0, "bootstrap")))
-
-
-def resampled_means(values: Floats, draws: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """Means [resamples] of samples of size N, drawn with replacement from the values [N]."""
-    n = len(values)
-    rows = max(1, _MOST_AT_ONCE // n)
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.concatenate([values[draws.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
-
-
-def percentile_interval(means: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The two quantiles, linearly interpolated, that leave (1 - confidence)/2 of the means outside on each side."""
-    tail = round((1.0 - confidence) / 2.0, 12)  # 0.025 itself, not the float beside it
-    with np.errstate(invalid="ignore", over="ignore"):
-        low, high = np.quantile(means, [tail, 1.0 - tail])
-    return float(low), float(high)
-
-
-def mean_interval(values: Floats, draws: np.random.Generator) -> tuple[float, float]:
-    """Percentile bootstrap of the mean of the values [N], at 95 % with 2,000 resamples; NaN for a single value."""
-    if len(values) == 1 or np.isnan(values).any():
-        return float("nan"), float("nan")
-    return percentile_interval(resampled_means(values, draws))
