@@ -2,7 +2,9 @@
 
 import pytest
 
+from swath.collectors import fleet_assembly
 from swath.collectors.fleet_assembly import PRELOADED
+from swath.workers.create import backend
 from swath.workers.process.backend import PRELOAD, ProcessBackend
 
 
@@ -12,3 +14,16 @@ def nursery():
     backend = ProcessBackend((*PRELOAD, *PRELOADED))
     yield backend
     backend.close()
+
+
+@pytest.fixture
+def off_ray(monkeypatch):
+    """Lets `RayCollector` have its workers in another place, where they are up at once; call it with the place."""
+
+    def place(name="inline"):
+        def there(asked, *, preload=(), options=None):
+            return backend(name if asked == "ray" else asked, preload=preload, options=None)
+
+        monkeypatch.setattr(fleet_assembly, "backend", there)
+
+    return place

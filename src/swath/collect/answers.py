@@ -8,14 +8,44 @@ from typing import Any
 
 from swath.collect.making.acting import Acting
 from swath.collect.paths import call_at, call_each, follow
-from swath.collect.remote_weights import RemoteWeights
+from swath.collect.remote_weights import POLICY, RemoteWeights
 from swath.collect.saving import load_worker, save_worker
 from swath.collect.worker import Seeding, Worker
 from swath.rollout.hosts.base import first_of
 from swath.seeds import derive
 
 
-class Answers(RemoteWeights):
+class Followed:
+    """Follows paths from what is asked."""
+
+    @property
+    def _root(self) -> Any:
+        """Where paths begin."""
+        return self
+
+    def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
+        """Follow a path from here and call what is found, or return it."""
+        return call_at(self._root, attr_path, args, kwargs)
+
+    def invoke(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """As `cascade_execute`, whatever the names of the arguments."""
+        return call_at(self._root, path, args, kwargs)
+
+    def get_distant_attr(self, path: str) -> Any:
+        """What a path from here leads to."""
+        return follow(self._root, path)
+
+    def map_fn(
+        self,
+        method_name: str,
+        list_of_args: Sequence[Sequence[Any]] | None = None,
+        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method once per entry; see the collector's `map_fn`."""
+        return call_each(follow(self._root, method_name), list_of_args, list_of_kwargs)
+
+
+class Answers(Followed, RemoteWeights):
     """Control calls; they run in the worker, in one thread."""
 
     _worker: Worker
@@ -36,6 +66,10 @@ class Answers(RemoteWeights):
     def worker_idx(self) -> int:
         """Its index."""
         return self._worker.place.worker
+
+    def get_model(self, model_id: str) -> Any:
+        """The model of an id: the policy, or what a path leads to."""
+        return self._acting.policy if model_id == POLICY else follow(self, model_id)
 
     def life(self) -> int:
         """Which of its lives it is in."""
@@ -72,18 +106,6 @@ class Answers(RemoteWeights):
             self._worker.seeding = seeding
         load_worker(self._worker, self._acting, saved, strict=False)
 
-    def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
-        """Follow a path from this worker and call what is found, or return it."""
-        return call_at(self, attr_path, args, kwargs)
-
-    def invoke(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As `cascade_execute`, whatever the names of the arguments."""
-        return call_at(self, path, args, kwargs)
-
-    def get_distant_attr(self, path: str) -> Any:
-        """What a path from this worker leads to."""
-        return follow(self, path)
-
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first env."""
         return follow(first_of(self._worker.host.env), name)
@@ -91,15 +113,6 @@ class Answers(RemoteWeights):
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""
         return follow(self._acting.policy, name)
-
-    def map_fn(
-        self,
-        method_name: str,
-        list_of_args: Sequence[Sequence[Any]] | None = None,
-        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Any]:
-        """Call a method once per entry; see the collector's `map_fn`."""
-        return call_each(follow(self, method_name), list_of_args, list_of_kwargs)
 
     def set_share(self, frames: int) -> int:
         """Make fragments of so many frames, rounded up to whole steps; how many they are."""

@@ -46,6 +46,7 @@ class Head:
         tally: what went wrong in this life so far.
         episodes: return and length of each episode that ended.
         next_id: above every trajectory id given.
+        next_ids: the same for each worker inside it that has given some, where it is a collector of several.
     """
 
     worker: int
@@ -56,6 +57,12 @@ class Head:
     tally: Tally
     episodes: tuple[tuple[float, int], ...]
     next_id: int
+    next_ids: tuple[int, ...] = ()
+
+    @property
+    def floors(self) -> tuple[int, ...]:
+        """Above every trajectory id given, one for each worker that gives ids."""
+        return self.next_ids or (self.next_id,)
 
 
 @dataclass(frozen=True)

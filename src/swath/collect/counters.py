@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -26,6 +27,7 @@ class EpisodeLog:
 
     def __init__(self) -> None:
         self.finished = 0
+        self.told: Callable[[Episodes], None] | None = None  # whoever wants to know of each
         self._last: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
 
     @property
@@ -42,6 +44,8 @@ class EpisodeLog:
         """These have ended."""
         self._last.extend(episodes)
         self.finished += len(episodes)
+        if self.told is not None:
+            self.told(episodes)
 
 
 class EpisodeMeter(EpisodeLog):

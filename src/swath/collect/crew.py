@@ -13,7 +13,7 @@ from typing import Any
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
-from swath.collect.remote import RemoteRequest, build_remote
+from swath.collect.remote import Maker, RemoteRequest, RemoteWorker, build_remote
 from swath.collect.worker import Seeding
 from swath.options import Hooks
 from swath.rollout.policies.random_policy import RandomPolicy
@@ -30,12 +30,16 @@ class Template:
         cut_last: mark the last transition of each env in a fragment as truncated.
         resources: what it asks of its place.
         masked: fragments have a mask, since some may lack rows.
+        make: makes it.
+        threads: torch's threads in it.
     """
 
     request: WorkerRequest
     cut_last: bool = False
     resources: Mapping[str, Any] = field(default_factory=dict)
     masked: bool = False
+    make: Maker = RemoteWorker
+    threads: int = 1
 
     @property
     def core(self) -> WorkerRequest:
@@ -70,6 +74,7 @@ class Standing:
         seeding: by worker, once they are seeded.
         hooks: called around fragments.
         lives: the last life number that each worker has used; ids of a life are never used again.
+        reached: by worker, the life in which it made its last fragment; a worker may begin further lives by itself.
         described: what workers are like, once they have said so; their next lives must be so, too.
         first: the index of the first worker, as part of ids and seeds.
     """
@@ -77,8 +82,13 @@ class Standing:
     seeding: dict[int, Seeding] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
     lives: dict[int, int] = field(default_factory=dict)
+    reached: Mapping[int, int] = field(default_factory=dict)
     described: dict[int, Description] = field(default_factory=dict)
     first: int = 0
+
+    def last_life(self, worker: int) -> int:
+        """The last life number that the worker has used, as far as anybody knows; -1 for none."""
+        return max(self.lives.get(worker, -1), self.reached.get(worker, -1))
 
 
 @dataclass
@@ -88,30 +98,28 @@ class Crew:
     Attributes:
         templates: by worker.
         standing: what changes while they live.
-        threads: torch's threads in each worker.
         before: runs first in each worker.
         public: methods that can be called on workers by others.
     """
 
     templates: dict[int, Template]
     standing: Standing
-    threads: int = 1
     before: Callable[[], Any] | None = None
     public: Sequence[str] = ()
 
     def job(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
         template, standing = self.templates[name.worker], self.standing
-        life = standing.lives[name.worker] = max(name.life, standing.lives.get(name.worker, -1) + 1)
+        life = standing.lives[name.worker] = max(name.life, standing.last_life(name.worker) + 1)
         worker = replace(
             template.core, worker=standing.first + name.worker, life=life, seed=standing.seeding.get(name.worker)
         )
         model = standing.described.get(name.worker)
         request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model)
         return Job(
-            partial(build_remote, request),
+            partial(build_remote, request, template.make),
             name,
-            threads=self.threads,
+            threads=template.threads,
             before=self.before,
             resources=template.resources,
             public=tuple(self.public),

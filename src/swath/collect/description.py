@@ -27,6 +27,7 @@ class Description:
         signature: of its fragments.
         env_device: where its envs run.
         policy_device: where its policy runs; `None` if nobody said.
+        envs: how many it has in all, if more than one fragment is made of.
     """
 
     num_envs: int
@@ -36,6 +37,12 @@ class Description:
     signature: Signature
     env_device: torch.device | None = None
     policy_device: torch.device | None = None
+    envs: int | None = None
+
+    @property
+    def all_envs(self) -> int:
+        """How many envs have seeds of their own."""
+        return self.num_envs if self.envs is None else self.envs
 
     @property
     def frames(self) -> int:

@@ -185,7 +185,7 @@ class Desk:
         except PayloadLost:
             with self.lock:
                 self.known.fragments_lost += 1
-                self.skip(sent.worker, sent.head.next_id)
+                self._skip(sent)
                 self.close(sent)
             return None
 
@@ -200,13 +200,13 @@ class Desk:
         """Good frames that nobody will get; nothing if it is closed."""
         if sent in self.out:
             self.counters.discard(sent.head.frames)
-            self.skip(sent.worker, sent.head.next_id)
+            self._skip(sent)
             self.close(sent)
 
     def drop(self, sent: Sent) -> None:
         """Good frames that are too old."""
         self.counters.drop(sent.head.frames)
-        self.skip(sent.worker, sent.head.next_id)
+        self._skip(sent)
         self.close(sent)
 
     def void(self, workers: Collection[int] | None = None) -> list[Sent]:
@@ -238,6 +238,10 @@ class Desk:
             self.void()
             self.sweep()
             self.bell = None
+
+    def _skip(self, sent: Sent) -> None:
+        for floor in sent.head.floors:
+            self.skip(sent.worker, floor)
 
     def _arrived(self, sent: Sent, received: Received) -> bool:
         sent.received = received

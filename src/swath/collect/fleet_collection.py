@@ -5,6 +5,7 @@ draw ─▶ gather (all_of | first_of) ─▶ bodies opened ─▶ one copy into
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -215,6 +216,18 @@ class FleetCollection:
         """As many frames have been collected before: that much of the random beginning is over."""
         begun = self.desk.budget.random_batches(self.batch_frames)
         self.pace.random_batches = max(0, begun - frames // self.batch_frames)
+
+    def be_random(self, randomly: bool) -> None:
+        """Let batches be random from now on, or no more; what is in flight is dropped if it is not so."""
+        if randomly != (self.pace.random_batches > 0):
+            self.forget()
+            self.pace.random_batches = sys.maxsize if randomly else 0
+
+    def share_out(self, frames: Mapping[int, int], batch_frames: int) -> None:
+        """Make batches of so many frames of each worker from now on; other fragments in flight are dropped."""
+        if frames != self.desk.frames:
+            with self.forgetting():
+                self.desk.frames, self.batch_frames = frames, batch_frames
 
     def drop_in_flight(self) -> None:
         """The run is over: forget episodes that wait for a batch; they are counted."""

@@ -1,33 +1,33 @@
 """What lives in a place: a worker core that answers the requests of a collection.
 
-    collect(update, ask) ─▶ weights, if newer ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays) | Broken
-    control(update, method, …) ─▶ weights, if newer ─▶ one of the methods of `Answers`
-
-Runs in the worker, in one thread, between two fragments or while it makes one.
+collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays)
+control(…) ─▶ one of the methods of `Answers`
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from swath.collect.answers import Answers
-from swath.collect.asks import Ask, Broken, Head
+from swath.collect.asks import Ask, Head
 from swath.collect.counters import EpisodeMeter
-from swath.collect.description import Description, signature_of
+from swath.collect.description import Description, Signature, signature_of
+from swath.collect.making.acting import Acting
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
 from swath.collect.notes import noted
+from swath.collect.responding import Responder
+from swath.collect.worker import Tally, Worker
 from swath.options import Hooks
-from swath.rollout.fragment import Fragment
+from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import first_of
 from swath.rollout.tensordicts import TensorDictRows
-from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
-from swath.workers.outcome import frozen
+from swath.weights.snapshot import Snapshot, fitting
 from swath.workers.packing import Parcel
 
 PUBLIC = (
@@ -66,7 +66,7 @@ class RemoteRequest:
     model: Description | None = None
 
 
-class RemoteWorker(Answers):
+class RemoteWorker(Answers, Responder):
     """One worker of a fleet.
 
     Args:
@@ -86,54 +86,16 @@ class RemoteWorker(Answers):
         self._meter = EpisodeMeter(self._worker.host.spec.num_envs)
         self._ask = Ask()
         self._bell: Any = None
-        self._unfit: Exception | None = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
 
     def describe(self) -> Description:
         """What it is like."""
-        host, acting = self._worker.host, self._acting
-        return Description(
-            host.spec.num_envs,
-            self._worker.place.n_steps,
-            self._layout,
-            Manifest.of(acting.policy),
-            signature_of(self._zero_batch(), len(self._layout.batch_shape) + 1),
-            getattr(first_of(host.env), "device", None),
-            acting.device,
-        )
-
-    def collect(self, update: Update | None, ask: Ask) -> Parcel | Broken:
-        """Make one fragment."""
-        if self._cannot_take(update):
-            return self._refusal()
-        tally = self._worker.tally
-        env_errors = tally.env_errors
-        try:
-            return self._fragment(ask)
-        except Exception as error:  # noqa: BLE001  travels, and is raised over there
-            return Broken(frozen(error, one_note=True), replace(tally), tally.env_errors > env_errors)
-
-    def control(
-        self, update: Update | None, method: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Call a method of this worker between two fragments; `Broken` is the answer of a worker that is unfit."""
-        if self._cannot_take(update):
-            return self._refusal()
-        return getattr(self, method)(*args, **(kwargs or {}))
+        signature = signature_of(self._zero_batch(), len(self._layout.batch_shape) + 1)
+        return description_of(self._worker, self._acting, self._layout, signature)
 
     def close(self) -> None:
         """Close the envs."""
         self._worker.close()
-
-    def conform(self, model: Description) -> None:
-        """Be unfit unless it is like others."""
-        difference = model.difference(self.describe())
-        if difference:
-            self._unfit = ValueError(f"its fragments cannot be joined with those of others: {difference}")
-
-    def shutdown(self) -> None:
-        """Close the envs."""
-        self.close()
 
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
@@ -155,7 +117,7 @@ class RemoteWorker(Answers):
             "frames_discarded": tally.frames_discarded,
         }
 
-    def _fragment(self, ask: Ask) -> Parcel:
+    def _make(self, ask: Ask) -> Parcel:
         self._receive()
         if self.pre_collect_hook is not None:
             with noted(f"pre_collect_hook in {self._worker.who}"):
@@ -202,19 +164,13 @@ class RemoteWorker(Answers):
                 raise
         return batch
 
-    def _cannot_take(self, update: Update | None) -> bool:
-        """Bring the models to the versions of an update; true if they are not what they should be."""
-        if update is not None and self._unfit is None:
-            try:
-                update.apply(self.get_model)
-                self._worker.version = update.version
-            except Exception as error:  # noqa: BLE001  it travels with the refusal
-                self._unfit = error
-        return self._unfit is not None
+    def _tally(self) -> Tally:
+        return replace(self._worker.tally)
 
-    def _refusal(self) -> Broken:
-        assert self._unfit is not None
-        return Broken(frozen(self._unfit), replace(self._worker.tally), unfit=True)
+    def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
+        for change in [fitting(snapshot, self.get_model(model_id)) for model_id, snapshot in models.items()]:
+            change()
+        self._worker.version = version
 
     def _stopped(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
@@ -225,7 +181,11 @@ class RemoteWorker(Answers):
         return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self._layout)
 
 
-def build_remote(request: RemoteRequest) -> RemoteWorker:
+Maker: TypeAlias = Callable[[RemoteRequest], Responder]
+"""Makes what answers a collection; runs in the worker."""
+
+
+def build_remote(request: RemoteRequest, make: Maker = RemoteWorker) -> Responder:
     """The worker; the function that jobs name. What travelled frozen thaws here.
 
     Raises:
@@ -234,9 +194,23 @@ def build_remote(request: RemoteRequest) -> RemoteWorker:
     worker = request.worker
     source = replace(worker.source, env=thawed(worker.source.env))
     policy = replace(worker.policy, policy=thawed(worker.policy.policy))
-    built = RemoteWorker(replace(request, worker=replace(worker, source=source, policy=policy)))
+    built = make(replace(request, worker=replace(worker, source=source, policy=policy)))
     difference = "" if request.model is None else request.model.difference(built.describe())
     if difference:
         built.close()
         raise ValueError(f"worker {worker.worker} was built anew and is not what it was: {difference}")
     return built
+
+
+def description_of(worker: Worker, acting: Acting, layout: Layout, signature: Signature) -> Description:
+    """What a worker core is like, whose fragments have these entries."""
+    host = worker.host
+    return Description(
+        host.spec.num_envs,
+        worker.place.n_steps,
+        layout,
+        Manifest.of(acting.policy),
+        signature,
+        getattr(first_of(host.env), "device", None),
+        acting.device,
+    )

@@ -5,14 +5,12 @@ They act from the next fragment on, and stamp it with a negative version: no cha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from swath.collect.making.acting import Acting
-from swath.collect.paths import follow
-from swath.collect.worker import Worker
 from swath.weights.manifest import Manifest
-from swath.weights.snapshot import Snapshot, fitting, take
+from swath.weights.snapshot import Snapshot, take
 
 POLICY = "policy"
 
@@ -30,19 +28,30 @@ class Received(Protocol):
         """Forget it."""
 
 
-class RemoteWeights:
+class RemoteWeights(ABC):
     """What a worker's handle offers for weights. Runs between two fragments."""
 
-    _worker: Worker
-    _acting: Acting
-
     def __init__(self) -> None:
+        super().__init__()
         self._own_versions = 0
         self._schemes: dict[str, Received] = {}
 
+    @property
+    @abstractmethod
+    def worker_idx(self) -> int:
+        """Index of this worker."""
+
+    @abstractmethod
     def get_model(self, model_id: str) -> Any:
-        """The model of an id: the policy, or what a path leads to."""
-        return self._acting.policy if model_id == POLICY else follow(self, model_id)
+        """The model of an id: the policy, or what a path leads to.
+
+        Raises:
+            AttributeError: a path that leads nowhere.
+        """
+
+    @abstractmethod
+    def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
 
     def manifest_of(self, model_id: str) -> Manifest:
         """What the weights of a model must look like.
@@ -111,8 +120,8 @@ class RemoteWeights:
             scheme.init_on_receiver(
                 model_id=model_id,
                 context=self,
-                model=self.get_model(model_id),
-                worker_idx=self._worker.place.worker,
+                model=self._receiving(model_id),
+                worker_idx=self.worker_idx,
             )
             old = self._schemes.pop(model_id, None)
             if old is not None and old is not scheme:
@@ -121,18 +130,19 @@ class RemoteWeights:
         if synchronize_weights:
             self._receive()
 
+    def _receiving(self, model_id: str) -> Any:
+        """What a scheme puts weights into."""
+        return self.get_model(model_id)
+
     def _receive(self) -> None:
         """Take what is newer."""
         if any([scheme.receive() is not None for scheme in self._schemes.values()]):  # noqa: C419  each of them
             self._set({})
 
     def _set(self, by_model: Mapping[str, Any]) -> None:
-        models = {model_id: self.get_model(model_id) for model_id in by_model}
-        snapshots = {one: take(by_model[one], Manifest.of(model)) for one, model in models.items()}
-        for change in [fitting(one, models[name]) for name, one in snapshots.items() if one is not None]:
-            change()
+        taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
+        self._bring({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
         self._own_versions += 1
-        self._worker.version = -self._own_versions
 
 
 def _plain(source: Any) -> Any:

@@ -192,6 +192,14 @@ class Worker:
         self.seeding, self._stale = seeding, True
         if not seeding.envs_only:
             self._streams = PrivateStreams(derive(root, "policy", self.place.worker, self.life), self.device)
+        self.reset_with(seeds)
+
+    def reset_with(self, seeds: list[int]) -> None:
+        """Begin fresh episodes now, each env with its seed; the process's generators are left alone.
+
+        Raises:
+            Exception: what an env raised, as its own type with a note.
+        """
         try:
             with self._random_states():
                 self._reset(seeds)

@@ -81,7 +81,7 @@ def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
         return
     model = next(iter(seeding.values()))
     for worker in workers:
-        first = sum(described[other].num_envs for other in described if other < worker)
+        first = sum(described[other].all_envs for other in described if other < worker)
         seeding[worker] = Seeding(model.root, model.static, first, model.envs_only)
         assembled.collection.send("seed_with", (seeding[worker],), {}, [worker])
 

@@ -79,32 +79,34 @@ def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assem
         for worker in late if request.order.sync else ():
             assembled.collection.send("conform", (assembled.described[worker],), {}, [worker])
         if request.seed is not None:
-            seed_all(assembled, request.seed, static=False)
+            seed_all(assembled, Seeding(request.seed))
     except BaseException:
         fleet.close(GOODBYE_S)
         raise
     return assembled
 
 
-def seed_all(assembled: Assembled, seed: int, *, static: bool) -> None:
+def seed_all(assembled: Assembled, seeding: Seeding) -> None:
     """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
     collection = assembled.collection
     with collection.forgetting():
-        spread_seed(assembled, seed, static=static)
+        spread_seed(assembled, seeding)
         tickets: dict[int, Ticket] = {}
         for worker, one in assembled.crew.standing.seeding.items():
             tickets |= collection.send("seed_with", (one,), {}, [worker])
     collection.answers(tickets)
 
 
-def spread_seed(assembled: Assembled, seed: int, *, static: bool = False) -> None:
+def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
     """Say where the seeds of all workers come from, and of their next lives; envs are numbered through."""
     described, standing = assembled.described, assembled.crew.standing
-    everyone = sum(one.num_envs for one in described.values())
-    first = standing.first // len(described) * everyone
+    first = seeding.first_env
+    if first is None:
+        first = standing.first // len(described) * sum(one.all_envs for one in described.values())
+    envs_only = seeding.envs_only or assembled.shares_generators
     for worker, one in sorted(described.items()):
-        standing.seeding[worker] = Seeding(seed, static, first, assembled.shares_generators)
-        first += one.num_envs
+        standing.seeding[worker] = Seeding(seeding.root, seeding.static, first, envs_only)
+        first += one.all_envs
 
 
 def move_fleet(assembled: Assembled, index: int) -> None:
@@ -114,10 +116,10 @@ def move_fleet(assembled: Assembled, index: int) -> None:
         standing.first = first_worker(index, len(assembled.described))
         known = next(iter(standing.seeding.values()), None)
         if known is not None:
-            spread_seed(assembled, known.root, static=known.static)
+            spread_seed(assembled, Seeding(known.root, known.static))
         tickets: dict[int, Ticket] = {}
         for worker in assembled.described:
-            standing.lives[worker] += 1
+            standing.lives[worker] = standing.last_life(worker) + 1
             move = (standing.first + worker, standing.seeding.get(worker))
             tickets |= collection.send("move_to", move, {}, [worker])
     collection.answers(tickets)
@@ -146,11 +148,13 @@ def _crew(request: FleetRequest) -> Crew:
             core.episodes.set_truncated,
             request.places.resources_of(worker),
             masked=request.order.preemptive_threshold is not None,
+            make=request.makers[worker if len(request.makers) > 1 else 0],
+            threads=request.places.threads_of(worker),
         )
         templates[worker] = template.frozen(policies)
     hooks = Hooks(before=request.hooks.before, after=request.hooks.after)
     standing = Standing(hooks=hooks, first=first_worker(request.index, len(templates)))
-    return Crew(templates, standing, request.places.threads, request.places.init_fn, PUBLIC)
+    return Crew(templates, standing, request.places.init_fn, PUBLIC)
 
 
 def _collection(
@@ -169,6 +173,7 @@ def _collection(
     bell = _bell(places, len(frames), needed=enough is not None)
     renewal = Renewal(Due(request.automatic), republish)
     desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, renewal, replace_failing, bell)
+    crew.standing.reached = desk.known.lives
     batch_frames = sum(frames.values()) if request.order.sync else first.frames
     order = request.order
     pace = Pace(order.ahead, order.max_staleness, request.budget.random_batches(batch_frames))

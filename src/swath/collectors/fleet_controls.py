@@ -12,6 +12,7 @@ import numpy as np
 from swath.collect.background import Background
 from swath.collect.fleet_collection import NO_KEYWORDS
 from swath.collect.paths import call_at, follow
+from swath.collect.worker import Seeding
 from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.fleet_assembly import Assembled, move_fleet, seed_all
 from swath.options import Hooks, seconds
@@ -56,7 +57,7 @@ class FleetControls:
         """
         root = whole_number("seed", seed)
         self._assembled.collection.gate.require_open()
-        seed_all(self._assembled, root, static=static_seed)
+        seed_all(self._assembled, Seeding(root, static_seed))
         return root if static_seed else derive(root, "next")
 
     def start(self) -> None:

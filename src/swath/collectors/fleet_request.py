@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
+from swath.collect.remote import Maker, RemoteWorker
 from swath.options import Budget, Entries, Hooks, Survival, Trajectories, count
 from swath.weights.due import Automatic
 
@@ -65,14 +66,14 @@ class Places:
 
     Attributes:
         backend: `"process"`, `"thread"`, `"ray"` or `"inline"`.
-        threads: torch's threads in each worker.
+        threads: torch's threads, by worker; one entry counts for all.
         init_fn: runs first in each worker.
         resources: what each worker asks for, by worker; one entry counts for all.
         options: of the backend.
     """
 
     backend: str = "process"
-    threads: int = 1
+    threads: Sequence[int] = (1,)
     init_fn: Callable[[], Any] | None = None
     resources: Sequence[Mapping[str, Any]] = ({},)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -81,6 +82,10 @@ class Places:
         """What this worker asks for."""
         return self.resources[worker if len(self.resources) > 1 else 0]
 
+    def threads_of(self, worker: int) -> int:
+        """Torch's threads in this worker."""
+        return self.threads[worker if len(self.threads) > 1 else 0]
+
 
 @dataclass(frozen=True)
 class FleetRequest:
@@ -88,6 +93,7 @@ class FleetRequest:
 
     Attributes:
         workers: what each of them is made of.
+        makers: what makes each of them, over there; one entry counts for all.
         places: where they live.
         order: in which order batches are made.
         budget: how much to collect.
@@ -115,6 +121,7 @@ class FleetRequest:
     seed: int | None = None
     name: str = "collector"
     index: int = 0
+    makers: Sequence[Maker] = (RemoteWorker,)
 
     def __post_init__(self) -> None:
         least = self.survival.min_workers

@@ -33,7 +33,7 @@ def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
     saved["traj_pool"] = {"traj_id": torch.tensor(desk.known.next_ids.get(worker, 0), dtype=torch.int64)}
     saved["policy_version"] = desk.channel.version_for(worker)
     saved["seed"] = None if seeding is None else seeding.root
-    saved["life"] = standing.lives[worker]
+    saved["life"] = standing.last_life(worker)
     return saved
 
 

@@ -10,6 +10,7 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
+from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, spread_seed
 from swath.collectors.fleet_stand_in import stand_in_for
 from swath.collectors.weight_arguments import POLICY
@@ -107,7 +108,7 @@ def load_fleet(
         _restore_counters(assembled, parts, saved)
         tickets: dict[int, Ticket] = {}
         for worker, part in parts.items():
-            standing.lives[worker] = max(standing.lives[worker], int(part.get(LIFE, 0)), life_of(part)) + 1
+            standing.lives[worker] = max(standing.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS} | {"policy_version": version}
             tickets |= collection.send("restore", (rest, standing.seeding.get(worker)), {}, [worker])
     collection.answers(tickets)
@@ -123,4 +124,4 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
     if "seed" in saved:
         assembled.crew.standing.seeding.clear()
         if saved["seed"] is not None:
-            spread_seed(assembled, saved["seed"])
+            spread_seed(assembled, Seeding(saved["seed"]))

@@ -197,7 +197,7 @@ class _Multi(FleetState, ManyWorkers):
         shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
         request = FleetRequest(
             workers=requests_of(envs, weight_settings.acting, settings, shares, trajectories),
-            places=Places(local_backend(backend), num_sub_threads, init_fn),
+            places=Places(local_backend(backend), (num_sub_threads,), init_fn),
             order=order,
             budget=Budget.asked(total_of(frames_per_batch), total_frames, init_random_frames),
             entries=settings[0].entries,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from swath.collectors.nesting import Nesting
 from swath.collectors.spreading import spread
-from swath.collectors.worker_settings import BY_WORKER, SETTINGS
+from swath.collectors.worker_settings import BY_WORKER, SETTINGS, WorkerSettings
 
 COLLECTION = (
     "init_random_frames",
@@ -61,15 +62,28 @@ def number_of_workers(source: Any, num_collectors: int | None, *lists: Any) -> i
     return lengths.pop() if lengths else 1
 
 
-def merged(
-    own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers: int
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+class Merged(NamedTuple):
+    """What a collector and its `collector_kwargs` say together.
+
+    Attributes:
+        settings: of each worker.
+        whole: values of the collection.
+        further: keywords of the class that is built in each actor, which others do not have; by worker.
+    """
+
+    settings: list[WorkerSettings]
+    whole: dict[str, Any]
+    further: list[dict[str, Any]]
+
+
+def merged(own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers: int, nesting: Nesting) -> Merged:
     """The settings of each worker, and the values of the collection.
 
     Args:
         own: arguments of the face itself: value and default.
         collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
         n_workers: W.
+        nesting: what is built in each actor.
 
     Raises:
         TypeError: no keyword of `Collector`.
@@ -83,14 +97,16 @@ def merged(
     rows = []
     for worker, keywords in enumerate(spread("collector_kwargs", collector_kwargs or {}, n_workers)):
         mine = {name: (column[worker], default) for name, (column, default) in columns.items()}
-        rows.append(_row(mine, keywords))
-    settings = [{name: value for name, value in row.items() if name in SETTINGS} for row in rows]
+        rows.append(_row(mine, keywords, nesting))
+    settings = [WorkerSettings(**{name: value for name, value in row.items() if name in SETTINGS}) for row in rows]
+    ours = {*SETTINGS, *COLLECTION, *WITHOUT_EFFECT}
+    further = [{name: value for name, value in row.items() if name not in ours} for row in rows]
     collection = {name: value for name, value in rows[0].items() if name in COLLECTION}
     for worker, row in enumerate(rows):
         for name in COLLECTION:
             if not _same(row.get(name), collection.get(name)):
                 raise ValueError(f"collector_kwargs: {name} differs between workers 0 and {worker}; give one value")
-    return settings, collection
+    return Merged(settings, collection, further)
 
 
 def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any]]:
@@ -121,12 +137,17 @@ def whole_share(frames_per_batch: int, n_workers: int) -> int:
     return frames_per_batch // n_workers
 
 
-def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any) -> dict[str, Any]:
+def threads_of(resources: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Torch's threads in each worker: as many as it has whole CPUs, at least 1."""
+    return [max(1, int(one.get("num_cpus") or 1)) for one in resources]
+
+
+def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any, nesting: Nesting) -> dict[str, Any]:
     if not isinstance(keywords, Mapping):
         raise TypeError(f"collector_kwargs has a {type(keywords).__name__}; give a dict of keywords of Collector")
     row = {name: value for name, (value, _) in own.items()}
     for name, value in keywords.items():
-        _require_known(name)
+        _require_known(name, nesting)
         given, default = own.get(name, (None, None))
         if name in own and not _same(given, default) and not _same(given, value):
             raise ValueError(f"{name}={given!r} here, but {value!r} in collector_kwargs; give one of them")
@@ -134,37 +155,16 @@ def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any) -> dict[str, Any]:
     return row
 
 
-def _require_known(name: str) -> None:
+def _require_known(name: str, nesting: Nesting) -> None:
     if name in DECIDED:
         raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there")
-    if name in ELSEWHERE:
+    if name in ELSEWHERE and name not in nesting.known:
         raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
     if name not in (*SETTINGS, *COLLECTION, *WITHOUT_EFFECT):
-        raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
+        nesting.require(name)
 
 
 def _same(one: Any, other: Any) -> bool:
     if one is other:
         return True
     return type(one) is type(other) and isinstance(one, bool | int | float | str | Mapping | list) and one == other
-
-
-def plain_class(collector_class: Any, number: int, envs_per_worker: int | None) -> int | None:
-    """How many envs each actor steps together; `None` takes the source as it is.
-
-    Raises:
-        TypeError: no class of collectors.
-        ValueError: two numbers that differ.
-    """
-    name = getattr(collector_class, "__name__", collector_class)
-    if name not in ("single", "Collector"):
-        raise TypeError(
-            f"collector_class={collector_class!r}: this version builds Collector in each actor; use 'single' "
-            "and num_workers_per_collector or envs_per_worker for envs that are stepped together"
-        )
-    if number > 1 and envs_per_worker not in (None, number):
-        raise ValueError(
-            f"num_workers_per_collector={number} and envs_per_worker={envs_per_worker} are both the number of envs "
-            "that an actor steps together; give one of them"
-        )
-    return number if number > 1 else envs_per_worker

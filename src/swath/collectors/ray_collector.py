@@ -15,17 +15,18 @@ from swath.collectors.checks import Unserved, whole_number, with_methods
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import load_fleet, saved_fleet
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
+from swath.collectors.nesting import nesting_of
 from swath.collectors.ray_arguments import (
     COLLECTION,
     merged,
     number_of_workers,
-    plain_class,
     resources_of,
+    threads_of,
     whole_share,
 )
 from swath.collectors.spreading import sources_of
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import SETTINGS, WorkerSettings, requests_of
+from swath.collectors.worker_settings import SETTINGS, requests_of
 from swath.extras import need
 from swath.options import Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
 from swath.rollout.policies.exploration import ExplorationType
@@ -47,11 +48,16 @@ class RayCollector(ManyWorkers):
         num_collectors: how many workers get a single source.
         ray_init_config: keywords of `ray.init()`, used if Ray is not up in this process.
         remote_configs: options of `ray.remote()` for the actors; a list has one dict per worker. By default one CPU,
-            a fifth of a GPU if the cluster has some, and 2 GiB of memory if it has that for all.
+            a fifth of a GPU if the cluster has some, and 2 GiB of memory if it has that for all. Torch uses as many
+            threads in a worker as its `num_cpus` are, at least one.
         collector_kwargs: further keywords of `Collector` for the workers; a list has one dict per worker. They count
             where the argument here is at its default.
-        collector_class: `Collector`, or `"single"`.
-        num_workers_per_collector: envs that are stepped together in each actor.
+        collector_class: what is built in each actor. `Collector` (`"single"`): one worker. `MultiSyncCollector`
+            (`"sync"`) or `MultiAsyncCollector` (`"async"`): `num_workers_per_collector` sub-processes, whose inner
+            batch, `[n, *B, T]` or `[*B, T]`, is the actor's share; keywords of theirs may stand in `collector_kwargs`,
+            too, and sub-processes that die are replaced in the actor. A class derived from one of the three is
+            built with `Collector`'s keywords and asked through its own `next()`.
+        num_workers_per_collector: sub-processes in each actor, or, in a `Collector`, envs that are stepped together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
         device: fills the other devices where these are `None`; all four may be lists, one entry per worker.
         storing_device: where batches live.
@@ -150,12 +156,12 @@ class RayCollector(ManyWorkers):
         self._frames_per_batch = count("frames_per_batch", frames_per_batch)
         n_workers = number_of_workers(create_env_fn, num_collectors, collector_kwargs, remote_configs)
         envs = sources_of(_with_env_creator(create_env_fn) if use_env_creator else create_env_fn, n_workers, NUMBER)
-        envs_per_worker = plain_class(collector_class, num_workers_per_collector, envs_per_worker)
+        survival = Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s)
+        nesting, envs_per_worker = nesting_of(collector_class, num_workers_per_collector, envs_per_worker, survival)
         given = locals()
         own = {name: (given[name], default) for name, default in DEFAULTS.items() if name in (*SETTINGS, *COLLECTION)}
-        by_worker, whole = merged(own, collector_kwargs, len(envs))
-        settings = [WorkerSettings(**row) for row in by_worker]
-        self._settings = settings[0]
+        settings, whole, further = merged(own, collector_kwargs, len(envs), nesting)
+        self._settings, self._nesting = settings[0], nesting
         weight_settings = WeightSettings.of(
             policy,
             self._settings.policy_factory,
@@ -170,24 +176,27 @@ class RayCollector(ManyWorkers):
         )
         buffer = with_methods("replay_buffer", whole["replay_buffer"], "extend")
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
+        resources = resources_of(remote_configs, len(envs))
         share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
         request = FleetRequest(
             workers=requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories),
             places=Places(
                 "ray",
                 options={"init_config": ray_init_config, "workers": len(envs)},
-                resources=resources_of(remote_configs, len(envs)),
+                threads=threads_of(resources),
+                resources=resources,
             ),
             order=order,
             budget=Budget.asked(frames_per_batch, total_frames, whole["init_random_frames"]),
             entries=settings[0].entries,
             trajectories=trajectories,
             hooks=Hooks(whole["postproc"], whole["pre_collect_hook"], whole["post_collect_hook"]),
-            survival=Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s),
+            survival=survival,
             automatic=Automatic.asked(after_each_batch=update_after_each_batch, interval=max_weight_update_interval),
             buffer=buffer,
             seed=None if whole["seed"] is None else whole_number("seed", whole["seed"]),
             name="RayCollector",
+            makers=nesting.makers(settings, further),
         )
         self._begin(request, weight_settings)
 
@@ -225,18 +234,21 @@ class RayCollector(ManyWorkers):
         """
         self._assembled.collection.gate.require_open()
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
-        own = {name: (getattr(self._settings, name),) * 2 for name in SETTINGS} | {"envs_per_worker": (num_envs,) * 2}
+        own = {name: (getattr(self._settings, name),) * 2 for name in SETTINGS}
+        if self._nesting.is_multi:
+            self._nesting.require_number(num_envs)
+        else:
+            own["envs_per_worker"] = (num_envs, num_envs)
         if policy is not None:
             own["policy_factory"] = (None, None)
-        by_worker, _ = merged(own, collector_kwargs, len(envs))
+        settings, _, further = merged(own, collector_kwargs, len(envs), self._nesting)
         model, whole = self._assembled.crew.templates[0].request, self._request.trajectories
         acts = model.policy.policy if policy is None else policy
-        cores = requests_of(
-            envs, acts, [WorkerSettings(**row) for row in by_worker], [model.share.frames_per_batch] * len(envs), whole
-        )
+        cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
+        resources, makers = resources_of(remote_configs, len(envs)), self._nesting.makers(settings, further)
         templates = [
-            Template(core, core.episodes.set_truncated, asked).frozen({})
-            for core, asked in zip(cores, resources_of(remote_configs, len(envs)), strict=True)
+            Template(core, core.episodes.set_truncated, asked, make=make, threads=threads).frozen({})
+            for core, asked, make, threads in zip(cores, resources, makers, threads_of(resources), strict=True)
         ]
         frames = self._frames_per_batch
         mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None

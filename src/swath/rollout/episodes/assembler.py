@@ -21,9 +21,10 @@ from swath.rollout.episodes import joining
 from swath.rollout.episodes.entries import Tensor, per_frame, per_frame_or_none
 from swath.rollout.episodes.joining import Piece, Source, frames_of
 from swath.rollout.episodes.segments import run_ends
+from swath.rollout.episodes.trajectory_ids import maker_of
 
-Row: TypeAlias = tuple[int, int]
-"""An env row: its worker, and its place in the worker's flattened `*B`."""
+Row: TypeAlias = tuple[int, int, int]
+"""An env row: its worker, its place in the worker's flattened `*B`, and who made it, as its ids say."""
 
 
 class Segment(NamedTuple):
@@ -47,9 +48,10 @@ class _Open:
 class EpisodeAssembler:
     """Takes fragments `[*B, T]` one after another and hands out whole episodes, in order of completion.
 
-    An env row is known by its worker and its place in the flattened `*B`. What it began goes on in its next fragment
-    under the same trajectory id and is complete with `("next", "done")`; another id means that the rest was lost, and
-    what there is of it is dropped. Without ids everything up to a done is one episode. Masked frames are left out.
+    An env row is known by its worker and its place in the flattened `*B`; of a worker that brings what several others
+    have made, by who made it, too. What it began goes on in its next fragment under the same trajectory id and is
+    complete with `("next", "done")`; another id means that the rest was lost, and what there is of it is dropped.
+    Without ids everything up to a done is one episode. Masked frames are left out.
 
     Pieces are views into the fragments, so nobody may write these any more; a frame is copied once, by `take`. For one
     thread at a time; nothing blocks.
@@ -112,11 +114,14 @@ class EpisodeAssembler:
     def skip(self, worker: int, below: int) -> int:
         """Frames of a worker are missing: its episodes with ids below this one are dropped, also what comes of them.
 
+        Of ids that others have given nothing is said.
+
         Returns:
             How many frames of them were here.
         """
-        self._floors[worker] = max(below, self._floors.get(worker, below))
-        broken = [row for row, held in self._open.items() if row[0] == worker and held.trajectory < below]
+        maker = maker_of(below)
+        self._floors[maker] = max(below, self._floors.get(maker, below))
+        broken = [row for row, held in self._open.items() if row[::2] == (worker, maker) and held.trajectory < below]
         return sum(frames_of(self._open.pop(row).pieces) for row in broken)
 
     def drop_open(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
@@ -145,12 +150,13 @@ class EpisodeAssembler:
         return frames
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, Row, list[Piece]]]) -> int:
-        source, dropped, floor = Source(fragment), 0, self._floors.get(worker)
+        source, dropped = Source(fragment), 0
         for segment in segments(fragment):
-            if floor is not None and segment.trajectory < floor:
+            maker = maker_of(segment.trajectory)
+            if segment.trajectory < self._floors.get(maker, 0):
                 dropped += segment.stop - segment.start
                 continue
-            key = (worker, segment.row)
+            key = (worker, segment.row, maker)
             held = self._open.get(key)
             if held is None or held.trajectory != segment.trajectory:
                 dropped += 0 if held is None else frames_of(held.pieces)

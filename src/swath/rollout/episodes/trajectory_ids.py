@@ -13,6 +13,11 @@ MOST_WORKERS = 1 << (63 - WORKER_BITS)
 NO_TRAJECTORY = -1
 
 
+def maker_of(trajectory: int) -> int:
+    """Index of the worker that gave an id."""
+    return trajectory >> WORKER_BITS
+
+
 class TrajectoryIds:
     """Gives ids in order of start, in env order at one moment, and counts the steps of each episode.
 
