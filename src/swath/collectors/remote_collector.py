@@ -214,7 +214,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
     def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
         self._inside.bring(models, version)
 
-    def _receiving(self, model_id: str) -> None:  # noqa: ARG002  it is set through the outlet
+    def _receiving(self, model_id: str) -> None:
         """Schemes that find no model put weights into the outlet of what they receive for."""
 
     def _heard(self, episodes: Episodes) -> None:
