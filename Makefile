@@ -38,6 +38,7 @@ lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
 bench: $(VENV)/.has-dev $(PEERS)/sb3/.has-all  ## the benchmarks, each with its target (BENCH=--quick for a fast look)
 	@$(BIN)/python benchmarks/import_time.py
 	@$(BIN)/python benchmarks/collector_local.py $(BENCH)
+	@$(BIN)/python benchmarks/interval_coverage.py
 
 docs: $(VENV)/.has-docs  ## build the documentation into site/
 	@echo "mkdocs: docs/ to site/"
