@@ -6,6 +6,7 @@ they reach the caller as their own type with a note that says where they happene
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 
@@ -99,11 +100,20 @@ class NoEffectWarning(UserWarning):
     """A setting that does nothing here; given once per setting and process."""
 
 
-def warn_of_no_effect(setting: str, why: str, *, stacklevel: int = 2) -> None:
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Give a warning that names the line from which the library was called, however deep inside it is given."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  the light way to look at who called
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _LIBRARY:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def warn_of_no_effect(setting: str, why: str) -> None:
     """Give one `NoEffectWarning` per setting and process."""
     if setting not in _warned_of:
         _warned_of.add(setting)
-        warnings.warn(f"{setting} has no effect here: {why}", NoEffectWarning, stacklevel=stacklevel + 1)
+        warn(f"{setting} has no effect here: {why}", NoEffectWarning)
 
 
+_LIBRARY = __name__.split(".")[0]
 _warned_of: set[str] = set()

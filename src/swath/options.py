@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, nan
 from numbers import Real
 from threading import TIMEOUT_MAX
 from typing import Any, Literal, get_args
+
+from swath.errors import warn
 
 OnEnvError = Literal["raise", "reset", "restart"]
 TrajFormat = Literal["padded", "cat"]
@@ -91,14 +92,12 @@ class Budget:
         """Steps of `num_envs` envs in a batch, rounded up."""
         return -(-self.frames_per_batch // num_envs)
 
-    def warn_if_rounded(self, batch_frames: int, *, stacklevel: int) -> None:
+    def warn_if_rounded(self, batch_frames: int) -> None:
         """Say so if batches have more frames than were asked for."""
         if batch_frames != self.frames_per_batch:
-            warnings.warn(
+            warn(
                 f"frames_per_batch={self.frames_per_batch} is not shared evenly by workers and their envs; "
-                f"batches have {batch_frames} frames",
-                UserWarning,
-                stacklevel=stacklevel + 1,
+                f"batches have {batch_frames} frames"
             )
 
     def random_batches(self, batch_frames: int) -> int:

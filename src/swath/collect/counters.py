@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from swath.errors import warn
 from swath.rollout.fragment import Fragment
 from swath.rollout.spaces import Array
 
@@ -154,12 +154,10 @@ class Counters:
             self.batches_overdue += 1
             first = self.batches_overdue == 1
         if first:
-            warnings.warn(
+            warn(
                 "weights are published faster than fragments are made, so that every fragment is older than "
                 "max_staleness allows; one after each that is dropped is delivered: raise max_staleness, "
-                "publish less often, or lower frames_per_batch",
-                UserWarning,
-                stacklevel=2,
+                "publish less often, or lower frames_per_batch"
             )
 
     def start_clock(self) -> None:

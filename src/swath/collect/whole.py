@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from swath.collect.counters import Counters
+from swath.errors import warn
 from swath.options import Trajectories
 from swath.rollout.episodes.assembler import EpisodeAssembler
 
@@ -67,9 +67,7 @@ class WholeEpisodes:
 
 
 def _warn_of_endless_episodes(poll: int) -> None:
-    warnings.warn(
+    warn(
         f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {poll} frames; "
-        "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them",
-        UserWarning,
-        stacklevel=2,
+        "trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
     )

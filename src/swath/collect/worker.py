@@ -186,7 +186,7 @@ class Worker:
         n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
             kind = type(host.env).__name__
-            warn_of_no_effect("seed", f"a {kind} takes seeds only where it is made", stacklevel=5)
+            warn_of_no_effect("seed", f"a {kind} takes seeds only where it is made")
         first = self.place.worker * n if seeding.first_env is None else seeding.first_env
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True

@@ -88,7 +88,7 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
         keep_ids=request.entries.track_ids,
     )
     collection = Collection(built.worker, shaper, request.budget, request.buffer)
-    request.budget.warn_if_rounded(collection.batch_frames, stacklevel=3)
+    request.budget.warn_if_rounded(collection.batch_frames)
     return collection, built.acting
 
 
@@ -108,4 +108,4 @@ def require_agreement(entries: Entries, trajectories: Trajectories, *, writes: b
     if trajectories.per_write is not None and not writes:
         raise ValueError("trajs_per_write is the size of writes to a replay buffer: pass replay_buffer=")
     if trajectories.layout == "padded" and writes:
-        warn_of_no_effect("traj_format='padded'", "episodes are written to a replay buffer flat", stacklevel=6)
+        warn_of_no_effect("traj_format='padded'", "episodes are written to a replay buffer flat")

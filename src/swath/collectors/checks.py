@@ -38,9 +38,9 @@ class Unserved:
         if not self.reset_when_done:
             raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
         if self.use_buffers is not None:
-            warn_of_no_effect("use_buffers", "buffers are always used", stacklevel=5)
+            warn_of_no_effect("use_buffers", "buffers are always used")
         if not self.extend_buffer:
-            warn_of_no_effect("extend_buffer", "a replay buffer is always extended", stacklevel=5)
+            warn_of_no_effect("extend_buffer", "a replay buffer is always extended")
 
 
 def whole_number(name: str, value: Any) -> int:

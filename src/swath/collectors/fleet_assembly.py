@@ -183,7 +183,7 @@ def _collection(
         hooks=Hooks(postproc=request.hooks.postproc),
         keep_ids=request.entries.track_ids,
     )
-    request.budget.warn_if_rounded(batch_frames, stacklevel=5)
+    request.budget.warn_if_rounded(batch_frames)
     collection = FleetCollection(
         desk=desk,
         gather=AllOf(desk, pace, list(frames), enough) if order.sync else FirstOf(desk, pace),
@@ -262,17 +262,20 @@ def require_joinable(described: Mapping[int, Description], cat_dim: int | None) 
 def _making(request: FleetRequest, first: Description) -> Making:
     layout, dim, sync = first.layout, request.order.cat_dim, request.order.sync
     several = sync or request.trajectories.per_batch is not None
-    homes = Homes([worker.devices.storing for worker in request.workers], joined=several, stacklevel=6)
+    homes = Homes([worker.devices.storing for worker in request.workers], joined=several)
 
     def parts(shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
-        return [homes.place(batch_of(body, layout), share.worker) for share, body in zip(shares, bodies, strict=True)]
+        made = [homes.place(batch_of(body, layout), share.worker) for share, body in zip(shares, bodies, strict=True)]
+        return made if dim != -1 else [_cut(share, part) for share, part in zip(shares, made, strict=True)]
 
     def joined(shares: Sequence[Sent], bodies: Sequence[Any]) -> Any:
         if dim is None:
             return homes.place(stacked(bodies, layout), 0)
-        made = parts(shares, bodies)
-        if dim == -1:
-            made = [part[..., : share.head.steps] for share, part in zip(shares, made, strict=True)]
-        return torch.cat(made, dim)
+        return torch.cat(parts(shares, bodies), dim)
 
     return Making(joined if sync else lambda shares, bodies: parts(shares, bodies)[0], parts)
+
+
+def _cut(share: Sent, part: Any) -> Any:
+    """Without the steps that were not made."""
+    return part[..., : share.head.steps]

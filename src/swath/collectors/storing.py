@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from swath.errors import warn
 
 CPU = torch.device("cpu")
 
@@ -18,11 +19,10 @@ class Homes:
         storing: the device by worker; `None` sets none. One that this process lacks is a `UserWarning`, and the CPU.
         joined: whether batches are made of what several workers made; where their devices differ, they are joined on
             the CPU.
-        stacklevel: of the warning.
     """
 
-    def __init__(self, storing: Sequence[torch.device | None], *, joined: bool, stacklevel: int) -> None:
-        there = {device: _available(device, stacklevel + 2) for device in dict.fromkeys(storing)}
+    def __init__(self, storing: Sequence[torch.device | None], *, joined: bool) -> None:
+        there = {device: _available(device) for device in dict.fromkeys(storing)}
         self._devices = [there[device] for device in storing]
         if joined and len(set(self._devices)) > 1:
             self._devices = [CPU]
@@ -33,14 +33,10 @@ class Homes:
         return batch if device is None else batch.to(device)
 
 
-def _available(device: torch.device | None, stacklevel: int) -> torch.device | None:
+def _available(device: torch.device | None) -> torch.device | None:
     if device is None or device == CPU or _exists(device):
         return device
-    warnings.warn(
-        f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU",
-        UserWarning,
-        stacklevel=stacklevel,
-    )
+    warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
     return CPU
 
 

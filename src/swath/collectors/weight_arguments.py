@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from swath.errors import warn
 from swath.weights.names import by_worker
 
 POLICY = "policy"
@@ -79,5 +79,5 @@ def renamed(kwargs: dict[str, Any]) -> Any:
     if unknown:
         raise TypeError(f"update_policy_weights_() got unexpected keyword arguments {unknown}")
     if "policy_weights" in kwargs:
-        warnings.warn("policy_weights= is now policy_or_weights=", DeprecationWarning, stacklevel=3)
+        warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
     return kwargs.get("policy_weights")

@@ -25,7 +25,7 @@ class RayWeightSyncScheme(WeightSyncScheme):
     def __init__(self, strategy: Form = "tensordict", backend: str = "gloo") -> None:
         super().__init__(strategy)
         if backend != "gloo":
-            warn_of_no_effect(f"backend={backend!r}", "weights travel by Ray's object store", stacklevel=3)
+            warn_of_no_effect(f"backend={backend!r}", "weights travel by Ray's object store")
 
     @staticmethod
     def _own_channel() -> OwnChannel:

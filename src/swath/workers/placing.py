@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
-from swath.errors import FleetFailed, PlacementFailed
+from swath.errors import FleetFailed, PlacementFailed, warn
 from swath.options import Survival
 from swath.workers.base import Backend, Handle
 from swath.workers.lives import Lives
@@ -83,7 +82,7 @@ class Placing:
         failure = self._not_placed([handles[worker] for worker in missing], len(state.workers))
         if len(self._lives.up) < state.required:
             raise failure
-        warnings.warn(f"{failure}; the others begin without them", UserWarning, stacklevel=4)
+        warn(f"{failure}; the others begin without them")
 
     def _not_placed(self, missing: Sequence[Handle], n: int) -> PlacementFailed:
         asked, available = self._backend.room(missing[0])

@@ -78,7 +78,6 @@ class Acting:
             warn_of_no_effect(
                 f"exploration_type={self._asked.exploration.name}",
                 "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
-                stacklevel=6,
             )
         return self._own
 
