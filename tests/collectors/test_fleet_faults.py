@@ -371,7 +371,7 @@ def test_a_replacement_whose_policy_takes_other_weights_is_not_used(tmp_path):
 def test_with_reset_only_that_env_begins_another_episode(kind, place):
     sources = [CountingEnvs(LONG, {1: [Fault("raise", every=7)]}), CountingEnvs(LONG, first=2)]
     with fleet(kind, sources, backend=place, on_env_error="reset") as collector:
-        batches = drawn(collector, 8)
+        batches = drawn_until(collector, lambda batch: batch["observation"][..., 1].any()) + drawn(collector, 4)
         stats = collector.stats()
     check_lives(batches, LONG)
     ours = by_life(batches)

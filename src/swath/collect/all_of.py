@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import islice
 
 from swath.collect.books import Sent
 from swath.collect.desk import Desk
@@ -142,9 +143,10 @@ class AllOf:
 
     def _settle(self, current: Round) -> None:
         """Book what is in; an exception of user code leaves at once, what is not looked at yet is for the next draw."""
-        for row, share in current.shares.items():
-            if share is None or share.received is not None or not share.ticket.done:
-                continue
+        done = [(row, share) for row, share in current.shares.items() if share is not None and share.is_done]
+        if done:
+            self._desk.sweep()  # of each worker what is not wanted first: its gaps are known before what comes after
+        for row, share in done:
             try:
                 there = self._desk.settle(share)
             except Exception:
@@ -161,16 +163,35 @@ class AllOf:
 
     def _ask_missing(self) -> None:
         """Ask for what is missing; a batch is asked for with the same weights all over."""
-        asked = [
-            (one, row, worker)
-            for one in self._rounds
-            for row, share in one.shares.items()
-            if share is None and (worker := self._worker_for(row)) is not None
-        ]
+        asked = []
+        for one in self._rounds:
+            one.forget(lambda share: share.is_lost and not self._desk.settle(share))
+        for place, one in enumerate(self._rounds):
+            for row in [row for row, share in one.shares.items() if share is None]:
+                worker = self._worker_for(row)
+                if worker is not None and not self._bring_forward(worker, place, row):
+                    asked.append((one, row, worker))
         self._desk.renew(worker for _, _, worker in asked)
         with self._desk.channel.steady():
             for one, row, worker in asked:
                 one.shares[row] = self._desk.ask(worker, one.frames[row], randomly=one.randomly)
+
+    def _bring_forward(self, worker: int, place: int, row: int) -> bool:
+        """Whether a share that the worker was asked for with a later batch fills the gap.
+
+        What it would be asked for now it would make after that one, and the two would be delivered the wrong way round.
+        Shares of another kind make way, and are asked for again.
+        """
+        to = self._rounds[place]
+        for one in islice(self._rounds, place + 1, None):
+            for other, share in one.shares.items():
+                if share is not None and share.worker == worker:
+                    one.shares[other] = None
+                    if (share.frames, share.randomly) == (to.frames[row], to.randomly):
+                        to.shares[row] = share
+                        return True
+                    self._desk.cancel(share)
+        return False
 
     def _worker_for(self, row: int) -> int | None:
         """Who makes this row now: its own worker, another one if that is gone, nobody while it is coming back."""

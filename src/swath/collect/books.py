@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from swath.collect.asks import Head
 from swath.collect.counters import EpisodeLog
 from swath.collect.tallies import Tallies
+from swath.errors import WorkerLost
+from swath.workers.outcome import Error
 from swath.workers.tickets import Name, Received, Ticket
 
 
@@ -38,6 +40,17 @@ class Sent:
     def worker(self) -> int:
         """Who was asked."""
         return self.ticket.name.worker
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is an answer that is not booked."""
+        return self.received is None and self.ticket.done
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its worker has died before it was made."""
+        outcome = self.ticket.outcome
+        return isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
 
     @property
     def head(self) -> Head:

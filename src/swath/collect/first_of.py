@@ -61,7 +61,8 @@ class FirstOf:
     def forget(self, workers: Collection[int] | None = None) -> None:
         """What these workers, or all, were asked for is not wanted any more."""
         for sent in self._desk.void(workers):
-            self._pace.random_batches += sent.randomly
+            if not sent.taken:  # else it is delivered, or given back by `again`
+                self._miss(sent)
 
     def _fill(self, most: int) -> None:
         """Ask every worker for so many fragments, in turn."""
@@ -80,9 +81,10 @@ class FirstOf:
 
     def _settle(self) -> None:
         """Book what is in, in the order in which it was asked for."""
-        for sent in self._desk.wanted():
-            if sent.received is not None or not sent.ticket.done:
-                continue
+        done = [sent for sent in self._desk.wanted() if sent.is_done]
+        if done:
+            self._desk.sweep()
+        for sent in done:
             try:
                 there = self._desk.settle(sent)
             except Exception:
@@ -124,5 +126,5 @@ class FirstOf:
     def _drop(self, sent: Sent) -> None:
         self._desk.drop(sent)
         self._insisting.add(sent.worker)
-        if sent.worker in self._desk.fleet.up:
+        if sent.worker in self._desk.fleet.up and self._desk.may_ask:
             self._ask(sent.worker)

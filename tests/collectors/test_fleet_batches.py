@@ -1,0 +1,195 @@
+"""What batches of many workers look like, and how their frames are counted."""
+
+import threading
+
+import pytest
+import torch
+from collector_toys import Memory
+from fleet_toys import IDS, KINDS, LONG, PLACES, Level, Notebook, drawn, fleet, made_by
+
+from swath.testing import (
+    Counting,
+    CountingEnv,
+    CountingEnvs,
+    CountingVectorEnv,
+    by_worker,
+    check_continuity,
+    check_counted,
+    check_lives,
+)
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ({}, (2, 2, 5)),
+        ({"cat_results": "stack"}, (2, 2, 5)),
+        ({"cat_results": 0}, (4, 5)),
+        ({"cat_results": 1}, (2, 10)),
+        ({"cat_results": -1}, (2, 10)),
+        ({"cat_results": -2}, (4, 5)),
+        ({"cat_results": -1, "frames_per_batch": [4, 16]}, (2, 10)),
+        ({"frames_per_batch": [10, 10]}, (2, 2, 5)),
+    ],
+    ids=str,
+)
+def test_shares_are_joined_as_asked(options, shape):
+    with fleet(backend="inline", **options) as collector:
+        batches = drawn(collector, 3)
+        assert collector.requested_frames_per_batch == 20
+    assert {batch.shape for batch in batches} == {shape}
+    assert {batch.names[-1] for batch in batches} == {"time"}
+    ids = batches[0][IDS]
+    assert ids.reshape(-1).unique().tolist() == [0, 1, 1 << 47, (1 << 47) + 1]
+
+
+def test_an_asynchronous_batch_is_the_sum_of_a_sequence():
+    with fleet("async", frames_per_batch=[4, 16], backend="inline") as collector:
+        assert collector.next().shape == (2, 10)
+        assert collector.frames_per_batch_worker(1) == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frames_per_batch": [4, 16]}, r"different lengths \(steps by worker: {0: 2, 1: 8}\).*cat_results=-1"),
+        ({"frames_per_batch": [4, 16], "cat_results": 1}, "different lengths"),
+        ({"cat_results": 2}, "there is no such one"),
+        ({"cat_results": -3}, "there is no such one"),
+        (
+            {"sources": [CountingEnvs(), CountingEnvs(Counting("image"))]},
+            r"worker 1 cannot be joined with worker 0: entry 'observation'",
+        ),
+        (
+            {"sources": [CountingEnv, lambda: CountingVectorEnv(3)], "envs_per_worker": None},
+            r"batch shape \[3\], not \[\]",
+        ),
+        ({"policy_factory": [Level, lambda: None]}, "worker 1|policy"),
+    ],
+)
+def test_shares_that_cannot_be_joined_are_refused(options, message):
+    before = threading.active_count()
+    with pytest.raises((ValueError, TypeError), match=message):
+        fleet(backend="thread", **options)
+    assert threading.active_count() == before
+
+
+def test_workers_that_differ_may_be_drawn_from_one_after_another():
+    sources = [CountingEnvs(LONG), CountingEnvs(Counting("image", script=LONG.script), first=2)]
+    with fleet("async", sources, backend="inline") as collector:
+        assert {tuple(batch["observation"].shape) for batch in drawn(collector, 4)} == {(2, 5, 3), (2, 5, 6, 2, 3)}
+
+
+def test_rounding_up_is_said_once():
+    with pytest.warns(
+        UserWarning, match="frames_per_batch=19 is not shared evenly by workers and their envs"
+    ) as caught:
+        collector = fleet(frames_per_batch=19, backend="inline")
+    assert len(caught) == 1
+    with collector:
+        assert collector.next().shape == (2, 2, 5)
+        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (19, 20)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_workers_are_asked_for_no_more_than_the_total(kind, place, prefetch, tmp_path):
+    book = Notebook(tmp_path / "asked")
+    options = {"prefetch": prefetch, "total_frames": 70, "pre_collect_hook": lambda: book("asked")}
+    with fleet(kind, backend=place, **options) as collector:
+        assert len(collector) == len(list(collector)) == (4 if kind == "sync" else 7)
+        assert collector.next() is None
+        assert list(collector) == []
+        stats = collector.stats()
+    assert stats["frames"] == stats["worker_frames"] == (80 if kind == "sync" else 70)
+    assert len(book.lines) == stats["frames"] // 10
+    assert stats["frames_discarded"] == 0
+
+
+@pytest.mark.parametrize("total", [None, -1, -7])
+def test_without_an_end_there_is_no_len(total):
+    with fleet(total_frames=total, backend="inline") as collector:
+        assert collector.total_frames == -1
+        with pytest.raises(TypeError, match="no len"):
+            len(collector)
+        assert len(drawn(collector, 5)) == 5
+
+
+def test_a_total_of_nothing_is_nothing():
+    with fleet(total_frames=0, backend="inline") as collector:
+        assert list(collector) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_step_limits_count_per_env_across_batches(kind):
+    with fleet(kind, max_frames_per_traj=7, backend="inline") as collector:
+        for td in by_worker(drawn(collector, 8)):
+            assert td["step_count"][0, :, 0].tolist() == [step % 7 for step in range(td.shape[-1])]
+            assert torch.equal(td["next", "truncated"], td["step_count"] == 6)
+            check_counted(td, LONG, max_frames=7)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_set_truncated_marks_the_last_step_of_each_fragment(place):
+    with fleet(set_truncated=True, backend=place) as collector:
+        batches = drawn(collector, 3)
+        stats = collector.stats()
+    for batch in batches:
+        for flag in ("truncated", "done"):
+            assert batch["next", flag][..., 0].nonzero()[:, -1].unique().tolist() == [4]
+        assert not batch["next", "terminated"].any()
+    for td in by_worker(batches):
+        check_continuity(td)
+    assert stats["episodes"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reset_at_each_iter_begins_new_episodes_with_each_fragment(kind):
+    with fleet(kind, reset_at_each_iter=True, backend="inline") as collector:
+        batches = drawn(collector, 4)
+    for batch in batches:
+        assert batch["observation"][..., 0, 2].unique().tolist() == [0]
+    check_lives(batches, LONG)
+
+
+def test_batches_live_on_the_storing_device():
+    with fleet(storing_device="cpu", backend="inline") as collector:
+        assert collector.next().device == torch.device("cpu")
+    with fleet(backend="inline") as collector:
+        assert collector.next().device is None
+    with fleet("async", storing_device=["cpu", None], backend="inline") as collector:
+        devices = {made_by(batch)[0]: batch.device for batch in drawn(collector, 4)}
+    assert devices == {0: torch.device("cpu"), 1: None}
+    with fleet(storing_device=["cpu", None], backend="inline") as collector:
+        assert collector.next().device == torch.device("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_device_that_is_not_there_is_warned_of_once():
+    with pytest.warns(UserWarning, match="storing_device='cuda' is not there in this process") as caught:
+        collector = fleet(storing_device="cuda", backend="inline")
+    assert len(caught) == 1
+    assert caught[0].filename.endswith("fleet_toys.py")
+    with collector:
+        assert collector.next().device == torch.device("cpu")
+
+
+def test_a_module_as_postproc_sees_whole_batches():
+    class Scaled(torch.nn.Module):
+        def forward(self, batch):
+            batch["scaled"] = torch.full(batch.shape, batch.numel())
+            batch["_private"] = torch.zeros(batch.shape)
+            return batch
+
+    with fleet(postproc=Scaled(), backend="inline") as collector:
+        batch = collector.next()
+    assert batch["scaled"].unique().tolist() == [20]
+    assert "_private" not in batch
+    buffer = Memory()
+    with fleet(postproc=Scaled(), replay_buffer=buffer, backend="inline") as collector:
+        collector.next()
+    assert [td["scaled"].unique().tolist() for td in buffer.written] == [[10], [10]]
+    assert buffer.frames == 20

@@ -1,0 +1,113 @@
+"""In which order workers are asked and served, and with which weights."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from fleet_toys import (
+    KINDS,
+    LONG,
+    VERSION,
+    Held,
+    InThread,
+    Level,
+    Notebook,
+    drawn,
+    drawn_until,
+    fleet,
+    level,
+    made_by,
+    numbered,
+)
+
+from swath.testing import CountingEnvs, EnvBroke, Fault, by_worker, check_lives
+from swath.testing.toy_worker import Gate
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate.at(tmp_path / "gate")
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_rows_are_workers_whatever_the_order_of_arrival(place, gate):
+    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
+    with fleet(sources=sources, envs_per_worker=1, backend=place) as collector:
+        drawing = InThread(collector.next)
+        gate.await_arrival()
+        gate.open()
+        assert made_by(drawing.join().value) == [0, 1]
+
+
+def test_the_first_that_is_ready_is_served_first(gate):
+    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
+    with fleet("async", sources, envs_per_worker=1) as collector:
+        batches = drawn(collector, 3)
+        gate.await_arrival()
+        gate.open()
+        batches += drawn_until(collector, lambda batch: made_by(batch) == [0])
+    assert [made_by(batch) for batch in batches[:3]] == [[1]] * 3
+    check_lives(batches, LONG)
+
+
+def test_of_several_that_are_ready_the_worker_served_longest_ago_comes_first():
+    with fleet("async", numbered(3), prefetch=2) as collector:
+        drawn(collector, 1)
+        order = []
+        for _ in range(12):
+            collector.get_distant_attr("worker_idx")  # all that was asked for is there now
+            order += made_by(collector.next())[:1]
+    assert all(sorted(order[i : i + 3]) == [0, 1, 2] for i in range(len(order) - 2))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers_are_asked_before_the_hand_out_only_if_told_to(kind, prefetch, tmp_path):
+    book = Notebook(tmp_path / "asked")
+    with fleet(kind, prefetch=prefetch, pre_collect_hook=lambda: book("asked")) as collector:
+        drawn(collector, 3)
+        collector.get_distant_attr("worker_idx")
+        asked = len(book.lines)
+        drawn(collector, 1)
+    assert asked == {"sync": (3 + prefetch) * 2, "async": 3 + 2 * prefetch if prefetch else asked}[kind]
+    assert kind == "sync" or prefetch or asked <= 4
+
+
+@pytest.mark.parametrize(("prefetch", "version"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_those_of_the_moment_when_a_worker_is_asked(kind, prefetch, version):
+    with fleet(kind, numbered(1), Level(0), frames_per_batch=10, prefetch=prefetch) as collector:
+        collector.next()
+        collector.update_policy_weights_(level(1))
+        assert collector.next()[VERSION].unique().tolist() == [version]
+        assert collector.next()[VERSION].unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_at_each_batch_publishes_the_policy_with_every_draw(kind):
+    policy = Level(0)
+    with fleet(kind, numbered(1), policy, frames_per_batch=10, prefetch=0, update_at_each_batch=True) as collector:
+        for number in range(4):
+            with torch.no_grad():
+                policy.weight.fill_(number % 3)
+            batch = collector.next()
+            assert batch["action"].unique().tolist() == [number % 3]
+            assert collector.policy_version == number + (kind == "sync") == int(batch[VERSION].max())
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_worker_makes_comes_in_the_order_in_which_it_was_made_whatever_is_lost(kind, prefetch):
+    faults = {env: [Fault("raise", every=every)] for env, every in enumerate((8, 31, 23, 29))}
+    sources = [CountingEnvs(LONG, faults, first) for first in (0, 2)]
+    batches = []
+    with fleet(kind, sources, prefetch=prefetch, backend="inline") as collector:
+        while len(batches) < 12:
+            with suppress(EnvBroke):
+                batches.append(collector.next())
+    check_lives(batches, LONG, gaps=True)
+    for td in by_worker(batches):
+        for env in td["observation"]:
+            assert env.tolist() == sorted(env.tolist())

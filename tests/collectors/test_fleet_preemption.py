@@ -1,0 +1,164 @@
+"""Batches that are complete when enough shares are in."""
+
+import threading
+
+import pytest
+import torch
+from collector_toys import Memory
+from fleet_toys import IDS, LONG, MASK, PLACES, Held, InThread, drawn, drawn_until, fleet, made_by, numbered
+from gymnasium.vector import AutoresetMode
+
+from swath import Restarts
+from swath.collect.desk import Desk
+from swath.testing import Counting, CountingVectorEnv, Fault, Lives, Script, check_counted, check_lives
+from swath.testing.toy_worker import Gate
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+
+@pytest.fixture
+def gates(tmp_path):
+    return [Gate.at(tmp_path / name) for name in ("first", "second")]
+
+
+@pytest.fixture
+def rung(monkeypatch):
+    """Is set once a worker is told to end its fragment."""
+    ring, event = Desk.ring, threading.Event()
+
+    def told(self, sent):
+        ring(self, sent)
+        event.set()
+
+    monkeypatch.setattr(Desk, "ring", told)
+    return event
+
+
+def held(gates):
+    """One env for each of two workers, that is held up in its step 3 or 4."""
+    return [lambda: Held(gates[0], at=3), lambda: Held(gates[1], at=4, number=1)]
+
+
+def first_batch(collector, gates, rung):
+    """Worker 1 is told to end its fragment while it makes its step 4."""
+    drawing = InThread(collector.next)
+    for gate in gates:
+        gate.await_arrival()
+    gates[0].open()
+    assert rung.wait(60)
+    gates[1].open()
+    return drawing.join().value
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_enough_shares_end_the_others_at_their_next_step(place, gates, rung):
+    options = {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "backend": place}
+    with fleet(sources=held(gates), **options) as collector:
+        first = first_batch(collector, gates, rung)
+        later = drawn(collector, 2)
+        stats = collector.stats()
+    assert first.shape == (2, 1, 10)
+    assert first[MASK].sum(-1).tolist() == [[10], [4]]
+    assert first[IDS][1, 0].tolist() == [1 << 47] * 4 + [-1] * 6
+    assert not first["observation"][1, 0, 4:].any()
+    for batch in later:
+        assert batch.shape == (2, 1, 10)
+        assert batch[MASK].any(-1).all()
+    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in [first, *later])
+    check_lives([first, *later], LONG)
+
+
+def test_missing_steps_can_be_cut(gates, rung):
+    options = {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "cat_results": -1}
+    with fleet(sources=held(gates), backend="thread", **options) as collector:
+        batch = first_batch(collector, gates, rung)
+    assert batch.shape == (1, 14)
+    assert batch[MASK].all()
+    check_lives([batch], LONG)
+
+
+@pytest.mark.parametrize(("options", "lengths"), [({}, [10, 10]), ({"cat_results": -1}, [10, 4])], ids=str)
+def test_what_is_written_to_a_buffer_is_masked_or_cut_likewise(options, lengths, gates, rung):
+    buffer = Memory()
+    options |= {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "replay_buffer": buffer}
+    with fleet(sources=held(gates), backend="thread", **options) as collector:
+        assert first_batch(collector, gates, rung) is None
+        assert collector.stats()["frames"] == 14
+    assert [td.shape for td in buffer.written] == [(1, length) for length in lengths]
+    assert [int(td[MASK].sum()) for td in buffer.written] == [10, 4]
+    check_lives(buffer.written, LONG)
+
+
+@pytest.mark.parametrize(("threshold", "shares"), [(0.0, 1), (1.0, 10)])
+def test_thresholds_of_nothing_and_all(threshold, shares):
+    with fleet(preemptive_threshold=threshold, backend="inline", frames_per_batch=40) as collector:
+        batches = drawn(collector, 3)
+    assert {count for batch in batches for count in batch[MASK].sum(-1).reshape(-1).tolist()} == {shares}
+    check_lives(batches, LONG)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_whole_episodes_of_fragments_that_were_ended(prefetch):
+    counting = Counting(script=Script(lengths=(3, 5, 1, 4), endings=("terminated",)))
+    options = {"preemptive_threshold": 0.5, "trajs_per_batch": 2, "traj_format": "cat", "prefetch": prefetch}
+    with fleet(sources=numbered(3, counting=counting), frames_per_batch=30, backend="inline", **options) as collector:
+        batches = drawn(collector, 10)
+    for batch in batches:
+        for episode in batch.split([int(n) for n in batch[IDS].unique_consecutive(return_counts=True)[1]]):
+            check_counted(episode.unsqueeze(0), counting)
+            assert episode["observation"][0, 2] == 0
+            assert episode["next", "done"][-1]
+
+
+def test_steps_that_ignore_the_action_are_no_frames_of_what_was_made():
+    counting = Counting(script=Script(lengths=(3, 5)))
+    sources = [lambda: CountingVectorEnv(2, counting, autoreset_mode=AutoresetMode.NEXT_STEP)] * 2
+    options = {"envs_per_worker": None, "preemptive_threshold": 0.0, "frames_per_batch": 20, "backend": "inline"}
+    with fleet(sources=sources, **options) as collector:
+        batches = drawn(collector, 12)
+        assert collector.stats()["frames"] == sum(int(batch[MASK].sum()) for batch in batches) < 12 * 4
+    td = torch.cat([batch[1, :, :1] for batch in batches], -1)
+    check_counted(td, counting)
+
+
+# ---- and deaths
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_who_comes_back_while_enough_shares_are_in_makes_a_step(place, prefetch, tmp_path):
+    sources = Lives(tmp_path, {1: [[Fault("exit", step=7)], [Fault("exit", step=1)]]}, 2, LONG).sources(3)
+    options = {"preemptive_threshold": 0.6, "frames_per_batch": 30, "prefetch": prefetch, "backend": place}
+    with fleet(sources=sources, **options) as collector:
+        batches = drawn_until(collector, lambda _: collector.stats()["restarts"] == 2) + drawn(collector, 4)
+        stats = collector.stats()
+    assert {batch.shape for batch in batches} == {(3, 2, 5)}
+    for batch in batches:
+        assert made_by(batch)[::2] == [0, 1, 2]
+        assert batch[MASK].any(-1).all()
+    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches)
+    check_lives(batches, LONG)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_who_stands_in_for_a_worker_that_is_gone_is_ended_likewise(place, prefetch, tmp_path):
+    sources = Lives(tmp_path, {1: [[Fault("exit", step=7)]]}, 2, LONG).sources(3)
+    options = {"restarts": Restarts(0), "min_workers": 1, "preemptive_threshold": 0.6, "frames_per_batch": 30}
+    with fleet(sources=sources, prefetch=prefetch, backend=place, **options) as collector:
+        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1) + drawn(collector, 6)
+        stats = collector.stats()
+    assert {batch.shape for batch in batches} == {(3, 2, 5)}
+    assert all(batch[MASK].any(-1).all() for batch in batches)
+    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches)
+    check_lives(batches, LONG)
+
+
+def test_only_workers_that_are_there_count_as_enough(tmp_path):
+    """A share that is to be asked for again is not in."""
+    script = {1: [[Fault("exit", step=2)]]}
+    sources = Lives(tmp_path, script, 2, LONG).sources(2)
+    with fleet(sources=sources, preemptive_threshold=1.0) as collector:
+        batch = collector.next()
+        assert collector.stats()["restarts"] == 1
+    assert batch[MASK].all()

@@ -1,0 +1,94 @@
+"""Where the envs of many workers come from, and which class is built for them."""
+
+import threading
+
+import pytest
+import torch
+from fleet_toys import LONG, MASK, Level, drawn, fleet
+from gymnasium.vector import AutoresetMode
+
+from swath import Collector, MultiAsyncCollector, MultiSyncCollector
+from swath.collectors import MultiCollector
+from swath.testing import Counting, CountingEnv, CountingVectorEnv, Script, by_worker
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+
+def test_an_instance_is_copied_to_each_worker_with_a_random_state_of_its_own():
+    env = CountingEnv(0, LONG)
+    env.reset(seed=1)
+    with fleet(sources=[env, env], envs_per_worker=None) as collector:
+        seeds = collector.get_distant_attr("env.seeds[-1]")
+        assert collector.next().shape == (2, 10)
+    assert None not in seeds
+    assert seeds[0] != seeds[1]
+    assert env.mark == (0, 0, 0)
+    assert env.closed == 0
+
+
+def test_what_cannot_be_pickled_names_the_way_out():
+    env = CountingEnv(0, LONG)
+    env.lock = threading.Lock()
+    with pytest.raises(TypeError, match="pass a callable that builds it"):
+        fleet(sources=[env], envs_per_worker=None, frames_per_batch=5)
+    policy = Level()
+    policy.lock = threading.Lock()
+    with pytest.raises(TypeError, match="pass policy_factory"):
+        fleet(policy=policy)
+
+
+def test_keywords_and_gymnasium_ids_by_worker():
+    kwargs = [{"max_episode_steps": 3}, {"max_episode_steps": 4}]
+    with fleet(sources=["CartPole-v1", "CartPole-v1"], create_env_kwargs=kwargs, backend="inline") as collector:
+        td = by_worker(drawn(collector, 3))
+    for worker, limit in enumerate((3, 4)):
+        assert td[worker]["next", "truncated"][0, :, 0].nonzero()[0].item() == limit - 1
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_vector_envs_are_stepped_as_they_are(mode):
+    counting = Counting(script=Script(lengths=(3, 5)))
+    sources = [lambda: CountingVectorEnv(2, counting, autoreset_mode=mode)] * 2
+    with fleet(sources=sources, envs_per_worker=None, cat_results=-1, total_frames=60) as collector:
+        batches = list(collector)
+        stats = collector.stats()
+    assert {batch.shape for batch in batches} == {(2, 10)}
+    assert (MASK in batches[0].keys(include_nested=True)) == (mode == AutoresetMode.NEXT_STEP)
+    assert stats["frames"] == sum(
+        int(batch[MASK].sum()) if MASK in batch.keys(include_nested=True) else 20 for batch in batches
+    )
+    assert stats["frames"] >= 60
+
+
+def test_torchrl_envs_give_batches_of_their_own_keys():
+    pytest.importorskip("torchrl")
+    from torchrl.envs import GymEnv
+
+    with fleet(sources=[lambda: GymEnv("CartPole-v1")] * 2, envs_per_worker=None) as collector:
+        batch = collector.next()
+    assert batch.shape == (2, 10)
+    assert batch["action"].dtype == torch.int64
+    assert batch.names[-1] == "time"
+
+
+def test_sources_and_numbers_must_agree():
+    for arguments in ({"create_env_fn": CountingEnv}, {"create_env_fn": [CountingEnv] * 2, "num_workers": 3}):
+        with pytest.raises(ValueError, match="num_workers"):
+            MultiSyncCollector(**arguments, frames_per_batch=10)
+    with pytest.raises(ValueError, match="empty list"):
+        MultiSyncCollector([], frames_per_batch=10)
+    with pytest.raises(TypeError, match="at most 2 positional"):
+        MultiSyncCollector(CountingEnv, None, 3, frames_per_batch=10, num_workers=1)
+    with MultiSyncCollector(CountingEnv, num_workers=2, frames_per_batch=10, backend="inline") as collector:
+        assert collector.next().shape == (2, 5)
+
+
+def test_collector_and_multi_collector_build_these_classes():
+    with Collector(CountingEnv, frames_per_batch=4, backend="thread", num_collectors=2) as collector:
+        assert type(collector) is MultiAsyncCollector
+    with Collector(CountingEnv, frames_per_batch=4, num_collectors=2, sync=True) as collector:
+        assert type(collector) is MultiSyncCollector
+    with MultiCollector([CountingEnv], sync=True, frames_per_batch=4, backend="inline") as collector:
+        assert type(collector) is MultiSyncCollector
+    with pytest.raises(TypeError, match="needs sync"):
+        MultiCollector([CountingEnv], frames_per_batch=4)
