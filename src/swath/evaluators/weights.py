@@ -31,7 +31,7 @@ def brief_of(weights: Any, weights_dict: Mapping[str, Any] | None, otherwise: An
     """
     given = {} if weights_dict is None else dict(weights_dict)
     if weights is not None and given.setdefault(POLICY, weights) is not weights:
-        warn_of_no_effect("weights", "weights_dict has 'policy', which counts", stacklevel=3)
+        warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
     if given:
         return Brief({model_id: snapshot_of(source) for model_id, source in given.items()}, weighted=True)
     if isinstance(otherwise, torch.nn.Module) and otherwise.state_dict():
