@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from swath.collectors.dispatch import MultiCollector
     from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
+    from swath.collectors.ray_replay_buffer import RayReplayBuffer
     from swath.collectors.updaters.base import WeightUpdaterBase
     from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
     from swath.collectors.updaters.ray_updater import RayWeightUpdater
@@ -52,6 +53,7 @@ _HOME = {
     "MultiCollector": "swath.collectors.dispatch",
     "MultiSyncCollector": "swath.collectors.multi",
     "RayCollector": "swath.collectors.ray_collector",
+    "RayReplayBuffer": "swath.collectors.ray_replay_buffer",
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
     "RandomPolicy": "swath.rollout.policies.random_policy",
@@ -93,6 +95,7 @@ __all__ = [
     "NoWeightSyncScheme",
     "RandomPolicy",
     "RayCollector",
+    "RayReplayBuffer",
     "RayWeightSyncScheme",
     "RayWeightUpdater",
     "RemoteModuleWeightUpdater",

@@ -7,6 +7,7 @@ from swath.collectors.collector import Collector
 from swath.collectors.dispatch import MultiCollector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
+from swath.collectors.ray_replay_buffer import RayReplayBuffer
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
 from swath.collectors.updaters.ray_updater import RayWeightUpdater
@@ -35,6 +36,7 @@ __all__ = [
     "MultiSyncCollector",
     "RandomPolicy",
     "RayCollector",
+    "RayReplayBuffer",
     "RayWeightUpdater",
     "RemoteModuleWeightUpdater",
     "RemoteWeightsUpdaterBase",

@@ -8,7 +8,6 @@ What is called back must not call Ray: its thread is the one that would answer. 
 
 from __future__ import annotations
 
-import pickle
 import sys
 import threading
 import time
@@ -21,9 +20,9 @@ from swath.errors import Closed, PayloadLost
 from swath.extras import need
 from swath.workers.base import Job
 from swath.workers.hosting import THREAD_SETTINGS, lost
-from swath.workers.outcome import Error, Outcome, Value, thawed
-from swath.workers.ray.cluster import Cluster
-from swath.workers.ray.freight import Arrived, packed, unpacked
+from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.ray.cluster import Cluster, told
+from swath.workers.ray.freight import Arrived, packed, replied
 from swath.workers.ray.handle import RayHandle
 from swath.workers.ray.messages import Reply, Setup, Wire
 from swath.workers.ray.worker import RayWorker, public
@@ -151,9 +150,9 @@ class RayActors:
 
     def _ended(self, handle: RayHandle, error: BaseException) -> None:
         if isinstance(error, self._ray.exceptions.ActorDiedError):
-            self._end(handle, handle.killed or f"died: {_words(error)}", exit=_words(error))
+            self._end(handle, handle.killed or f"died: {told(error)}", exit=told(error))
         else:
-            threading.Thread(target=self._put_down, args=(handle, _words(error)), daemon=True).start()
+            threading.Thread(target=self._put_down, args=(handle, told(error)), daemon=True).start()
 
     def _put_down(self, handle: RayHandle, words: str) -> None:
         """End a life of which Ray is not sure; in a thread that may call Ray."""
@@ -173,10 +172,7 @@ class RayActors:
 
     def _outcome(self, answer: Reply | bytes, body: Any) -> Outcome:
         try:
-            reply: Reply = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
-            if reply.value is None:
-                return Error(thawed(reply.error))
-            value = unpacked(reply.value, own=True)
+            reply, value = replied(answer)
         except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
             return Error(error)
         return Value(Arrived(value, reply.body or body, self.cluster.gone) if reply.parcel else value)
@@ -218,10 +214,3 @@ def _packed(part: str, function: Callable[[], Any] | None) -> Wire:
         raise TypeError(
             f"{part}={function!r} cannot be sent to Ray: {error}; make what it refers to in the worker, inside it"
         ) from error
-
-
-def _words(error: BaseException) -> str:
-    """What Ray says of an actor's end, without the actor's data and the general advice."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
-    said = " ".join(lines[1:] if len(lines) > 1 else lines)
-    return said.partition(" Some common causes include")[0]

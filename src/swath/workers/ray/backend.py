@@ -45,7 +45,12 @@ class RayBackend:
         self._finalizer = weakref.finalize(self, _close_elsewhere, self._actors)
         self._finalizer.atexit = False  # Ray ends the actors of a driver that exits
 
-    def spawn(self, job: Job) -> Handle:
+    @property
+    def cluster(self) -> Cluster:
+        """Where the workers live."""
+        return self._actors.cluster
+
+    def spawn(self, job: Job) -> RayHandle:
         """Begin a worker's life and return at once; it starts when Ray has room for it.
 
         Raises:

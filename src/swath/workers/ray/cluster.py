@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from swath.errors import warn_of_no_effect
 from swath.extras import need
@@ -15,6 +15,18 @@ CLIENT = (
     "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
     "run it on a machine of the cluster, as `ray job submit` does"
 )
+
+
+class Address(NamedTuple):
+    """Where a cluster is.
+
+    Attributes:
+        gcs: its head.
+        namespace: of the names that its jobs give.
+    """
+
+    gcs: str
+    namespace: str
 
 
 class Cluster:
@@ -38,6 +50,25 @@ class Cluster:
         if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
             raise ValueError(CLIENT)
         self._session = self._present()
+
+    @classmethod
+    def joined(cls, address: Address) -> Cluster:
+        """The cluster that another process has told of, as this one belongs to it; joins it where Ray is not up.
+
+        Raises:
+            ConnectionError: this machine is not one of the cluster's, or the cluster is gone.
+        """
+        ray: Any = need("ray", extra="ray", why="to reach what is on a Ray cluster")
+        if ray.is_initialized():
+            return cls()
+        quietly = {"log_to_driver": False, "logging_level": "ERROR"}
+        return cls({"address": address.gcs, "namespace": address.namespace, **quietly})
+
+    @property
+    def address(self) -> Address:
+        """Where it is, for processes elsewhere."""
+        context = self._ray.get_runtime_context()
+        return Address(context.gcs_address, context.namespace)
 
     def gone(self) -> str | None:
         """Why workers cannot be reached any more, if so. Costs microseconds."""
@@ -81,6 +112,13 @@ class Cluster:
 def asked(options: Mapping[str, Any]) -> str:
     """What a worker asks for, in words."""
     return ", ".join(f"{name}={_amount(name, value)}" for name, value in options.items())
+
+
+def told(error: BaseException) -> str:
+    """What Ray says of an actor's end, without the actor's data and the general advice."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    said = " ".join(lines[1:] if len(lines) > 1 else lines)
+    return said.partition(" Some common causes include")[0]
 
 
 def _amount(name: str, value: Any) -> str:

@@ -19,8 +19,9 @@ from typing import Any
 
 from swath.errors import PayloadLost
 from swath.extras import need
+from swath.workers.outcome import thawed
 from swath.workers.packing import PROTOCOL, Pickler, owned
-from swath.workers.ray.messages import Freight, Wire
+from swath.workers.ray.messages import Freight, Reply, Wire
 
 SMALL = 64 * 1024
 """So many bytes or less travel along; Ray would do so up to 100 kB, in more steps."""
@@ -141,6 +142,18 @@ def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -
         head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
         return _RayUnpickler(head, buffers, [], lent).load()
     return _RayUnpickler(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent).load()
+
+
+def replied(answer: Reply | bytes) -> tuple[Reply, Any]:
+    """A reply, and the value that is in it, which is nobody else's.
+
+    Raises:
+        BaseException: what the call raised, or what rebuilding its value here does.
+    """
+    reply: Reply = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
+    if reply.value is None:
+        raise thawed(reply.error)
+    return reply, unpacked(reply.value, own=True)
 
 
 def _opened(sent: Any) -> Any:
