@@ -61,7 +61,9 @@ class RayWorker:
         os.environ.update(setup.variables)
         sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
         from swath.workers.ray.desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
+        from swath.workers.ray.lean import import_tensordict  # noqa: PLC0415
 
+        import_tensordict()
         self._desk = RayDesk(setup.name, setup.threads)
         return self._desk.build(setup.before, setup.build)
 
