@@ -27,6 +27,7 @@ from swath.collect.first_of import FirstOf
 from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import Pace
 from swath.collect.joining import batch_of
+from swath.collect.renewal import Renewal
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Tally
 from swath.options import Budget, Survival
@@ -83,15 +84,14 @@ def collection_of(n_workers: int, place: str, fragment: Any, layout: Any) -> Fle
     fleet = Fleet(places, job, n_workers, Survival())
     fleet.bring_up()
     budget, counters, pace = Budget(ENVS * STEPS), Counters(), Pace(1)
-    desk = Desk(fleet, Channel(places.share), dict.fromkeys(range(n_workers), ENVS * STEPS), budget, counters)
+    frames = dict.fromkeys(range(n_workers), ENVS * STEPS)
+    desk = Desk(fleet, Channel(places.share), frames, budget, counters, Renewal(Due(Automatic()), print))
     return FleetCollection(
         desk=desk,
         gather=FirstOf(desk, pace),
         pace=pace,
         making=Making(lambda shares, bodies: parts(shares, bodies)[0], parts),
         shaper=Shaper(layout),
-        due=Due(Automatic()),
-        republish=print,
         batch_frames=ENVS * STEPS,
         counters=counters,
     )
