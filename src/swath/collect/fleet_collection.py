@@ -1,6 +1,6 @@
 """The service behind the collectors with many workers: a fleet, a channel of weights, and a way to deliver.
 
-draw ─▶ gather (all_of | first_of) ─▶ bodies opened ─▶ one copy into a batch ─▶ the next are asked for ─▶ delivered
+draw ─▶ gather (all_of | first_of) ─▶ bodies opened ─▶ the next are asked for ─▶ one copy into a batch ─▶ delivered
 """
 
 from __future__ import annotations
@@ -295,17 +295,20 @@ class FleetCollection:
         make: Callable[[Sequence[Sent], Sequence[Any]], list[Any]],
         whole: WholeEpisodes | None = None,
     ) -> list[Any] | None:
-        """What is made of these shares, in memory of the user's own; their workers are asked for more.
+        """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
 
         `None` if some are lost, or have become unwanted meanwhile: these are asked for again.
         """
         try:
             bodies = [self.desk.opened(share) for share in shares]
             lost = [share for share, body in zip(shares, bodies, strict=True) if body is None]
-            made = [] if lost else make(shares, bodies)
             with self.desk.lock:
-                if gone := [share for share in shares if share in lost or share.void]:
-                    self._again(gone)
+                if self._put_back([share for share in shares if share in lost or share.void]):
+                    return None
+                self.gather.ahead()
+            made = make(shares, bodies)
+            with self.desk.lock:
+                if self._put_back([share for share in shares if share.void]):
                     return None
                 if whole is not None:
                     _add(whole, shares, made)
@@ -313,7 +316,6 @@ class FleetCollection:
                 for share in shares:
                     assert share.received is not None
                     share.received.close()
-                self.gather.ahead()
                 return made
         except BaseException:
             self._done(shares, good=False)
@@ -322,10 +324,13 @@ class FleetCollection:
     def _batch(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
         return [self.making.batch(shares, bodies)]
 
-    def _again(self, gone: Sequence[Sent]) -> None:
+    def _put_back(self, gone: Sequence[Sent]) -> bool:
+        """These shares are not wanted any more, or lost; whether there are any."""
         for share in gone:
             self.desk.discard(share)
-        self.gather.again(gone)
+        if gone:
+            self.gather.again(gone)
+        return bool(gone)
 
     def _done(self, shares: Sequence[Sent], *, good: bool = True) -> None:
         """They are delivered, or kept for whole episodes; if they are not `good`, nobody will get them."""

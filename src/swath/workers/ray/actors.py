@@ -72,7 +72,7 @@ class RayActors:
         elif gone := self.cluster.gone():
             self._end(handle, f"is lost: {gone}")
         else:
-            self._await(handle, ticket, handle.answer.remote(method, wire))
+            self._await(handle, ticket, handle.answer.remote(method.encode(), wire))
         return ticket
 
     def look(self) -> None:

@@ -17,7 +17,9 @@ from swath.workers.ray.freight import Lent, packed, unpacked
 from swath.workers.ray.messages import Freight, Reply, Wire
 from swath.workers.tickets import Name
 
-Answer: TypeAlias = tuple[Reply | bytes, Freight | None]
+Answer: TypeAlias = tuple[Reply | bytes, Wire]
+
+_NO_BODY = b""
 
 
 class RayDesk:
@@ -60,15 +62,15 @@ class RayDesk:
 def _answer(outcome: Outcome) -> Answer:
     encoded = outcome if isinstance(outcome, Error) else attempted(_encoded, outcome.value)
     if isinstance(encoded, Error):
-        encoded = Value((Reply(None, frozen(encoded.exception)), None))
+        encoded = Value((Reply(None, frozen(encoded.exception)), _NO_BODY))
     reply, body = encoded.value
     return reply if isinstance(reply.value, Freight) else pickle.dumps(reply), body
 
 
-def _encoded(value: Any) -> tuple[Reply, Freight | None]:
+def _encoded(value: Any) -> tuple[Reply, Wire]:
     if not isinstance(value, Parcel):
-        return Reply(packed(value)), None
+        return Reply(packed(value)), _NO_BODY
     head, body = packed(value.head), packed(value.body)
     if isinstance(body, bytes):
-        return Reply(head, parcel=True, body=body), None
+        return Reply(head, parcel=True, body=body), _NO_BODY
     return Reply(head, parcel=True), body

@@ -39,9 +39,9 @@ class RayWorker:
         """Settle in, then build the object."""
         return _or_die(self._build, setup)
 
-    def swath_answer(self, method: str, args: Wire) -> Answer:
-        """Call a method of the object."""
-        return _or_die(self.swath_desk().answer, method, args)
+    def swath_answer(self, method: bytes, args: Wire) -> Answer:
+        """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
+        return _or_die(self.swath_desk().answer, method.decode(), args)
 
     def swath_live(self) -> None:
         """Never return: whoever waits for this learns of the actor's end."""
