@@ -1,0 +1,22 @@
+"""When workers are asked for more."""
+
+from dataclasses import replace
+
+import pytest
+from fleet_toys import drawn, fleet
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(("prefetch", "busy"), [(0, False), (1, True)])
+def test_workers_that_are_asked_ahead_do_not_wait_for_the_copy_of_their_fragments(kind, prefetch, busy):
+    with fleet(kind, backend="inline", prefetch=prefetch) as collector:
+        collection = collector._assembled.collection
+        make, seen = collection.making.batch, []
+
+        def batch(shares, bodies):
+            seen.append({share.worker for share in shares} <= collection.desk.out_by_worker().keys())
+            return make(shares, bodies)
+
+        collection.making = replace(collection.making, batch=batch)
+        drawn(collector, 3)
+    assert seen == [busy] * 3
