@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate
 from swath.evaluate.numbers import Facts
@@ -27,6 +28,8 @@ from swath.weights.snapshot import Snapshot, take
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Name
+
+_POLICY = "policy"
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,20 @@ class Company:
         """Lives that replaced others."""
         return self._earlier_restarts + (0 if self._fleet is None else self._fleet.restarts)
 
-    @property
-    def weights(self) -> Mapping[str, Snapshot]:
-        """What was last sent, by model id."""
-        return self._weights
+    def models(self) -> dict[str, dict[str, Any]]:
+        """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
+
+        For the thread that calls `perform`, after it.
+
+        Raises:
+            FleetFailed: too few workers are left to fetch what was never sent.
+            WorkerLost: the worker that was asked is gone.
+        """
+        self._learn([_POLICY] if _POLICY not in self._manifests else [])
+        sent = {model_id: self._state(model_id, weights) for model_id, weights in self._weights.items()}
+        if _POLICY not in sent:
+            sent = {_POLICY: self._asked("weights", _POLICY), **sent}
+        return sent
 
     def perform(self, order: Order, stopped: Callable[[], bool]) -> Performed:
         """Play an evaluation.
@@ -227,14 +240,22 @@ class Company:
             raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
         return fitting
 
+    def _state(self, model_id: str, weights: Snapshot) -> dict[str, Any]:
+        """Weights under all names that the model has for them."""
+        held, aliases = weights.weights(), self._manifests[model_id].aliases
+        return {**held, **{name: held[first] for name, first in aliases.items() if first in held}}
+
     def _learn(self, model_ids: Sequence[str]) -> None:
-        if not model_ids:
-            return
+        if model_ids:
+            self._manifests.update(self._asked("manifests", model_ids))
+
+    def _asked(self, method: str, *args: Any) -> Any:
+        """The answer of any worker."""
         assert self._fleet is not None
         fleet = self._fleet
         fleet.settle(range(self._terms.workers))
         if fleet.failure is not None:
             raise fleet.failure.causes[-1]
-        ticket = fleet.call(next(iter(fleet.up.values())), "manifests", model_ids)
+        ticket = fleet.call(next(iter(fleet.up.values())), method, *args)
         fleet.answers([ticket])
-        self._manifests.update(ticket.value)
+        return ticket.value

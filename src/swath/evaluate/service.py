@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from time import monotonic
+from typing import Any
 
 from swath.errors import Closed, SwathError
 from swath.evaluate.busy import InboxRules
@@ -102,13 +103,14 @@ class Plan:
         request: the conditions; step and version are filled in.
         wishes: what is wanted beside the numbers.
         finish: makes the result of what was performed; what it raises is the outcome.
-        show: is shown each result, and the weights it was made with, before it can be read; must not raise.
+        show: is shown each result before it can be read, and how to get the weights it was made with, by model id; it
+            must not raise.
     """
 
     request: EvalRequest
     wishes: Wishes
     finish: Callable[[Performed, EvalRequest], EvalResult]
-    show: Callable[[EvalResult, Mapping[str, Snapshot]], None]
+    show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None]
 
 
 class EvaluationService:
@@ -350,6 +352,6 @@ class EvaluationService:
     def _publish(self, job: Publish[Brief, Ending]) -> None:
         ending = job.outcome
         if ending.result is not None:
-            self._plan.show(ending.result, self._company.weights)
+            self._plan.show(ending.result, self._company.models)
         with self._changed:
             self._handle(Published(job.accepted.number, ending, failed=ending.error is not None))

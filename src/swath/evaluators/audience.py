@@ -1,4 +1,4 @@
-"""Who is shown a result before it can be read, and what became of that."""
+"""Who is shown a result before it can be read: the keeper of the best, the user's callback; and what became of that."""
 
 from __future__ import annotations
 
@@ -6,42 +6,59 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from swath.evaluate.result import EvalResult
-from swath.weights.snapshot import Snapshot
+from swath.evaluators.keeping import Keeper
 
 _log = logging.getLogger("swath")
 
 LONG_S = 30.0
 
+Weights: TypeAlias = Callable[[], Mapping[str, Mapping[str, Any]]]
+"""Gets the weights that a result was made with, by model id."""
+
 
 class Audience:
-    """Calls `on_result`; its exceptions change nothing else.
+    """Keeps the best weights, then calls `on_result`; what goes wrong there changes nothing else.
 
     Args:
         on_result: called with each result as a flat TensorDict.
+        keeper: of the best weights.
 
     Attributes:
-        callback_errors: how often it raised.
+        write_errors: how often the best weights could not be written.
+        callback_errors: how often `on_result` raised.
         last_error: what it raised last.
     """
 
-    def __init__(self, on_result: Callable[[Any], Any] | None) -> None:
+    def __init__(self, on_result: Callable[[Any], Any] | None, keeper: Keeper | None = None) -> None:
         if on_result is not None and not callable(on_result):
             raise TypeError(f"on_result is a {type(on_result).__name__}; it must be callable, or None")
-        self._on_result = on_result
+        self._on_result, self._keeper = on_result, keeper
         self._warned = False
+        self.write_errors = 0
         self.callback_errors = 0
         self.last_error: BaseException | None = None
 
-    def __call__(self, result: EvalResult, weights: Mapping[str, Snapshot]) -> None:  # noqa: ARG002
-        """Show it."""
-        if self._on_result is None:
-            return
+    def __call__(self, result: EvalResult, weights: Weights) -> None:
+        """Show it to all."""
+        if self._keeper is not None and self._keeper.beaten_by(result):
+            self._keep(self._keeper, result, weights)
+        if self._on_result is not None:
+            self._call(self._on_result, result)
+
+    def _keep(self, keeper: Keeper, result: EvalResult, weights: Weights) -> None:
+        try:
+            keeper.keep(result, weights())
+        except Exception:  # noqa: BLE001  it is logged and counted
+            self.write_errors += 1
+            _log.exception("the best weights, of step %d, could not be written; the result stands", result.step)
+
+    def _call(self, on_result: Callable[[Any], Any], result: EvalResult) -> None:
         began = monotonic()
         try:
-            self._on_result(result.to_tensordict())
+            on_result(result.to_tensordict())
         except Exception as error:  # noqa: BLE001  it is logged, counted and kept
             self.callback_errors += 1
             self.last_error = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Place
 from swath.evaluators.audience import Audience
 from swath.evaluators.finishing import Finisher
 from swath.evaluators.hiring import terms_of
+from swath.evaluators.keeping import Keeper
 from swath.evaluators.weights import brief_of, extract_weights
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
@@ -58,6 +60,8 @@ class Evaluator:
         record_video: how many of the first episodes to film.
         max_video_bytes: frames held at most; beyond it filming stops.
         per_episode: add `episode_rewards` and `episode_lengths`.
+        keep_best: where to keep the weights with the best mean return: a `.safetensors` file, beside which the result
+            is written as JSON, or a folder. What is found there sets the bar.
         retries: how many workers may be lost within one evaluation.
         timeout_s: seconds for one evaluation.
         start_timeout_s: seconds for a new worker to be up.
@@ -91,6 +95,7 @@ class Evaluator:
         record_video: int = 0,
         max_video_bytes: int = 2**30,
         per_episode: bool = False,
+        keep_best: str | Path | None = None,
         retries: int = 1,
         timeout_s: float = 3600.0,
         start_timeout_s: float = 300.0,
@@ -110,7 +115,8 @@ class Evaluator:
         every = _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
         wishes = Wishes(extras.film, extras.film_bytes // crew.workers, max_steps or every)
         self._policy, self._crew = policy, crew
-        self._audience = Audience(on_result)
+        self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)
+        self._audience = Audience(on_result, self._keeper)
         company = Company(terms_of(cast, crew, seed))
         self._service = EvaluationService(company, Plan(request, wishes, Finisher(extras), self._audience), rules)
 
@@ -191,7 +197,9 @@ class Evaluator:
 
     def stats(self) -> dict[str, int]:
         """Counts of what has happened, and of what is going on. Asks no worker."""
-        more = {"callback_errors": self._audience.callback_errors, "workers": self._crew.workers}
+        audience = self._audience
+        more = {"callback_errors": audience.callback_errors, "write_errors": audience.write_errors}
+        more["workers"] = self._crew.workers
         return {**self._service.counts(), **more}
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,7 +209,8 @@ class Evaluator:
             RuntimeError: there is work that is pending, queued or unread.
         """
         step_counter, policy_version = self._service.state()
-        return {"step_counter": step_counter, "policy_version": policy_version}
+        best = None if self._keeper is None else self._keeper.bar
+        return {"step_counter": step_counter, "policy_version": policy_version, "best": best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting from there.
@@ -210,6 +219,8 @@ class Evaluator:
             RuntimeError: there is work that is pending, queued or unread.
         """
         self._service.restore(int(state["step_counter"]), int(state["policy_version"]))
+        if self._keeper is not None and state["best"] is not None:
+            self._keeper.bar = float(state["best"])
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:
