@@ -74,7 +74,9 @@ class Footage:
     Attributes:
         films: uint8 `[T, H, W, 3]` by episode.
         film_truncated: whether filming stopped for want of memory.
+        fps: frames per second at which the env wants to be seen, if it says so.
     """
 
     films: Mapping[int, Array] = field(default_factory=dict)
     film_truncated: bool = False
+    fps: float | None = None

@@ -12,6 +12,7 @@ from swath.evaluate.parts import Footage, Part, Report
 from swath.evaluate.quota import Quota
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting
+from swath.rollout.hosts.base import ArrayHost, first_of
 from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import PrivateStreams
 from swath.seeds import derive, fresh_root
@@ -37,7 +38,7 @@ class Performance:
     def __init__(self, setting: Setting, part: Part, first_slot: int, num_slots: int) -> None:
         request, host = part.request, setting.host
         self.number = part.evaluation
-        self._part = part
+        self._part, self._host = part, host
         self._where = num_slots, first_slot
         self._film = Film(part.wishes.film, part.wishes.film_bytes) if part.wishes.film else None
         acting = Acting(setting.policy, host.spec, request.exploration_type, request.seed)
@@ -80,4 +81,9 @@ class Performance:
 
     def _footage(self) -> Footage:
         film = self._film
-        return Footage() if film is None else Footage(film.takes(), film.truncated)
+        return Footage() if film is None else Footage(film.takes(), film.truncated, _fps(self._host))
+
+
+def _fps(host: ArrayHost) -> float | None:
+    rate = (getattr(first_of(host.env), "metadata", None) or {}).get("render_fps")
+    return float(rate) if rate else None

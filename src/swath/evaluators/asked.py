@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 
 from swath.evaluate.request import EvalRequest
+from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.sources import is_env_instance
 
@@ -121,29 +123,58 @@ class Cast:
 
 
 @dataclass(frozen=True)
+class Filming:
+    """What is filmed, and where films go.
+
+    Attributes:
+        episodes: how many of the first.
+        max_bytes: frames held at most.
+        folder: where they are written; `None` leaves them in the result.
+        fps: frames per second of files; `None` for the env's own rate, else 30.
+
+    Raises:
+        ValueError: a number out of range, or options that need others.
+        ImportError: what writes films is not installed.
+    """
+
+    episodes: int = 0
+    max_bytes: int = 2**30
+    folder: Path | None = None
+    fps: float | None = None
+
+    def __post_init__(self) -> None:
+        count("record_video", self.episodes, least=0)
+        count("max_video_bytes", self.max_bytes)
+        for name, value, needed in (("video_dir", self.folder, self.episodes), ("video_fps", self.fps, self.folder)):
+            if value is not None and not needed:
+                needs = "record_video of 1 or more" if name == "video_dir" else "video_dir, where films are written"
+                raise ValueError(f"{name}={value!r} has no meaning without {needs}")
+        if self.fps is not None and not (isinstance(self.fps, int | float) and 0 < self.fps < math.inf):
+            raise ValueError(f"video_fps={self.fps!r} must be a finite number > 0")
+        if self.folder is not None:
+            need("imageio_ffmpeg", extra="video", why="to write films")
+
+
+@dataclass(frozen=True)
 class Extras:
     """What is wanted beside the numbers.
 
     Attributes:
         prefix: of the names in results.
-        film: how many of the first episodes to film.
-        film_bytes: frames held at most.
+        filming: what is filmed.
         per_episode: whether results have the returns and lengths of all episodes.
 
     Raises:
-        ValueError: a number out of range, or no prefix.
+        ValueError: no prefix.
     """
 
     prefix: str = "eval"
-    film: int = 0
-    film_bytes: int = 2**30
+    filming: Filming = field(default_factory=Filming)
     per_episode: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str) or not self.prefix:
             raise ValueError(f"log_prefix={self.prefix!r} must be a non-empty string, e.g. 'eval'")
-        count("record_video", self.film, least=0)
-        count("max_video_bytes", self.film_bytes)
 
     def check(self, request: EvalRequest) -> None:
         """Whether so many episodes can be filmed.
@@ -151,7 +182,8 @@ class Extras:
         Raises:
             ValueError: there are fewer.
         """
-        if self.film > request.stop.num_trajectories:
+        if self.filming.episodes > request.stop.num_trajectories:
             raise ValueError(
-                f"record_video={self.film} films more episodes than num_trajectories={request.stop.num_trajectories}"
+                f"record_video={self.filming.episodes} films more episodes than "
+                f"num_trajectories={request.stop.num_trajectories}"
             )

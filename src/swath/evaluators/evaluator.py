@@ -18,7 +18,7 @@ from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.result import EvalResult
 from swath.evaluate.service import EvaluationService, Plan
 from swath.evaluate.stopping import StopRule
-from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Place
+from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Filming, Place
 from swath.evaluators.audience import Audience
 from swath.evaluators.finishing import Finisher
 from swath.evaluators.hiring import terms_of
@@ -58,6 +58,8 @@ class Evaluator:
         until_ci_halfwidth: play rounds until half the width of the interval of the mean return is at most this.
         max_trajectories: most episodes of all rounds; `None`: 10 rounds.
         record_video: how many of the first episodes to film.
+        video_dir: write films there, as mp4; `None` leaves them in the result as `video`.
+        video_fps: their frame rate; `None`: the env's own, else 30.
         max_video_bytes: frames held at most; beyond it filming stops.
         per_episode: add `episode_rewards` and `episode_lengths`.
         keep_best: where to keep the weights with the best mean return: a `.safetensors` file, beside which the result
@@ -93,6 +95,8 @@ class Evaluator:
         until_ci_halfwidth: float | None = None,
         max_trajectories: int | None = None,
         record_video: int = 0,
+        video_dir: str | Path | None = None,
+        video_fps: float | None = None,
         max_video_bytes: int = 2**30,
         per_episode: bool = False,
         keep_best: str | Path | None = None,
@@ -106,19 +110,21 @@ class Evaluator:
             seed,
             as_exploration_type(exploration_type),
         )
-        extras = Extras(log_prefix, record_video, max_video_bytes, per_episode)
+        folder = None if video_dir is None else Path(video_dir)
+        extras = Extras(log_prefix, Filming(record_video, max_video_bytes, folder, video_fps), per_episode)
         extras.check(request)
         crew = Crew(backend, num_workers, retries, Deadlines(start_timeout_s), init_fn)
         cast = Cast(env, num_envs, policy, policy_factory, None if device is None else torch.device(device))
         cast.check(crew.place)
         rules = InboxRules(busy_policy, reported=on_result is not None)
-        every = _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        wishes = Wishes(extras.film, extras.film_bytes // crew.workers, max_steps or every)
+        every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
+        wishes = Wishes(record_video, max_video_bytes // crew.workers, every)
         self._policy, self._crew = policy, crew
         self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)
         self._audience = Audience(on_result, self._keeper)
         company = Company(terms_of(cast, crew, seed))
-        self._service = EvaluationService(company, Plan(request, wishes, Finisher(extras), self._audience), rules)
+        self._finisher = Finisher(extras)
+        self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), rules)
 
     def evaluate(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -198,7 +204,10 @@ class Evaluator:
     def stats(self) -> dict[str, int]:
         """Counts of what has happened, and of what is going on. Asks no worker."""
         audience = self._audience
-        more = {"callback_errors": audience.callback_errors, "write_errors": audience.write_errors}
+        more = {
+            "callback_errors": audience.callback_errors,
+            "write_errors": audience.write_errors + self._finisher.write_errors,
+        }
         more["workers"] = self._crew.workers
         return {**self._service.counts(), **more}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,12 @@ from swath.evaluate.record import Films
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
 from swath.evaluators.asked import Extras
+from swath.report.video import VideoWriter
+from swath.rollout.spaces import Array
+
+_log = logging.getLogger("swath")
+
+_FPS = 30.0
 
 
 class Finisher:
@@ -21,14 +29,18 @@ class Finisher:
 
     Args:
         extras: what they have beside the numbers.
+
+    Attributes:
+        write_errors: how many films could not be written.
     """
 
     def __init__(self, extras: Extras) -> None:
         self._extras = extras
+        self.write_errors = 0
 
     def __call__(self, performed: Performed, request: EvalRequest) -> EvalResult:
         """The result of an evaluation."""
-        more, films = self._films(performed)
+        more, films = self._films(performed, request)
         if self._extras.per_episode:
             episodes = performed.rounds.episodes()
             more["episode_rewards"] = torch.from_numpy(episodes.returns.copy())
@@ -36,11 +48,31 @@ class Finisher:
         facts = replace(performed.facts, films=films, more=more)
         return result_of(performed.rounds, facts, request, self._extras.prefix)
 
-    def _films(self, performed: Performed) -> tuple[dict[str, Any], Films]:
-        takes = {episode: take for footage in performed.footage for episode, take in footage.films.items()}
+    def _films(self, performed: Performed, request: EvalRequest) -> tuple[dict[str, Any], Films]:
+        """Films as an entry of the result, or as files."""
+        all_takes = {episode: take for footage in performed.footage for episode, take in footage.films.items()}
+        takes = dict(sorted(all_takes.items()))
+        lengths = tuple(len(take) for take in takes.values())
         truncated = any(footage.film_truncated for footage in performed.footage)
-        if not takes:
-            return {}, Films(video_truncated=truncated)
-        ordered = [takes[episode] for episode in sorted(takes)]
-        film = torch.from_numpy(np.concatenate(ordered))
-        return {"video": film}, Films((), tuple(len(take) for take in ordered), truncated)
+        filming = self._extras.filming
+        if filming.folder is None or not takes:
+            film = {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}
+            return film, Films((), lengths, truncated)
+        rates = [footage.fps for footage in performed.footage if footage.fps is not None]
+        fps = filming.fps or next(iter(rates), _FPS)
+        stem = f"{self._extras.prefix}-step{request.step}".replace("/", "-")
+        files = [(filming.folder / f"{stem}-episode{episode}.mp4", take) for episode, take in takes.items()]
+        written = tuple(str(path) for path, take in files if self._written(path, take, fps))
+        return {}, Films(written, lengths, truncated)
+
+    def _written(self, path: Path, take: Array, fps: float) -> bool:
+        """Write a film; whether that went well."""
+        try:
+            with VideoWriter(path, fps) as writer:
+                for frame in take:
+                    writer.write(frame)
+        except Exception:  # noqa: BLE001  it is logged and counted
+            self.write_errors += 1
+            _log.exception("the film %s could not be written; the result stands", path)
+            return False
+        return True
