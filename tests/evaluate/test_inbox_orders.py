@@ -1,5 +1,6 @@
 """Whatever happens in whatever order: each accepted request has one outcome or is counted, each in its turn."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -36,15 +37,20 @@ from swath.evaluate.inbox_events import (
 
 MOST = 3
 ANY = st.integers(0, 40)
+STEPS = st.none() | st.integers(100, 200)
 
 
 class Orders(RuleBasedStateMachine):
     """An inbox, and its requests as a bystander sees them who knows the instructions only."""
 
-    @initialize(policy=st.sampled_from(POLICIES), reported=st.booleans())
-    def begin(self, policy, reported):
-        self.policy, self.reported = policy, reported
-        self.inbox = inbox(policy, reported=reported, most_unread=MOST)
+    def __init__(self, policy):
+        super().__init__()
+        self.policy = policy
+
+    @initialize(reported=st.booleans())
+    def begin(self, reported):
+        self.reported = reported
+        self.inbox = inbox(self.policy, reported=reported, most_unread=MOST)
         self.n_asked = self.n_skipped = self.n_counted_steps = self.n_dropped = 0
         self.admitted = []
         self.sync = {}
@@ -114,6 +120,17 @@ class Orders(RuleBasedStateMachine):
         assert self.fates[number] == now
         self.fates[number] = then
 
+    @rule(sync=st.booleans(), step=STEPS, weighted=st.booleans())
+    def ask_and_supply(self, sync, step, weighted):
+        self.ask(sync)
+        if self.n_asked - 1 in self.admitted:
+            self.supply(-1, step, weighted)
+
+    @rule(sync=st.booleans(), step=STEPS, weighted=st.booleans())
+    def ask_and_supply_again(self, sync, step, weighted):
+        """As likely as all that ends requests."""
+        self.ask_and_supply(sync, step, weighted)
+
     @rule(sync=st.booleans())
     def ask(self, sync):
         number, self.n_asked = self.n_asked, self.n_asked + 1
@@ -136,7 +153,7 @@ class Orders(RuleBasedStateMachine):
         return Admit(number)
 
     @precondition(lambda self: self.admitted)
-    @rule(which=ANY, step=st.none() | st.integers(100, 200), weighted=st.booleans())
+    @rule(which=ANY, step=STEPS, weighted=st.booleans())
     def supply(self, which, step, weighted):
         number = self.pick(self.admitted, which)
         version = self.inbox.policy_version
@@ -177,14 +194,17 @@ class Orders(RuleBasedStateMachine):
         assert self.tell(Read()) == [Deliver(f"outcome {number}") for number in self.readable[:1]]
         del self.readable[:1]
 
-    @precondition(lambda self: self.n_asked)
+    @precondition(lambda self: self.numbers("outcome", sync=True))
     @rule(which=ANY)
     def read_own(self, which):
-        number = which % self.n_asked
+        number = self.pick(self.numbers("outcome", sync=True), which)
+        self.read_of(number)
+
+    def read_of(self, number):
         assert self.tell(Read(number)) == ([Deliver(f"outcome {number}")] if number in self.own else [])
         self.own.discard(number)
 
-    @precondition(lambda self: self.n_asked)
+    @precondition(lambda self: self.n_asked > 2)
     @rule(which=ANY)
     def cancel_one(self, which):
         number = which % self.n_asked
@@ -195,28 +215,14 @@ class Orders(RuleBasedStateMachine):
         self.deserted.add(number)
         self.admitted = [one for one in self.admitted if one != number]
 
+    @precondition(lambda self: self.n_asked > 4)
     @rule()
     def cancel_all(self):
         open_ = self.numbers("waiting", "running", sync=False)
         assert self.tell(Cancelled()) == ([Wake()] if open_ else [])
         assert self.numbers("waiting", "running", sync=False) == []
 
-    @precondition(lambda self: self.n_asked)
-    @rule(which=ANY)
-    def hear_of_what_is_over(self, which):
-        number = which % self.n_asked
-        if self.fates.get(number) not in ("running", "stopping"):
-            assert self.inbox.handle(Finished(number, "late")) == []
-        if self.fates.get(number) != "shown":
-            assert self.inbox.handle(Published(number, "late")) == []
-
-    @rule()
-    def restore(self):
-        answer = self.tell(Restored(self.inbox.step_counter, self.inbox.policy_version))
-        at_work = self.admitted or self.numbers("waiting", "running", "done", "shown") or self.readable or self.own
-        assert answer == ([Refuse("at work")] if at_work else [])
-
-    @precondition(lambda self: self.n_asked > 5)
+    @precondition(lambda self: self.n_asked > 8)
     @rule()
     def close(self):
         self.closed = True
@@ -252,6 +258,20 @@ class Orders(RuleBasedStateMachine):
         assert (count("skipped"), count("dropped_results")) == (self.n_skipped, self.n_dropped)
         assert self.inbox.step_counter == self.n_counted_steps
 
+    @invariant()
+    def news_that_come_too_early_or_too_late_change_nothing(self):
+        for number in self.sync:
+            if self.fates.get(number) not in ("running", "stopping"):
+                assert self.inbox.handle(Finished(number, "late")) == []
+            if self.fates.get(number) != "shown":
+                assert self.inbox.handle(Published(number, "late")) == []
+
+    @invariant()
+    def counts_can_be_restored_at_rest_only(self):
+        answer = self.inbox.handle(Restored(self.inbox.step_counter, self.inbox.policy_version))
+        at_work = self.admitted or self.numbers("waiting", "running", "done", "shown") or self.readable or self.own
+        assert answer == ([Refuse("at work")] if at_work else [])
+
     def teardown(self):
         """Let all that is on its way reach its end."""
         newest = max(self.numbers("waiting", sync=False), key=self.places.__getitem__, default=None)
@@ -263,7 +283,7 @@ class Orders(RuleBasedStateMachine):
         while self.readable:
             self.read()
         for number in sorted(self.own):
-            self.read_own(number)
+            self.read_of(number)
         assert not self.own
         assert set(self.fates.values()) <= {"outcome", "superseded", "cancelled"}
         assert newest is None or self.fates[newest] == "outcome", "the newest always runs"
@@ -271,5 +291,7 @@ class Orders(RuleBasedStateMachine):
         assert not self.inbox.pending
 
 
-def test_whatever_happens_each_request_ends_once_and_in_its_turn():
-    run_state_machine_as_test(Orders, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))
+@pytest.mark.parametrize("policy", POLICIES)
+def test_whatever_happens_each_request_ends_once_and_in_its_turn(policy):
+    ways = settings(max_examples=50, stateful_step_count=50, deadline=None)
+    run_state_machine_as_test(lambda: Orders(policy), settings=ways)
