@@ -15,6 +15,8 @@ from swath.rollout.random_state import PrivateStreams
 class Row:
     """One slot's policy: answers a draw, and notes what it is told."""
 
+    keys = ("action", "seen")
+
     def __init__(self):
         self.told = []
 

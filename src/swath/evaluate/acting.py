@@ -15,10 +15,11 @@ import torch
 
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.runner import EpisodeOf
+from swath.evaluate.watching import Performer
 from swath.rollout.hosts.specs import ArraySpec
-from swath.rollout.loop import Actor
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
+from swath.rollout.policies.compiling import is_trusted
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import PrivateStreams, preserved
@@ -35,30 +36,38 @@ class Acting:
         spec: the host's envs.
         exploration: how it picks actions.
         noise_root: root of the noise of each episode; `None` draws from the process's own generators.
+        device: where its inputs go; `None`: where its weights are.
     """
 
     policy: Any
     spec: ArraySpec
     exploration: ExplorationType
     noise_root: int | None
+    device: torch.device | None = None
 
-    def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Actor:
+    @property
+    def place(self) -> torch.device | None:
+        """Where it runs; `None` for the CPU."""
+        return self.device or device_of(self.policy)
+
+    def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Performer:
         """The policy, bound to the host; the process's random states are left as they are."""
-        with preserved(device_of(self.policy)):
+        with preserved(self.place):
             if self.exploration is not ExplorationType.RANDOM or self.noise_root is None:
                 return self._bind(self.spec, observation)
             return self._row_by_row(observation, episode_of, self.noise_root)
 
-    def _row_by_row(self, observation: Leaves, episode_of: EpisodeOf, root: int) -> Actor:
+    def _row_by_row(self, observation: Leaves, episode_of: EpisodeOf, root: int) -> Performer:
         spec = replace(self.spec, num_envs=1, batch_shape=(1,) if self.spec.batch_shape else ())
         rows = [self._bind(spec, _row(observation, slot)) for slot in range(self.spec.num_envs)]
-        device = device_of(self.policy)
+        device = self.place
         return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
-    def _bind(self, spec: ArraySpec, observation: Leaves) -> Actor:
+    def _bind(self, spec: ArraySpec, observation: Leaves) -> Performer:
         if isinstance(self.policy, Predicts):
             return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
-        return bind(self.policy, spec, observation, Binding(device_of(self.policy), self.exploration))
+        trust = is_trusted(self.policy, None)
+        return bind(self.policy, spec, observation, Binding(self.place, self.exploration, trust=trust))
 
 
 class RowByRow:
@@ -70,8 +79,11 @@ class RowByRow:
         noise_of: makes the noise of an episode.
     """
 
-    def __init__(self, rows: Sequence[Actor], episode_of: EpisodeOf, noise_of: Callable[[int], PrivateStreams]) -> None:
+    def __init__(
+        self, rows: Sequence[Performer], episode_of: EpisodeOf, noise_of: Callable[[int], PrivateStreams]
+    ) -> None:
         self._rows, self._episode_of, self._noise_of = rows, episode_of, noise_of
+        self.keys = rows[0].keys
         self._noises: dict[int, tuple[int, PrivateStreams]] = {}
         self._last: dict[int, Leaves] = {}
 

@@ -5,46 +5,100 @@ id | callable | instance | list of k of these ──▶ S slots of one host; slo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+import torch
 
 from swath.evaluate.request import EvalRequest
 from swath.options import count
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
-from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.sources import Source, build, is_env_instance
+from swath.rollout.hosts.torchrl import is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 _NAME = "num_envs"
 
 
-def make_host(env: Any, num_envs: int | None) -> tuple[ArrayHost, bool]:
+@dataclass(frozen=True)
+class Making:
+    """How envs are built.
+
+    Attributes:
+        kwargs: keywords for an id or a callable.
+        rendered: ids are built so that they render frames, unless the keywords say otherwise.
+        device: where envs run, if that can be chosen.
+    """
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    rendered: bool = False
+    device: torch.device | None = None
+
+    def source(self, env: Any, copies: int | None = None) -> Source:
+        """The env source, with its keywords."""
+        rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
+        return Source(env, {**rendered, **self.kwargs}, copies, _NAME)
+
+    def require_there(self, host: ArrayHost) -> None:
+        """Check that the envs are where they should be.
+
+        Raises:
+            ValueError: they cannot go there.
+        """
+        if self.device is not None and self.device.type != host.spec.device.type:
+            raise ValueError(
+                f"env_device={str(self.device)!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'"
+            )
+
+
+AS_THEY_ARE = Making()
+
+
+def make_host(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> tuple[ArrayHost, bool]:
     """The host of an evaluation, and whether its envs were built here (else they are borrowed).
 
     Args:
         env: an id, a callable, an instance, or a list of one kind of these: k tasks.
         num_envs: how many slots; `None`: 1 for an id or callable, the size of an instance or list.
+        making: how what is to be built is built.
 
     Raises:
         TypeError: something else.
         ValueError: a number of slots that an instance or list cannot have, or envs that differ in their spaces.
     """
+    require_form(env, num_envs, making)
+    if isinstance(env, list | tuple):
+        host, mine = _many_tasks(list(env), num_envs, making)
+    elif is_vec_env(env):
+        host, mine = VecEnvHost(env), False
+    elif is_env_instance(env):
+        host, mine = build(making.source(env)), False
+    else:
+        host, mine = build(making.source(env, num_envs)), True
+    with closed_on_failure([host] if mine else []):
+        making.require_there(host)
+    return host, mine
+
+
+def require_form(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> None:
+    """Check what can be checked before anything is built.
+
+    Raises:
+        TypeError: no form of an env.
+        ValueError: a number of slots that an instance or list cannot have, or keywords for an instance.
+    """
     if num_envs is not None:
         count(_NAME, num_envs)
     if isinstance(env, list | tuple):
-        return _many_tasks(list(env), num_envs)
-    if is_vec_env(env):
-        _require_size(env, env.num_envs, num_envs)
-        return VecEnvHost(env), False
-    source = Source(env)
-    if not source.is_instance:
-        return build(Source(env, copies=num_envs, copies_name=_NAME)), True
-    host = build(source)
-    _require_size(env, host.spec.num_envs, num_envs)
-    return host, False
+        sources = [making.source(entry) for entry in env]
+        _slots_of(len(sources), num_envs, fixed=_are_instances(sources))
+    elif is_vec_env(env) or (not isinstance(env, str) and making.source(env).is_instance):
+        _require_size(env, _size_of(env), num_envs)
 
 
 def only_together(host: ArrayHost, request: EvalRequest) -> bool:
@@ -53,14 +107,10 @@ def only_together(host: ArrayHost, request: EvalRequest) -> bool:
     return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
 
 
-def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[ArrayHost, bool]:
-    if not entries:
-        raise ValueError("env is an empty list; it must name at least one env")
-    sources = [Source(entry) for entry in entries]
-    borrowed = [source.is_instance for source in sources]
-    if any(borrowed) != all(borrowed):
-        raise ValueError("env is a list of instances and of things to build; make it one kind")
-    size = _slots_of(len(entries), num_envs, fixed=borrowed[0])
+def _many_tasks(entries: list[Any], num_envs: int | None, making: Making) -> tuple[ArrayHost, bool]:
+    sources = [making.source(entry) for entry in entries]
+    borrowed = _are_instances(sources)
+    size = _slots_of(len(entries), num_envs, fixed=borrowed)
     owned: list[ArrayHost] = []
     with closed_on_failure(owned):
         envs = [_single(sources[slot % len(entries)], owned) for slot in range(size)]
@@ -69,7 +119,23 @@ def _many_tasks(entries: list[Any], num_envs: int | None) -> tuple[ArrayHost, bo
             observation_leaves(env.observation_space)
         _require_different(envs)
         require_equal_spaces(envs)
-        return EnvListHost(envs), not borrowed[0]
+        return EnvListHost(envs), not borrowed
+
+
+def _are_instances(sources: list[Source]) -> bool:
+    if not sources:
+        raise ValueError("env is an empty list; it must name at least one env")
+    borrowed = [source.is_instance for source in sources]
+    if any(borrowed) != all(borrowed):
+        raise ValueError("env is a list of instances and of things to build; make it one kind")
+    return borrowed[0]
+
+
+def _size_of(env: Any) -> int:
+    """How many envs an instance steps together."""
+    if is_torchrl_env(env):
+        return int(env.batch_size.numel())
+    return 1 if isinstance(env, gym.Env) else int(env.num_envs)
 
 
 def _require_different(envs: list[gym.Env[Any, Any]]) -> None:

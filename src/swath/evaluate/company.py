@@ -10,7 +10,7 @@ Used by one thread, but for `wake`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -42,6 +42,7 @@ class Terms:
         workers: how many.
         retries: how many may be lost within one evaluation.
         start_timeout_s: until when they must be up.
+        model_ids: whose weights may be sent; `None` for all there are.
     """
 
     backend: Callable[[], Backend]
@@ -49,6 +50,17 @@ class Terms:
     workers: int = 1
     retries: int = 1
     start_timeout_s: float = 300.0
+    model_ids: frozenset[str] | None = None
+
+    def require_declared(self, model_ids: Iterable[str]) -> None:
+        """Check that weights of these models may be sent.
+
+        Raises:
+            KeyError: they may not; the message has those that may.
+        """
+        unknown = [] if self.model_ids is None else sorted(set(model_ids) - self.model_ids)
+        if unknown:
+            raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(self.model_ids or ())}")
 
     @property
     def survival(self) -> Survival:
@@ -228,6 +240,7 @@ class Company:
         """Check all, then publish all."""
         assert self._fleet is not None
         assert self._channel is not None
+        self._terms.require_declared(models)
         self._learn([model_id for model_id in models if model_id not in self._manifests])
         fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
         if fitted:

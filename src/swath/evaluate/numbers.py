@@ -13,6 +13,15 @@ from swath.evaluate.rounds import Rounds
 from swath.evaluate.statistics import summarise
 from swath.rollout.hosts.specs import Seeding
 
+NAMES = frozenset(
+    {
+        *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
+        *("reward_ci_low", "reward_ci_high", "num_episodes", "frames", "episode_length", "duration_s", "fps"),
+        *("step", "policy_version", "video", "episode_rewards", "episode_lengths"),
+    }
+)
+"""What entries of results are called, those included that are there only if they are asked for."""
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -6,7 +6,9 @@ Part (episodes, conditions, wishes) ──▶ Player ──▶ Report … Report
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from tensordict import TensorDict
 
 from swath.evaluate.ledger import Booked
 from swath.evaluate.request import EvalRequest
@@ -22,11 +24,13 @@ class Wishes:
         film: how many of the first episodes to film.
         film_bytes: frames held at most, by each worker.
         report_every: env steps between two reports, at most.
+        steps: whether all steps are kept.
     """
 
     film: int = 0
     film_bytes: int = 2**30
     report_every: int = 1000
+    steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,15 @@ class Footage:
         films: uint8 `[T, H, W, 3]` by episode.
         film_truncated: whether filming stopped for want of memory.
         fps: frames per second at which the env wants to be seen, if it says so.
+        steps: all steps of the part's episodes, one episode behind the other; `None` if nobody wants them.
     """
 
     films: Mapping[int, Array] = field(default_factory=dict)
     film_truncated: bool = False
     fps: float | None = None
+    steps: TensorDict | None = None
+
+    def kept(self) -> Footage:
+        """The same in memory of its own."""
+        films = {episode: film.copy() for episode, film in self.films.items()}
+        return replace(self, films=films, steps=None if self.steps is None else self.steps.clone())

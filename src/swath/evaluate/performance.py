@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from time import monotonic
 
 from swath.evaluate.acting import Acting
@@ -10,10 +11,10 @@ from swath.evaluate.arena import only_together
 from swath.evaluate.film import Film
 from swath.evaluate.parts import Footage, Part, Report
 from swath.evaluate.quota import Quota
+from swath.evaluate.recording import Recording
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting
 from swath.rollout.hosts.base import ArrayHost, first_of
-from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import PrivateStreams
 from swath.seeds import derive, fresh_root
 from swath.workers.packing import Parcel
@@ -37,16 +38,19 @@ class Performance:
 
     def __init__(self, setting: Setting, part: Part, first_slot: int, num_slots: int) -> None:
         request, host = part.request, setting.host
+        request.reading.require_written(host.spec)
         self.number = part.evaluation
         self._part, self._host = part, host
         self._where = num_slots, first_slot
         self._film = Film(part.wishes.film, part.wishes.film_bytes) if part.wishes.film else None
-        acting = Acting(setting.policy, host.spec, request.exploration_type, request.seed)
-        watchers = () if self._film is None else (self._film,)
+        self._recording = Recording(request.policy_version) if part.wishes.steps else None
+        acting = Acting(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
+        watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
+        self._watched = bool(watchers)
         manner = Manner(together=only_together(host, request), watchers=watchers)
         self._runner = Runner(host, acting.bind, request, manner)
         root = fresh_root() if request.seed is None else request.seed
-        self._streams = PrivateStreams(derive(root, "global"), device_of(setting.policy))
+        self._streams = PrivateStreams(derive(root, "global"), setting.device)
         self._steps: Iterator[None] = iter(())
         self._seconds = 0.0
 
@@ -71,7 +75,7 @@ class Performance:
                     break
         self._seconds += monotonic() - began
         report = self._report(over=over)
-        return Parcel(report, self._footage()) if over and self._film is not None else report
+        return Parcel(report, self._footage()) if over and self._watched else report
 
     def _report(self, *, over: bool) -> Report:
         runner = self._runner
@@ -80,8 +84,9 @@ class Performance:
         return Report(over, len(rows), runner.unfinished, self._seconds, runner.seeding, asked)
 
     def _footage(self) -> Footage:
-        film = self._film
-        return Footage() if film is None else Footage(film.takes(), film.truncated, _fps(self._host))
+        film, recording = self._film, self._recording
+        footage = Footage() if film is None else Footage(film.takes(), film.truncated, _fps(self._host))
+        return footage if recording is None else replace(footage, steps=recording.taken())
 
 
 def _fps(host: ArrayHost) -> float | None:

@@ -125,7 +125,7 @@ class Playing:
             if isinstance(answer, Report):
                 self._reports[worker] = answer
             else:
-                footage.append(answer.open())
+                footage.append(answer.open().kept())
                 self._reports[worker] = answer.head
                 answer.close()
             if not self._reports[worker].over:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from swath.keys import Key
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.policies.answers import require_fitting
 from swath.rollout.spaces import Array, Leaf, Leaves
@@ -34,10 +35,12 @@ class Predictor:
     Attributes:
         state: what the last `predict` returned beside the actions.
         starts: bool `[B]`: episodes that begin with the next call.
+        keys: of what it answers.
     """
 
     def __init__(self, model: Predicts, spec: ArraySpec, *, deterministic: bool) -> None:
         self._model, self._spec, self._deterministic = model, spec, deterministic
+        self.keys: tuple[Key, ...] = (spec.action[0].key,)
         self._join = observation_joiner(spec.observation)
         self.state: Any = None
         self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)

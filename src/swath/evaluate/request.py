@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import SupportsIndex
 
+from swath.evaluate.reading import Reading
 from swath.evaluate.stopping import StopRule
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
@@ -43,6 +44,7 @@ class EvalRequest:
         limits: what it may take.
         seed: root of the seeds of its episodes and of its noise; `None` seeds nothing.
         exploration_type: how the policy picks its actions.
+        reading: which entries of the env count.
         step: the training step it belongs to; kept with the result.
         policy_version: version of the weights; kept with the result.
 
@@ -54,6 +56,7 @@ class EvalRequest:
     limits: EvalLimits = field(default_factory=EvalLimits)
     seed: int | None = 0
     exploration_type: ExplorationType = ExplorationType.DETERMINISTIC
+    reading: Reading = field(default_factory=Reading)
     step: int = 0
     policy_version: int = 0
 

@@ -21,17 +21,17 @@ from swath.evaluate.quota import Quota
 from swath.evaluate.record import NO_SEED
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.scoring import Score, Scoring, own_sums
-from swath.evaluate.watching import Scene, Watcher
+from swath.evaluate.watching import Performer, Scene, Watcher
 from swath.rollout.hosts.base import ArrayHost, EnvRaised
 from swath.rollout.hosts.specs import Seeding
-from swath.rollout.loop import Actor, Rules, Stage, Step, never_forgive, steps
+from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
 
 EpisodeOf = Callable[[int], int | None]
 """The number of the episode that a slot plays."""
 
-Bind = Callable[[Leaves, EpisodeOf], Actor]
+Bind = Callable[[Leaves, EpisodeOf], Performer]
 """Makes the policy fit the host, given the observation of the first reset."""
 
 
@@ -74,7 +74,7 @@ class Runner:
         self.steps = 0
         self._limit = EpisodeLimit(request.limits.max_steps, self.ledger.lengths)
         self._rules = Rules(self._limit, self._begin, never_forgive)
-        self._policy: Actor | None = None
+        self._policy: Performer | None = None
         self._quota = Quota(range(0), n)
         self._playing: list[int | None] = [None] * n
         self._within: set[int] = set()  # slots whose env ended, but whose episode goes on

@@ -7,20 +7,37 @@ policy | factory ──▶ private copy, in eval mode ─────┴──�
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from swath.evaluate.arena import make_host
+from swath.errors import warn_of_no_effect
+from swath.evaluate.arena import Making, make_host
 from swath.evaluate.freezing import frozen
+from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import private_copy
 from swath.rollout.hosts.base import ArrayHost, first_of
+from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
+from swath.rollout.policies.placement import device_of
 from swath.seeds import derive
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """What is done to a policy so that it answers sooner; `True`, or a mapping of options.
+
+    Attributes:
+        compile: whether and how torch compiles it.
+        cudagraph: whether and how it is captured in a CUDA graph.
+    """
+
+    compile: bool | Mapping[str, Any] | None = None
+    cudagraph: bool | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,8 @@ class SettingRequest:
         device: where the policy runs; `None` leaves it where it is.
         seed: root of the seed under which a factory is called; `None` seeds nothing.
         alone: whether the process is the worker's own, so that its generators may be seeded.
+        making: how envs are built.
+        speedup: how the policy is made quicker.
     """
 
     env: Any
@@ -44,6 +63,8 @@ class SettingRequest:
     device: torch.device | None = None
     seed: int | None = 0
     alone: bool = True
+    making: Making = field(default_factory=Making)
+    speedup: Speedup = field(default_factory=Speedup)
 
 
 class Setting:
@@ -54,7 +75,9 @@ class Setting:
 
     Attributes:
         host: the envs.
-        policy: what acts; nobody else has it.
+        policy: what has the weights; nobody else has it.
+        acts: the same policy, as it is called: compiled, say.
+        device: where its inputs go; `None` for where the envs are.
 
     Raises:
         Exception: what building env or policy raised.
@@ -66,6 +89,8 @@ class Setting:
         self.host = self._host()
         try:
             self.policy = self._policy()
+            self.device = request.device or device_of(self.policy)
+            self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
         except BaseException:
             self.close()
             raise
@@ -82,7 +107,7 @@ class Setting:
         self.host.close()
 
     def _host(self) -> ArrayHost:
-        host, self._owned = make_host(self._request.env, self._request.num_envs)
+        host, self._owned = make_host(self._request.env, self._request.num_envs, self._request.making)
         self._open.enter_context(frozen(host.env))
         return host
 
@@ -96,6 +121,8 @@ class Setting:
         policy = private_copy(policy)
         if request.device is not None and isinstance(policy, torch.nn.Module):
             policy.to(request.device)
+        elif request.device is not None and isinstance(policy, Predicts):
+            warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
         return policy
 
 

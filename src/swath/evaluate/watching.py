@@ -8,8 +8,15 @@ from typing import Protocol
 
 from swath.evaluate.ledger import Ledger
 from swath.evaluate.quota import Quota
+from swath.keys import Key
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.loop import Actor, Step
+
+
+class Performer(Actor, Protocol):
+    """A policy that is bound to a host, and tells the keys of what it answers, those of the action first."""
+
+    keys: tuple[Key, ...]
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Scene:
     quota: Quota
     ledger: Ledger
     playing: Sequence[int | None]
-    policy: Actor
+    policy: Performer
 
 
 class Watcher(Protocol):

@@ -6,16 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
+from swath.evaluate.arena import Making, require_form
+from swath.evaluate.predictor import Predicts
 from swath.evaluate.request import EvalRequest
+from swath.evaluate.setting import Speedup
+from swath.evaluators.placing import Place
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.sources import is_env_instance
-
-Place = Literal["thread", "process", "ray"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,11 @@ class Crew:
         deadlines: until when they must be up.
         init: runs first in each new worker process.
         resources: what Ray is asked for, by actor.
+        threads: of torch in each worker that has a process of its own; `None` for one.
+        model_ids: whose weights may be sent; `None` for all there are.
 
     Raises:
-        ValueError: an unknown backend, or a number out of range.
+        ValueError: a number out of range, or not for this backend.
     """
 
     place: Place = "thread"
@@ -61,17 +65,21 @@ class Crew:
     deadlines: Deadlines = field(default_factory=Deadlines)
     init: Callable[[], Any] | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    model_ids: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.place not in get_args(Place):
-            choices = ", ".join(map(repr, get_args(Place)))
-            raise ValueError(f"Unknown backend {self.place!r}; choose one of {choices}")
         count("num_workers", self.workers)
         count("retries", self.retries, least=0)
         if self.place == "thread" and self.workers != 1:
             raise ValueError(
                 f"num_workers={self.workers} with backend='thread', which has one; use 'process' or 'ray', or num_envs "
                 "to step more envs together"
+            )
+        if self.place == "thread" and self.threads is not None:
+            raise ValueError(
+                f"num_threads={self.threads} with backend='thread', which shares torch's threads with training; use "
+                "'process' or 'ray', or leave it out"
             )
 
 
@@ -85,6 +93,8 @@ class Cast:
         policy: the policy, never run itself.
         factory: builds the policy where it runs.
         device: where the policy runs.
+        making: how envs are built.
+        speedup: how the policy is made quicker.
     """
 
     env: Any
@@ -92,22 +102,36 @@ class Cast:
     policy: Any = None
     factory: Callable[..., Any] | None = None
     device: torch.device | None = None
+    making: Making = field(default_factory=Making)
+    speedup: Speedup = field(default_factory=Speedup)
 
     def check(self, place: Place) -> None:
         """Whether this can be played there.
 
         Raises:
-            ValueError: no policy, or two; something that cannot travel to another process.
-            TypeError: the factory is no function.
+            ValueError: no policy, or two; something that cannot travel to another process; a number of envs that an
+                instance or list cannot have.
+            TypeError: the factory is no function, or env or policy is something else.
         """
+        self._check_policy()
+        if place != "thread":
+            self._check_travels(place)
+        require_form(self.env, self.num_envs, self.making)
+
+    def _check_policy(self) -> None:
         if self.policy is None and self.factory is None:
             raise ValueError("`policy` or `policy_factory` must be provided; got neither")
         if self.policy is not None and self.factory is not None:
             raise ValueError("give `policy` or `policy_factory`, not both")
         if self.factory is not None and not callable(self.factory):
             raise TypeError(f"policy_factory is a {type(self.factory).__name__}; it must be callable")
-        if place == "thread":
-            return
+        if self.policy is not None and not (callable(self.policy) or isinstance(self.policy, Predicts)):
+            raise TypeError(
+                f"policy is a {type(self.policy).__name__}; it must be a callable, an nn.Module, a TensorDict "
+                "module, or an object with predict"
+            )
+
+    def _check_travels(self, place: Place) -> None:
         if self.policy is not None:
             raise ValueError(
                 f"backend={place!r} builds the policy in the worker, so it needs policy_factory instead of policy; "

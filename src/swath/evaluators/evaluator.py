@@ -11,19 +11,24 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDict
 
+from swath.evaluate.arena import Making
 from swath.evaluate.busy import BusyPolicy, InboxRules
 from swath.evaluate.company import Company
 from swath.evaluate.parts import Wishes
+from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.result import EvalResult
 from swath.evaluate.service import EvaluationService, Plan
 from swath.evaluate.stopping import StopRule
-from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Filming, Place
+from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Filming
 from swath.evaluators.audience import Audience
+from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.finishing import Finisher
 from swath.evaluators.hiring import terms_of
 from swath.evaluators.keeping import Keeper
-from swath.evaluators.weights import brief_of, extract_weights
+from swath.evaluators.metrics import Metrics
+from swath.evaluators.placing import NUM_GPUS, Place, is_apart, place_of, resources_of
+from swath.evaluators.weights import Declared, Source, extract_weights
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
 
@@ -45,13 +50,23 @@ class Evaluator:
         num_trajectories: episodes of an evaluation, or of one round of it.
         max_steps: most steps of an episode, which is truncated then; `None` for no such limit.
         frames_per_batch: env steps of a worker between two reports of progress; `None`: `max_steps`, else 1000.
+        collector_cls: `None` or `"Collector"`; `"MultiSyncCollector"` runs it in a child process; or these classes.
+        collector_kwargs: settings under the names of collectors: `create_env_kwargs`, `env_device`, `policy_device`,
+            `compile_policy`, `cudagraph_policy`, `num_threads`; for the trajectories of `metrics_fn`: `traj_format`,
+            `storing_device`, `postproc`.
+        weight_sync_schemes: schemes by model id: the models whose weights can be sent; it then runs in a child process.
         log_prefix: keys of results are `f"{log_prefix}/{name}"`.
+        reward_keys: entry of the env that is its reward, or a list of them: their mean.
+        done_keys: entry that ends an episode, or a list of them: when all are set; the env's own end does so too.
         device: where the policy runs; `None` leaves it where it is.
         exploration_type: how the policy picks actions.
+        metrics_fn: called with the trajectories of each evaluation; what it returns is added to the result.
         on_result: called with each result as a flat TensorDict, before it can be read, in a thread of ours.
         busy_policy: what `trigger_eval` does while one is pending: `"error"`, `"queue"`, `"skip"`, `"latest"`.
         backend: `"thread"`, `"process"` or `"ray"`.
         init_fn: runs first in each new worker process.
+        num_gpus: GPUs that Ray is asked for, by worker; 0 on machines without.
+        ray_kwargs: further options of `ray.remote`.
         seed: root of all seeds; `None` for a fresh one for each evaluation.
         num_envs: envs that each worker steps together; `None`: 1, or the size of an instance or list.
         num_workers: workers that share the episodes.
@@ -71,6 +86,7 @@ class Evaluator:
     Raises:
         ValueError: a number out of range, options that contradict each other, an unknown backend or busy policy.
         TypeError: a policy that cannot be copied, or something of the wrong kind.
+        RuntimeError: `backend="ray"` without Ray.
     """
 
     def __init__(
@@ -82,13 +98,21 @@ class Evaluator:
         num_trajectories: int = 10,
         max_steps: int | None = None,
         frames_per_batch: int | None = None,
+        collector_cls: Any = None,
+        collector_kwargs: Mapping[str, Any] | None = None,
+        weight_sync_schemes: Mapping[str, Any] | None = None,
         log_prefix: str = "eval",
+        reward_keys: Any = ("next", "reward"),
+        done_keys: Any = ("next", "done"),
         device: torch.device | str | int | None = None,
         exploration_type: ExplorationType | str = ExplorationType.DETERMINISTIC,
+        metrics_fn: Callable[[Any], Mapping[str, Any]] | None = None,
         on_result: Callable[[TensorDict], Any] | None = None,
         busy_policy: BusyPolicy = "error",
         backend: Place = "thread",
         init_fn: Callable[[], Any] | None = None,
+        num_gpus: float = NUM_GPUS,
+        ray_kwargs: Mapping[str, Any] | None = None,
         seed: int | None = 0,
         num_envs: int | None = None,
         num_workers: int = 1,
@@ -109,21 +133,35 @@ class Evaluator:
             EvalLimits(max_steps, timeout_s),
             seed,
             as_exploration_type(exploration_type),
+            Reading.of(reward_keys, done_keys),
         )
         folder = None if video_dir is None else Path(video_dir)
         extras = Extras(log_prefix, Filming(record_video, max_video_bytes, folder, video_fps), per_episode)
         extras.check(request)
-        crew = Crew(backend, num_workers, retries, Deadlines(start_timeout_s), init_fn)
-        cast = Cast(env, num_envs, policy, policy_factory, None if device is None else torch.device(device))
-        cast.check(crew.place)
-        rules = InboxRules(busy_policy, reported=on_result is not None)
+        settings = CollectorSettings.of(collector_kwargs, measured=metrics_fn is not None)
+        declared = Declared.of(weight_sync_schemes)
+        place = place_of(backend, apart=is_apart(collector_cls) or declared.ids is not None)
+        crew = Crew(
+            place,
+            num_workers,
+            retries,
+            Deadlines(start_timeout_s),
+            init_fn,
+            resources_of(place, num_workers, num_gpus, ray_kwargs),
+            settings.num_threads,
+            declared.ids,
+        )
+        making = Making(settings.create_env_kwargs, record_video > 0, settings.env_device)
+        cast = Cast(env, num_envs, policy, policy_factory, settings.device(device), making, settings.speedup)
+        cast.check(place)
         every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        wishes = Wishes(record_video, max_video_bytes // crew.workers, every)
-        self._policy, self._crew = policy, crew
+        wishes = Wishes(record_video, max_video_bytes // crew.workers, every, metrics_fn is not None)
+        self._source, self._crew = Source(policy, declared), crew
+        rules = InboxRules(busy_policy, reported=on_result is not None)
         self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)
         self._audience = Audience(on_result, self._keeper)
+        self._finisher = Finisher(extras, Metrics(metrics_fn, settings.steps))
         company = Company(terms_of(cast, crew, seed))
-        self._finisher = Finisher(extras)
         self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), rules)
 
     def evaluate(
@@ -262,12 +300,7 @@ class Evaluator:
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
         return f"<Evaluator {self._crew.place} {workers}: {now}{done}{', closed' * self.closed}>"
 
-    @property
-    def _open(self) -> EvaluationService:
-        assert self._service is not None
-        return self._service
-
     def _ask(self, weights: Any, step: int | None, by_id: Mapping[str, Any] | None, *, sync: bool) -> int | None:
         if step is not None and (isinstance(step, bool) or not hasattr(step, "__index__")):
             raise TypeError(f"step={step!r} must be an integer: the training step the evaluation belongs to")
-        return self._service.ask(lambda: brief_of(weights, by_id, self._policy), step, sync=sync)
+        return self._service.ask(lambda: self._source.brief(weights, by_id), step, sync=sync)

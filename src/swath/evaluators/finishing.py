@@ -16,6 +16,7 @@ from swath.evaluate.record import Films
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
 from swath.evaluators.asked import Extras
+from swath.evaluators.metrics import Metrics
 from swath.report.video import VideoWriter
 from swath.rollout.spaces import Array
 
@@ -29,18 +30,25 @@ class Finisher:
 
     Args:
         extras: what they have beside the numbers.
+        metrics: what users measure.
 
     Attributes:
         write_errors: how many films could not be written.
     """
 
-    def __init__(self, extras: Extras) -> None:
-        self._extras = extras
+    def __init__(self, extras: Extras, metrics: Metrics) -> None:
+        self._extras, self._metrics = extras, metrics
         self.write_errors = 0
 
     def __call__(self, performed: Performed, request: EvalRequest) -> EvalResult:
-        """The result of an evaluation."""
+        """The result of an evaluation.
+
+        Raises:
+            Exception: what measuring raised.
+        """
+        measured = self._metrics(performed.footage)
         more, films = self._films(performed, request)
+        more.update(measured)
         if self._extras.per_episode:
             episodes = performed.rounds.episodes()
             more["episode_rewards"] = torch.from_numpy(episodes.returns.copy())

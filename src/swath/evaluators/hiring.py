@@ -25,7 +25,9 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     """
     alone = crew.place != "thread"
     policy = None if cast.policy is None else private_copy(cast.policy)
-    request = SettingRequest(cast.env, cast.num_envs, policy, cast.factory, cast.device, seed, alone)
+    request = SettingRequest(
+        cast.env, cast.num_envs, policy, cast.factory, cast.device, seed, alone, cast.making, cast.speedup
+    )
     built = [Setting(request)] if not alone and not _still_to_be_built(cast) else []
     return Terms(
         partial(create.backend, crew.place),
@@ -33,6 +35,7 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
         crew.workers,
         crew.retries,
         crew.deadlines.start_s,
+        crew.model_ids,
     )
 
 
@@ -55,7 +58,7 @@ class Jobs:
         build = (
             partial(_player, self._built, self._request, post) if self._built else partial(_new, self._request, post)
         )
-        return Job(build, name, before=crew.init, resources=crew.resources)
+        return Job(build, name, threads=crew.threads or 1, before=crew.init, resources=crew.resources)
 
 
 def _player(built: list[Setting], request: SettingRequest, post: Post) -> Player:

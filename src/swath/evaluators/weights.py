@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.service import Brief
+from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import Manifest
 from swath.weights.names import EXTRA_STATE, flat_weights, is_extra
 from swath.weights.snapshot import Snapshot, copied
@@ -18,25 +20,65 @@ from swath.weights.snapshot import Snapshot, copied
 POLICY = "policy"
 
 
-def brief_of(weights: Any, weights_dict: Mapping[str, Any] | None, otherwise: Any = None) -> Brief:
-    """What one evaluation is told of weights.
+@dataclass(frozen=True)
+class Declared:
+    """Which weights may be sent, as `weight_sync_schemes` declare it.
 
-    Args:
-        weights: for the policy; a module, a TensorDict, a mapping, or a snapshot.
-        weights_dict: by model id; what it has for the policy counts.
-        otherwise: the module whose weights are taken as they are now if none are given; `None` for none.
-
-    Raises:
-        TypeError: not weights.
+    Attributes:
+        ids: model ids; `None` for all there are.
+        left: those whose models stay as they were built, whatever is sent.
     """
-    given = {} if weights_dict is None else dict(weights_dict)
-    if weights is not None and given.setdefault(POLICY, weights) is not weights:
-        warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
-    if given:
-        return Brief({model_id: snapshot_of(source) for model_id, source in given.items()}, weighted=True)
-    if isinstance(otherwise, torch.nn.Module) and otherwise.state_dict():
-        return Brief({POLICY: snapshot_of(otherwise)})
-    return Brief()
+
+    ids: frozenset[str] | None = None
+    left: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, schemes: Any) -> Declared:
+        """From schemes by model id, or `None`.
+
+        Raises:
+            TypeError: not a dict of schemes.
+            ValueError: one scheme for two models.
+        """
+        if schemes is None:
+            return cls()
+        known = require_schemes("weight_sync_schemes", schemes)
+        return cls(frozenset(known), frozenset(model_id for model_id, scheme in known.items() if not scheme.sends))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights of evaluations come from.
+
+    Attributes:
+        policy: the module whose weights are taken as they are now if none are given; `None` for none.
+        declared: which may be sent.
+    """
+
+    policy: Any = None
+    declared: Declared = field(default_factory=Declared)
+
+    def brief(self, weights: Any, weights_dict: Mapping[str, Any] | None) -> Brief:
+        """What one evaluation is told of weights.
+
+        Args:
+            weights: for the policy; a module, a TensorDict, a mapping, or a snapshot.
+            weights_dict: by model id; what it has for the policy counts.
+
+        Raises:
+            TypeError: not weights.
+        """
+        given = {} if weights_dict is None else dict(weights_dict)
+        if weights is not None and given.setdefault(POLICY, weights) is not weights:
+            warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
+        sent = {
+            model_id: snapshot_of(source) for model_id, source in given.items() if model_id not in self.declared.left
+        }
+        if sent:
+            return Brief(sent, weighted=True)
+        if not given and isinstance(self.policy, torch.nn.Module) and self.policy.state_dict():
+            return Brief({POLICY: snapshot_of(self.policy)})
+        return Brief()
 
 
 def snapshot_of(source: Any) -> Snapshot:

@@ -1,0 +1,115 @@
+"""The steps of all episodes of an evaluation, kept as a collector keeps them.
+
+worker:   Step ──▶ rows of a fragment, under the numbers of their episodes ──▶ assembler ──▶ whole episodes, flat
+service:  those of all workers and rounds ──▶ in order ──▶ padded [N, T_max] | cat [ΣT]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tensordict import TensorDict, TensorDictBase
+
+from swath.evaluate.watching import Scene
+from swath.keys import TRAJ_IDS
+from swath.options import TrajFormat
+from swath.rollout.buffer import Buffer, column_of
+from swath.rollout.episodes.assembler import EpisodeAssembler
+from swath.rollout.episodes.reshape import cat, pad
+from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY
+from swath.rollout.fragment import Fragment, Layout
+from swath.rollout.hosts.specs import HostSpec, TensorDictSpec
+from swath.rollout.loop import Step
+from swath.rollout.tensordicts import TensorDictBuffer
+
+PORTION = 128
+"""How many steps are written into one piece of memory."""
+
+
+class Recording:
+    """Keeps every step of every episode that is played here; trajectory ids are the numbers of episodes.
+
+    Args:
+        version: of the weights that act.
+    """
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._assembler = EpisodeAssembler()
+        self._playing: dict[int, int] = {}
+        self._step: Step | None = None
+        self._buffer: Any = None
+        self._rows: Any = None
+        self._made = 0
+
+    def saw(self, step: Step, slot: int, scene: Scene) -> None:
+        """This slot made a step of an episode."""
+        episode = scene.playing[slot]
+        assert episode is not None
+        self._step, self._playing[slot] = step, episode
+
+    def stepped(self, scene: Scene) -> None:
+        """Keep the step of all slots."""
+        if self._step is None:
+            return
+        if self._rows is None:
+            self._open(self._step, scene)
+        n = scene.host.spec.num_envs
+        idle = [slot for slot in range(n) if slot not in self._playing]
+        self._buffer.write(self._rows, self._made, replace(self._step, void=idle))
+        for slot, episode in self._playing.items():
+            self._ids[slot, self._made] = episode
+        self._made += 1
+        self._step, self._playing = None, {}
+        if self._made == PORTION:
+            self._seal()
+
+    def taken(self) -> TensorDict | None:
+        """The episodes that are complete and were not taken before, one behind the other; `None` if there are none."""
+        if self._rows is not None:
+            self._seal()
+        return self._assembler.take(self._assembler.ready, "cat") if self._assembler.ready else None
+
+    def _open(self, step: Step, scene: Scene) -> None:
+        spec = scene.host.spec
+        if self._buffer is None:
+            self._buffer = _buffer_for(spec, step)
+            self._layout = Layout(spec.batch_shape, spec.observed, scene.policy.keys, masked=True, open=spec.open)
+        self._rows, self._made = self._buffer.open(), 0
+        self._ids = np.full((spec.num_envs, PORTION), NO_TRAJECTORY, dtype=np.int64)
+
+    def _seal(self) -> None:
+        rows, made = self._rows, self._made
+        self._buffer.seal(rows, made)
+        if made < PORTION:
+            rows.blank_from(made)
+        fragment = Fragment(rows, self._ids, np.zeros_like(self._ids), self._version)
+        self._assembler.add(fragment.to_tensordict(self._layout))
+        self._rows = None
+
+
+def _buffer_for(spec: HostSpec, step: Step) -> Buffer | TensorDictBuffer:
+    if isinstance(spec, TensorDictSpec):
+        return TensorDictBuffer(spec, step.outputs[0], PORTION)
+    return Buffer([*map(column_of, step.observation)], [*map(column_of, step.outputs)], PORTION)
+
+
+def joined(takes: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:
+    """Whole episodes of several workers and rounds, in order: padded `[N, T_max]` with a mask, or `"cat"` `[ΣT]`.
+
+    Args:
+        takes: flat batches of whole episodes.
+        layout: `"padded"` or `"cat"`.
+    """
+    episodes = {int(episode[TRAJ_IDS][0]): episode for take in takes for episode in _episodes(take)}
+    ordered = [episodes[number] for number in sorted(episodes)]
+    return pad(ordered) if layout == "padded" else cat(ordered)
+
+
+def _episodes(take: TensorDictBase) -> Iterable[TensorDictBase]:
+    _, lengths = take[TRAJ_IDS].unique_consecutive(return_counts=True)
+    episodes: Iterable[TensorDictBase] = take.split(lengths.tolist())
+    return episodes
