@@ -232,6 +232,10 @@ def deadline(name: str, value: object) -> float | None:
     return number
 
 
+RESTARTS = Restarts()
+"""How often workers are replaced unless somebody says otherwise."""
+
+
 @dataclass(frozen=True)
 class Survival:
     """What a fleet of workers does to go on.
@@ -243,12 +247,14 @@ class Survival:
         placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
     """
 
-    restarts: Restarts = Restarts()
+    restarts: Restarts = RESTARTS
     min_workers: int | None = None
     fragment_timeout_s: float | None = 600.0
     placement_timeout_s: float | None = 300.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.restarts, Restarts):
+            raise TypeError(f"restarts is a {type(self.restarts).__name__}; give Restarts(…), which says how often")
         if self.min_workers is not None:
             count("min_workers", self.min_workers)
         deadline("fragment_timeout_s", self.fragment_timeout_s)

@@ -20,9 +20,15 @@ def nursery():
 def off_ray(monkeypatch):
     """Lets `RayCollector` have its workers in another place, where they are up at once; call it with the place."""
 
+    def unseen(size):
+        raise TypeError(f"workers on Ray cannot watch {size} numbers")
+
     def place(name="inline"):
         def there(asked, *, preload=(), options=None):
-            return backend(name if asked == "ray" else asked, preload=preload, options=None)
+            made = backend(name if asked == "ray" else asked, preload=preload)
+            if asked == "ray":
+                monkeypatch.setattr(made, "watched", unseen)
+            return made
 
         monkeypatch.setattr(fleet_assembly, "backend", there)
 

@@ -1,6 +1,8 @@
 """`collector_class` of `RayCollector`: whole collectors in actors. Most tests have other places than actors: the same
 code runs there, and is up at once."""
 
+import pickle
+
 import gymnasium as gym
 import pytest
 import torch
@@ -9,7 +11,14 @@ from fleet_toys import AT_ONCE, IDS, MASK, VERSION, Level, Notebook, children, d
 from gymnasium import spaces
 
 import ray_cluster
-from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector, Restarts
+from swath import (
+    Collector,
+    MultiAsyncCollector,
+    MultiSyncCollector,
+    RayCollector,
+    Restarts,
+    SharedMemWeightSyncScheme,
+)
 from swath.errors import FleetFailed
 from swath.seeds import derive
 from swath.testing import (
@@ -234,6 +243,25 @@ def test_weights_set_on_one_worker_directly_have_a_negative_version(build, insid
     collector.update_policy_weights_(level(2))
     batch = collector.next()
     assert (batch["action"].unique().tolist(), batch[VERSION].unique().tolist()) == ([2], [1])
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_a_worker_can_take_its_weights_from_a_scheme(build, inside):
+    scheme = SharedMemWeightSyncScheme()
+    scheme.init_on_sender(model_id="policy", weights=level(3))
+    scheme.send()
+    collector = build(inside, policy=Level(1))
+    reader = {"policy": pickle.loads(pickle.dumps(scheme))}
+    collector._assembled.collection.control("register_scheme_receiver", (reader,), workers=[1])
+    first = collector.next()
+    assert [row["action"].unique().tolist() for row in first] == [[1], [3]]
+    assert (first[0][VERSION] == 0).all()
+    assert (first[1][VERSION] < 0).all()
+    scheme.send(level(5))
+    later = drawn(collector, 4)[-1]
+    assert [row["action"].unique().tolist() for row in later] == [[1], [5]]
+    assert (later[1][VERSION] < first[1][VERSION].min()).all()
+    scheme.shutdown()
 
 
 def test_a_factory_is_called_in_the_innermost_worker_and_weights_reach_it(build, tmp_path):
@@ -592,7 +620,7 @@ def test_processes_in_processes_leave_nothing_behind_and_give_the_batches_of_fla
 
 
 def test_on_ray_an_actor_has_processes_and_a_derived_class_is_asked_through_its_next(off_ray):
-    ray_cluster.up()
+    ray = ray_cluster.up()
     options = {"policy": Sampler(), "seed": 5, "frames_per_batch": 20, "sync": True, "envs_per_worker": 2}
     nested = RayCollector("CartPole-v1", collector_class=MarkedPair, num_workers_per_collector=2, **options)
     with nested:
@@ -600,7 +628,12 @@ def test_on_ray_an_actor_has_processes_and_a_derived_class_is_asked_through_its_
         assert all((batch["mark"] == 1).all() for batch in batches)
         nested.increment_version()
         assert nested.next()[VERSION].unique().tolist() == [1]
-        assert len(nested.remote_collectors) == 1
+        (actor,) = nested.remote_collectors
+        assert ray.get(actor.next.remote()).shape == (2, 2, 5)
+        assert ray.get(actor.stats.remote())["workers_alive"] == 2
+        assert ray.get(actor.cascade_execute.remote("num_workers")) == 2
+        ray.get(actor.update_policy_weights_.remote(policy_weights={}))
+        assert nested.next()[VERSION].unique().tolist() == [-1]
     off_ray("inline")
     with RayCollector(["CartPole-v1"] * 2, **options) as flat:
         for one, other in zip(batches, drawn(flat, 2), strict=True):

@@ -159,6 +159,30 @@ def test_the_default_scheme_is_rays_and_updates_ride_along(collector):
     assert acted(collector) == [(2, version + 1), (2, version + 1)]
 
 
+def test_handles_answer_what_is_public_and_nothing_else(collector, ray):
+    first, second = collector.remote_collectors
+    assert collector.remote_collectors is not collector.remote_collectors
+    before = collector.stats()["frames"]
+    batch = ray.get(second.next.remote())
+    assert batch.shape == (N_FRAMES,)
+    assert collector.stats()["frames"] == before, "it is not delivered here"
+    assert ray.get(first.cascade_execute.remote("policy.weight.item")) == ray.get(
+        first.get_distant_attr.remote("policy.weight")
+    )
+    assert (
+        ray.get(first.map_fn.remote("getattr_policy", [("weight",)] * 2))
+        == [ray.get(first.get_distant_attr.remote("policy.weight"))] * 2
+    )
+    saved = ray.get(second.state_dict.remote())
+    assert list(saved)[:3] == ["policy_state_dict", "env_state_dict", "frames"]
+    assert ray.get(second.load_state_dict.remote(saved)) is None
+    assert ray.get(second.stats.remote())["life"] == saved["life"] + 1
+    assert ray.get(second.set_seed.remote(3, static_seed=True)) == 3
+    assert ray.get(first.receive_weights.remote()) is None
+    assert callable(first.shutdown.remote)
+    assert not any(hasattr(first, name) for name in ("collect", "control", "__len__", "__bool__"))
+
+
 def test_an_actor_reads_a_scheme_that_is_registered_with_it(collector, ray):
     sender = RayWeightSyncScheme()
     sender.init_on_sender(weights=weights(0))

@@ -154,6 +154,7 @@ class FleetCollection:
             WorkerLate: somebody did not answer in time.
             Exception: what a worker raised.
         """
+        self.gate.require_open()
         fleet = self.desk.fleet
         answers: dict[int, Any] = {}
         while missing := [worker for worker in calls if worker not in answers and not self.desk.is_gone(worker)]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from swath.collectors.checks import require_backend, whole_number
@@ -71,13 +72,14 @@ def require_here(keywords: Mapping[str, Any]) -> None:
         TypeError: no class has such a keyword.
         ValueError: it does nothing here.
     """
+    others = _others() if keywords else {}
     for name, value in keywords.items():
-        if name not in _OTHERS:
+        if name not in others:
             raise TypeError(f"Collector got an unexpected keyword argument {name!r}")
-        if value is not _OTHERS[name] and value != _OTHERS[name]:
+        if not any(value is default or value == default for default in others[name]):
             raise ValueError(
                 f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
-                "process: leave it out, or set backend='process'"
+                "process: leave it out, or set backend='process' or 'ray'"
             )
 
 
@@ -89,8 +91,14 @@ def _require_new(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         raise ValueError(f"backend_options has the duplicate keys {duplicate}, which Collector was given, too")
 
 
-_OTHERS = {
-    name: one.default
-    for name, one in inspect.signature(MultiSyncCollector).parameters.items()
-    if one.kind is inspect.Parameter.KEYWORD_ONLY
-}
+@cache
+def _others() -> dict[str, list[Any]]:
+    """Keywords of the other classes, and their defaults."""
+    from swath.collectors.ray_collector import RayCollector  # noqa: PLC0415  it imports this module
+
+    defaults: dict[str, list[Any]] = {}
+    for kind in (MultiSyncCollector, RayCollector):
+        for name, one in inspect.signature(kind).parameters.items():
+            if one.kind is inspect.Parameter.KEYWORD_ONLY:
+                defaults.setdefault(name, []).append(one.default)
+    return defaults

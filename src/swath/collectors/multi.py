@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from swath.collectors.assembly import require_agreement
+from swath.collectors.base import BaseCollector
 from swath.collectors.checks import Unserved, whole_number, with_methods, worker_index
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import FleetState
@@ -16,6 +17,7 @@ from swath.collectors.spreading import shares_of, sources_of, total_of
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of, settings_of
 from swath.options import (
+    RESTARTS,
     Budget,
     Hooks,
     OnEnvError,
@@ -155,7 +157,7 @@ class _Multi(FleetState, ManyWorkers):
         backend: str = "process",
         prefetch: int | None = None,
         max_staleness: int | None = None,
-        restarts: Restarts | None = None,
+        restarts: Restarts = RESTARTS,
         min_workers: int | None = None,
         fragment_timeout_s: float | None = 600.0,
         placement_timeout_s: float | None = 300.0,
@@ -203,7 +205,7 @@ class _Multi(FleetState, ManyWorkers):
             entries=settings[0].entries,
             trajectories=trajectories,
             hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
-            survival=Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s),
+            survival=Survival(restarts, min_workers, fragment_timeout_s, placement_timeout_s),
             automatic=Automatic.asked(after_each_batch=update_at_each_batch, before_first=self._sync),
             buffer=buffer,
             seed=None if seed is None else whole_number("seed", seed),
@@ -273,6 +275,7 @@ def local_backend(name: str) -> str:
 
 
 def require_plain(collector_class: Any) -> None:
-    """Raise `TypeError` unless it is `None` or `Collector`."""
-    if collector_class is not None and getattr(collector_class, "__name__", collector_class) != "Collector":
+    """Raise `TypeError` unless it is `None` or our `Collector`, which is not imported here: it imports this module."""
+    ours = isinstance(collector_class, type) and issubclass(collector_class, BaseCollector)
+    if collector_class is not None and not (ours and collector_class.__name__ == "Collector"):
         raise TypeError(f"collector_class={collector_class!r} must be None or Collector; RayCollector takes others")

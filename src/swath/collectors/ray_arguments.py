@@ -11,6 +11,7 @@ from swath.collectors.worker_settings import BY_WORKER, SETTINGS, WorkerSettings
 
 COLLECTION = (
     "init_random_frames",
+    "no_cuda_sync",
     "postproc",
     "pre_collect_hook",
     "post_collect_hook",
@@ -39,7 +40,6 @@ DECIDED = (
     "weight_sync_schemes",
     "weight_recv_schemes",
 )
-WITHOUT_EFFECT = ("no_cuda_sync",)
 ELSEWHERE = ("interruptor", "backend", "backend_options")
 
 
@@ -99,7 +99,7 @@ def merged(own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers:
         mine = {name: (column[worker], default) for name, (column, default) in columns.items()}
         rows.append(_row(mine, keywords, nesting))
     settings = [WorkerSettings(**{name: value for name, value in row.items() if name in SETTINGS}) for row in rows]
-    ours = {*SETTINGS, *COLLECTION, *WITHOUT_EFFECT}
+    ours = {*SETTINGS, *COLLECTION}
     further = [{name: value for name, value in row.items() if name not in ours} for row in rows]
     collection = {name: value for name, value in rows[0].items() if name in COLLECTION}
     for worker, row in enumerate(rows):
@@ -160,7 +160,7 @@ def _require_known(name: str, nesting: Nesting) -> None:
         raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there")
     if name in ELSEWHERE and name not in nesting.known:
         raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
-    if name not in (*SETTINGS, *COLLECTION, *WITHOUT_EFFECT):
+    if name not in (*SETTINGS, *COLLECTION):
         nesting.require(name)
 
 

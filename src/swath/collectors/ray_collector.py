@@ -12,6 +12,7 @@ from swath.collect.crew import Template
 from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.checks import Unserved, whole_number, with_methods
+from swath.collectors.collector import Collector
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import load_fleet, saved_fleet
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
@@ -28,7 +29,7 @@ from swath.collectors.spreading import sources_of
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of
 from swath.extras import need
-from swath.options import Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
+from swath.options import RESTARTS, Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
 from swath.rollout.policies.exploration import ExplorationType
 from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
@@ -114,7 +115,7 @@ class RayCollector(ManyWorkers):
         ray_init_config: Mapping[str, Any] | None = None,
         remote_configs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         collector_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        collector_class: Any = "single",
+        collector_class: Any = Collector,
         num_workers_per_collector: int = 1,
         create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         device: Any = None,
@@ -143,7 +144,7 @@ class RayCollector(ManyWorkers):
         seed: int | None = None,
         prefetch: int | None = None,
         max_staleness: int | None = None,
-        restarts: Restarts | None = None,
+        restarts: Restarts = RESTARTS,
         min_workers: int | None = None,
         fragment_timeout_s: float | None = 600.0,
         placement_timeout_s: float | None = 300.0,
@@ -156,7 +157,7 @@ class RayCollector(ManyWorkers):
         self._frames_per_batch = count("frames_per_batch", frames_per_batch)
         n_workers = number_of_workers(create_env_fn, num_collectors, collector_kwargs, remote_configs)
         envs = sources_of(_with_env_creator(create_env_fn) if use_env_creator else create_env_fn, n_workers, NUMBER)
-        survival = Survival(restarts or Restarts(), min_workers, fragment_timeout_s, placement_timeout_s)
+        survival = Survival(restarts, min_workers, fragment_timeout_s, placement_timeout_s)
         nesting, envs_per_worker = nesting_of(collector_class, num_workers_per_collector, envs_per_worker, survival)
         given = locals()
         own = {name: (given[name], default) for name, default in DEFAULTS.items() if name in (*SETTINGS, *COLLECTION)}
@@ -203,6 +204,8 @@ class RayCollector(ManyWorkers):
     @property
     def remote_collectors(self) -> list[Any]:
         """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
+        if self._assembled.collection.gate.halted:
+            return []
         handles: list[Any] = [handle for _, handle in sorted(self._assembled.fleet.up.items())]
         return [handle.actor for handle in handles]
 
@@ -274,12 +277,18 @@ class RayCollector(ManyWorkers):
             strict: whether all parts must be there.
 
         Raises:
+            TypeError: neither a dict nor a list of dicts.
             KeyError: parts are missing, unless `strict=False`, or weights do not fit.
             ValueError: weights of other shapes, or another number of workers.
             WorkerLate: a worker did not answer in time.
         """
+        self._assembled.collection.gate.require_open()
         workers = sorted(self._assembled.described)
-        rows = [state_dict] * len(workers) if isinstance(state_dict, Mapping) else list(state_dict)
+        rows: list[Any] = list(state_dict) if isinstance(state_dict, list | tuple) else [state_dict] * len(workers)
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise TypeError(
+                f"the state is a {type(state_dict).__name__}; give what state_dict() gave, or one entry of it"
+            )
         if len(rows) != len(workers):
             raise ValueError(f"the state is of {len(rows)} workers, this collector has {len(workers)}; give as many")
         own = rows[0].get("coordinator")

@@ -1,0 +1,435 @@
+"""Each argument of the collectors with many workers lands in exactly one option field, with the contract's default."""
+
+import inspect
+from dataclasses import fields, is_dataclass
+
+import pytest
+import torch
+from collector_toys import Always, Memory
+
+from swath import (
+    Collector,
+    ExplorationType,
+    MultiAsyncCollector,
+    MultiSyncCollector,
+    RayCollector,
+    RayWeightSyncScheme,
+    Restarts,
+)
+from swath.collectors import many
+from swath.collectors.remote_collector import MakeCollector
+
+
+class Requested(Exception):
+    """Stands in for building anything."""
+
+
+def hook(*_):
+    """A hook."""
+
+
+CPU = torch.device("cpu")
+BUFFER, POLICY = Memory(), Always()
+ONCE = Restarts(1)
+
+BOTH = {
+    # argument: (value, where it lands, what is there then); `worker` is every worker's request
+    "create_env_fn": (["Pendulum-v1", "CartPole-v1"], "worker.source.env", ["Pendulum-v1", "CartPole-v1"]),
+    "policy": (POLICY, "worker.policy.policy", [POLICY, POLICY]),
+    "policy_factory": ([Always, hook], "worker.policy.factory", [Always, hook]),
+    "total_frames": (100, "budget.total_frames", 100),
+    "envs_per_worker": (3, "worker.source.copies", [3, 3]),
+    "create_env_kwargs": ([{"x": 1}, {"x": 2}], "worker.source.kwargs", [{"x": 1}, {"x": 2}]),
+    "seed": (4, "seed", 4),
+    "device": (["cpu", None], "worker.devices.common", [CPU, None]),
+    "storing_device": (["cpu", None], "worker.devices.storing", [CPU, None]),
+    "env_device": (["cpu", None], "worker.devices.env", [CPU, None]),
+    "policy_device": (["cpu", None], "worker.devices.policy", [CPU, None]),
+    "max_frames_per_traj": (5, "worker.episodes.max_frames", [5, 5]),
+    "init_random_frames": (6, "budget.init_random_frames", 6),
+    "reset_at_each_iter": (True, "worker.episodes.reset_at_each_iter", [True, True]),
+    "split_trajs": (True, "trajectories.split", True),
+    "trajs_per_batch": (2, "trajectories.per_batch", 2),
+    "replay_buffer": (BUFFER, "buffer", BUFFER),
+    "postproc": (hook, "hooks.postproc", hook),
+    "pre_collect_hook": (hook, "hooks.before", hook),
+    "post_collect_hook": (hook, "hooks.after", hook),
+    "exploration_type": ("mean", "worker.policy.exploration", [ExplorationType.MEAN] * 2),
+    "trust_policy": (True, "worker.policy.trust", [True, True]),
+    "prefetch": (3, "order.prefetch", 3),
+    "restarts": (ONCE, "survival.restarts", ONCE),
+    "min_workers": (1, "survival.min_workers", 1),
+    "fragment_timeout_s": (5.0, "survival.fragment_timeout_s", 5.0),
+    "placement_timeout_s": (6.0, "survival.placement_timeout_s", 6.0),
+    "on_env_error": ("reset", "worker.faults.on_env_error", ["reset", "reset"]),
+    "check_finite": (True, "worker.faults.check_finite", [True, True]),
+}
+BY_KEYWORDS = {
+    "set_truncated": (True, "worker.episodes.set_truncated", [True, True]),
+    "compile_policy": (True, "worker.policy.compile", [True, True]),
+    "cudagraph_policy": (True, "worker.policy.cudagraph", [True, True]),
+    "auto_register_policy_transforms": (False, "worker.policy.recurrent", [False, False]),
+    "track_policy_version": (object(), "worker.entries.track_version", [True, True]),
+    "track_traj_ids": (False, "worker.entries.track_ids", [False, False]),
+    "compact_obs": (True, "worker.entries.compact_obs", [True, True]),
+    "traj_format": ("cat", "trajectories.layout", "cat"),
+    "trajs_per_write": (2, "trajectories.per_write", 2),
+}
+"""On Ray by `collector_kwargs` alone."""
+
+LOCAL = {
+    "frames_per_batch": ([30, 10], "worker.share.frames_per_batch", [30, 10]),
+    "worker_idx": (7, "index", 7),
+    "preemptive_threshold": (0.5, "order.preemptive_threshold", 0.5),
+    "cat_results": (0, "order.cat_results", 0),
+    "num_sub_threads": (3, "places.threads", (3,)),
+    "init_fn": (hook, "places.init_fn", hook),
+    "update_at_each_batch": (True, "automatic.each_draw", True),
+    "backend": ("thread", "places.backend", "thread"),
+}
+RAY = {
+    "frames_per_batch": (40, "budget.frames_per_batch", 40),
+    "sync": (False, "order.sync", False),
+    "ray_init_config": ({"num_cpus": 2}, "places.options", {"init_config": {"num_cpus": 2}, "workers": 2}),
+    "remote_configs": ([{"memory": 2}, {"memory": 3}], "places.resources", [{"memory": 2}, {"memory": 3}]),
+    "num_workers_per_collector": (3, "worker.source.copies", [3, 3]),
+    "collector_class": ("sync", "makers", ...),
+    "max_weight_update_interval": (3, "automatic.most_fragments", 3),
+    "update_after_each_batch": (True, "automatic.each_draw", True),
+}
+DERIVED = {
+    "device": {"worker.devices.policy", "worker.devices.storing"},
+    "frames_per_batch": {"budget.frames_per_batch", "worker.share.frames_per_batch"},
+    "sync": {"worker.share.frames_per_batch"},
+    "track_policy_version": {"entries.track_version"},
+    "track_traj_ids": {"entries.track_ids"},
+    "compact_obs": {"entries.compact_obs"},
+    "update_at_each_batch": {"automatic.first_draw"},
+}
+"""Fields that follow from an argument which has a field of its own."""
+
+BESIDE = {
+    "traj_format": {"trajs_per_batch": 1},
+    "trajs_per_write": {"trajs_per_batch": 1, "replay_buffer": BUFFER},
+    "update_at_each_batch": {"policy": POLICY},
+    "update_after_each_batch": {"policy": POLICY},
+    "max_weight_update_interval": {"policy": POLICY},
+}
+
+WEIGHTS = {"weight_updater", "weight_sync_schemes", "weight_recv_schemes"}
+PEERS = {"return_same_td", "reset_when_done", "use_buffers", "extend_buffer"}
+
+
+@pytest.fixture
+def requested(monkeypatch):
+    """What a set of arguments asks of the layers below."""
+
+    def ask(kind, **arguments):
+        caught = []
+
+        def assemble(request, republish):
+            caught.append(request)
+            raise Requested
+
+        monkeypatch.setattr(many, "assemble_fleet", assemble)
+        number = "num_collectors" if kind is RayCollector else "num_workers"
+        given = {"create_env_fn": "CartPole-v1", "frames_per_batch": 20, number: 2, **arguments}
+        if kind is RayCollector:
+            given.setdefault("sync", True)
+        with pytest.raises(Requested):
+            kind(**given)
+        return flat(caught[0])
+
+    return ask
+
+
+def flat(options, prefix=""):
+    found = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name == "workers":
+            rows = [flat(worker) for worker in value]
+            found |= {f"worker.{name}": [row[name] for row in rows] for name in rows[0]}
+        elif is_dataclass(value) and not isinstance(value, Restarts | MakeCollector):
+            found |= flat(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = value
+    return found
+
+
+def require_one_field(name, before, after, where, there):
+    changed = {field for field in before if before[field] != after[field]}
+    assert where in changed
+    assert changed - {where} <= DERIVED.get(name, set())
+    assert there is ... or after[where] == there
+
+
+@pytest.mark.parametrize("name", [*BOTH, *BY_KEYWORDS, *LOCAL])
+def test_an_argument_of_the_multi_classes_lands_in_one_field(name, requested):
+    value, where, there = {**BOTH, **BY_KEYWORDS, **LOCAL}[name]
+    beside = BESIDE.get(name, {})
+    before = requested(MultiSyncCollector, **beside)
+    require_one_field(name, before, requested(MultiSyncCollector, **beside, **{name: value}), where, there)
+
+
+@pytest.mark.parametrize("name", [*BOTH, *RAY])
+def test_an_argument_of_ray_collector_lands_in_one_field(name, requested):
+    value, where, there = {**BOTH, **RAY}[name]
+    beside = BESIDE.get(name, {})
+    require_one_field(
+        name, requested(RayCollector, **beside), requested(RayCollector, **beside, **{name: value}), where, there
+    )
+
+
+KEYWORDS = [name for name in (*BOTH, *BY_KEYWORDS) if name in inspect.signature(Collector).parameters]
+DECIDED = ["create_env_fn", "policy", "total_frames"]
+
+
+@pytest.mark.parametrize("name", [name for name in KEYWORDS if name not in DECIDED])
+def test_collector_kwargs_decide_where_ray_collector_is_at_its_default(name, requested):
+    value, where, there = {**BOTH, **BY_KEYWORDS}[name]
+    beside = BESIDE.get(name, {})
+    single = value[0] if isinstance(value, list) else value
+    rows = [{name: one} for one in value] if isinstance(value, list) else {name: value}
+    after = requested(RayCollector, **beside, collector_kwargs=rows)
+    require_one_field(name, requested(RayCollector, **beside), after, where, there)
+    if name in BY_KEYWORDS:
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            RayCollector("CartPole-v1", frames_per_batch=20, **{name: value})
+    else:
+        requested(RayCollector, **beside, **{name: single}, collector_kwargs={name: single})
+        with pytest.raises(ValueError, match=f"{name}=.* here, but .* in collector_kwargs; give one of them"):
+            RayCollector("CartPole-v1", frames_per_batch=20, **{name: single}, collector_kwargs={name: "another"})
+
+
+def test_max_staleness_is_for_asynchronous_collection(requested):
+    for kind, further in ((MultiAsyncCollector, {}), (RayCollector, {"sync": False})):
+        assert requested(kind, max_staleness=2, **further)["order.max_staleness"] == 2
+    for kind, further in ((MultiSyncCollector, {}), (RayCollector, {"sync": True})):
+        with pytest.raises(ValueError, match="max_staleness is for asynchronous collection"):
+            kind(["CartPole-v1"], frames_per_batch=2, max_staleness=2, **further)
+
+
+def test_every_argument_is_in_a_table():
+    taken = {"args", "num_threads", "max_staleness", *PEERS, *WEIGHTS}
+    multi = {*BOTH, *BY_KEYWORDS, *LOCAL, "num_workers", "collector_class", "no_cuda_sync"}
+    assert set(inspect.signature(MultiSyncCollector).parameters) == multi | taken
+    ray = {*BOTH, *RAY, "num_collectors", "collector_kwargs", "use_env_creator", "no_cuda_sync"}
+    assert set(inspect.signature(RayCollector).parameters) == (ray | taken) - {"num_threads", *PEERS}
+
+
+REQUIRED = inspect.Parameter.empty
+DEFAULTS = {
+    # argument: (multi, Ray); `REQUIRED` for none
+    "policy": (None, None),
+    "policy_factory": (None, None),
+    "trust_policy": (None, None),
+    "frames_per_batch": (REQUIRED, REQUIRED),
+    "total_frames": (-1, -1),
+    **dict.fromkeys(("device", "storing_device", "env_device", "policy_device", "create_env_kwargs"), (None, None)),
+    "max_frames_per_traj": (None, -1),
+    "init_random_frames": (None, -1),
+    "reset_at_each_iter": (False, False),
+    **dict.fromkeys(("postproc", "pre_collect_hook", "post_collect_hook", "replay_buffer"), (None, None)),
+    "split_trajs": (None, False),
+    "exploration_type": (ExplorationType.RANDOM, ExplorationType.RANDOM),
+    "no_cuda_sync": (False, None),
+    **dict.fromkeys(WEIGHTS, (None, None)),
+    "trajs_per_batch": (None, None),
+    "collector_class": (None, Collector),
+    **dict.fromkeys(("envs_per_worker", "seed", "prefetch", "max_staleness", "min_workers"), (None, None)),
+    "restarts": (Restarts(), Restarts()),
+    "fragment_timeout_s": (600.0, 600.0),
+    "placement_timeout_s": (300.0, 300.0),
+    "on_env_error": ("raise", "raise"),
+}
+OF_MULTI = {
+    "set_truncated": False,
+    "track_policy_version": False,
+    "track_traj_ids": True,
+    **dict.fromkeys(("trajs_per_write", "traj_format", "compile_policy", "cudagraph_policy", "worker_idx")),
+    "auto_register_policy_transforms": None,
+    "compact_obs": False,
+    **dict.fromkeys(("num_workers", "preemptive_threshold", "cat_results", "num_threads", "init_fn")),
+    "num_sub_threads": 1,
+    "update_at_each_batch": False,
+    "backend": "process",
+}
+OF_RAY = {
+    "num_workers_per_collector": 1,
+    "collector_kwargs": None,
+    "sync": False,
+    **dict.fromkeys(("ray_init_config", "remote_configs", "num_collectors")),
+    "update_after_each_batch": False,
+    "max_weight_update_interval": -1,
+    "use_env_creator": False,
+}
+
+
+def test_the_defaults_are_those_of_the_contract():
+    for kinds, own, column in (
+        ((MultiSyncCollector, MultiAsyncCollector), OF_MULTI, 0),
+        ((RayCollector,), OF_RAY, 1),
+    ):
+        for kind in kinds:
+            defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
+            wanted = {name: both[column] for name, both in DEFAULTS.items()} | own
+            assert {name: defaults[name] for name in wanted} == wanted
+            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "args", "check_finite"}
+
+
+def test_torch_has_as_many_threads_as_a_worker_has_cpus(requested):
+    def threads(configs):
+        return requested(RayCollector, remote_configs=configs)["places.threads"]
+
+    assert threads(None) == [1, 1]
+    assert threads({"num_cpus": 3}) == [3, 3]
+    assert threads([{"num_cpus": 0.5}, {"num_cpus": 2.5}]) == [1, 2]
+    assert threads([{}, {"num_cpus": 0}]) == [1, 1]
+
+
+# ---- how many workers, and what is shared
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [
+        ({"num_collectors": 3}, 3),
+        ({"create_env_fn": ["CartPole-v1"] * 4, "num_collectors": None}, 4),
+        ({"collector_kwargs": [{}, {}, {}], "num_collectors": None}, 3),
+        ({"remote_configs": [{}, {}], "num_collectors": None}, 2),
+        ({"remote_configs": [{}] * 2, "collector_kwargs": [{}] * 2, "num_collectors": None}, 2),
+        ({"num_collectors": None}, 1),
+    ],
+)
+def test_the_number_of_actors_is_given_or_that_of_a_list(options, number, requested):
+    found = requested(RayCollector, frames_per_batch=12, **options)
+    assert len(found["worker.share.frames_per_batch"]) == number
+    assert set(found["worker.share.frames_per_batch"]) == {12 // number}
+
+
+BAD = [
+    (
+        {"num_collectors": 3, "create_env_fn": ["CartPole-v1"] * 2},
+        ValueError,
+        "num_collectors=3 does not match the list",
+    ),
+    ({"num_collectors": 3, "remote_configs": [{}]}, ValueError, "remote_configs has 1 entries for 3 workers"),
+    ({"num_collectors": 3, "collector_kwargs": [{}] * 2}, ValueError, "collector_kwargs has 2 entries for 3 workers"),
+    ({"collector_kwargs": [{}] * 2, "remote_configs": [{}] * 3}, ValueError, r"lists of lengths \[2, 3\]"),
+    ({"create_env_fn": []}, ValueError, "empty list"),
+    ({"num_collectors": 0}, ValueError, "num_collectors=0 must be at least 1"),
+    ({"num_collectors": 3, "policy_factory": [Always]}, ValueError, "policy_factory has 1 entries for 3 workers"),
+    ({"num_collectors": 3, "device": ["cpu"]}, ValueError, "device has 1 entries for 3 workers"),
+    ({"num_collectors": 3, "create_env_kwargs": [{}]}, ValueError, "create_env_kwargs has 1 entries for 3 workers"),
+    (
+        {"num_collectors": 3, "sync": True},
+        ValueError,
+        "frames_per_batch=100 cannot be shared by 3 workers; use a multiple of 3",
+    ),
+    ({"frames_per_batch": [50, 50], "num_collectors": 2}, ValueError, "must be an integer of at least 1"),
+    ({"frames_per_batch": 0}, ValueError, "frames_per_batch=0 must be at least 1"),
+    ({"remote_configs": 3}, TypeError, "remote_configs has a int; give a dict"),
+    ({"collector_kwargs": 3}, TypeError, "collector_kwargs has a int; give a dict"),
+    ({"collector_kwargs": {"frames_per_bach": 3}}, TypeError, "'frames_per_bach', which is no keyword of Collector"),
+    *(
+        ({"collector_kwargs": {name: 1}}, ValueError, f"'{name}', which RayCollector decides")
+        for name in ("create_env_fn", "policy", "frames_per_batch", "total_frames", "worker_idx")
+    ),
+    ({"collector_kwargs": {"interruptor": 1}}, ValueError, "'interruptor', which workers on Ray cannot follow"),
+    ({"collector_kwargs": [{"seed": 1}, {"seed": 2}]}, ValueError, "seed differs between workers 0 and 1"),
+    ({"collector_kwargs": {"return_same_td": True}}, ValueError, "every batch owns its memory"),
+    ({"collector_kwargs": {"reset_when_done": False}}, ValueError, "always begins another episode"),
+    ({"num_workers_per_collector": 0}, ValueError, "num_workers_per_collector=0 must be at least 1"),
+    ({"num_workers_per_collector": 2, "envs_per_worker": 3}, ValueError, "are both the number of envs"),
+    ({"policy": POLICY, "policy_factory": Always}, TypeError, "policy"),
+    ({"max_weight_update_interval": -2}, ValueError, "max_weight_update_interval"),
+    ({"max_weight_update_interval": 1, "policy_factory": Always}, ValueError, "have no source"),
+    ({"update_after_each_batch": True, "policy_factory": Always}, ValueError, "have no source"),
+    ({"weight_updater": object(), "weight_sync_schemes": {"policy": RayWeightSyncScheme()}}, TypeError, "both given"),
+    ({"prefetch": -1}, ValueError, "prefetch=-1 must be at least 0"),
+    ({"max_staleness": -1}, ValueError, "max_staleness=-1 must be at least 0"),
+    ({"max_staleness": 1, "sync": True}, ValueError, "max_staleness is for asynchronous"),
+    ({"restarts": 3}, TypeError, r"restarts is a int; give Restarts\(…\)"),
+    ({"restarts": None}, TypeError, "restarts is a NoneType"),
+    ({"min_workers": 0}, ValueError, "min_workers=0 must be at least 1"),
+    (
+        {"min_workers": 3, "num_collectors": 2},
+        ValueError,
+        "min_workers=3 must be between 1 and the number of workers, 2",
+    ),
+    ({"fragment_timeout_s": 0}, ValueError, "fragment_timeout_s=0 must be more than 0"),
+    ({"placement_timeout_s": float("inf")}, ValueError, "placement_timeout_s=inf must be a finite number"),
+    ({"on_env_error": "ignore"}, ValueError, "on_env_error='ignore' must be one of"),
+    ({"exploration_type": "wild"}, ValueError, "wild"),
+    ({"replay_buffer": object()}, TypeError, r"without extend\(\)"),
+    ({"postproc": 3}, TypeError, "postproc is a int"),
+    ({"seed": 1.5}, TypeError, "seed=1.5"),
+    ({"split_trajs": True, "collector_kwargs": {"track_traj_ids": False}}, ValueError, "needs trajectory ids"),
+    ({"split_trajs": True, "trajs_per_batch": 2}, ValueError, "two ways to the same end"),
+    ({"collector_kwargs": {"traj_format": "cut"}, "trajs_per_batch": 2}, ValueError, "must be 'padded' or 'cat'"),
+    ({"collector_kwargs": {"traj_format": "cat"}}, ValueError, "needs trajs_per_batch"),
+    ({"worker_idx": 1}, TypeError, "worker_idx"),
+    ({"interruptor": None}, TypeError, "interruptor"),
+    ({"num_workers": 1}, TypeError, "num_workers"),
+    ({"preemptive_threshold": 0.5}, TypeError, "preemptive_threshold"),
+    ({"cat_results": 0}, TypeError, "cat_results"),
+    ({"num_threads": 1}, TypeError, "num_threads"),
+    ({"num_sub_threads": 1}, TypeError, "num_sub_threads"),
+    ({"init_fn": hook}, TypeError, "init_fn"),
+    ({"update_at_each_batch": True}, TypeError, "update_at_each_batch"),
+    ({"backend": "process"}, TypeError, "backend"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD, ids=lambda value: str(value)[:60])
+def test_what_cannot_be_is_refused_before_anything_is_begun(options, error, message, monkeypatch):
+    monkeypatch.setattr(many, "assemble_fleet", None)
+    with pytest.raises(error, match=message):
+        RayCollector(**{"create_env_fn": "CartPole-v1", "frames_per_batch": 100, **options})
+
+
+def test_a_third_positional_argument_is_refused():
+    for kind in (MultiSyncCollector, RayCollector):
+        with pytest.raises(TypeError, match="at most 2 positional arguments"):
+            kind(["CartPole-v1"], None, 3, frames_per_batch=3)
+
+
+class Their:
+    """Stands for the `Collector` of another library."""
+
+
+Their.__name__ = "Collector"
+
+
+def test_multi_classes_run_our_collector_only(requested):
+    for fine in (None, Collector):
+        requested(MultiSyncCollector, collector_class=fine)
+    for other in (Their, "sync", MultiSyncCollector):
+        with pytest.raises(TypeError, match="must be None or Collector"):
+            MultiSyncCollector(["CartPole-v1"], frames_per_batch=2, collector_class=other)
+
+
+def test_callables_are_wrapped_for_torchrl_if_asked(requested):
+    creator = pytest.importorskip("torchrl.envs").EnvCreator
+    envs = ["CartPole-v1", lambda: pytest.importorskip("torchrl.envs").GymEnv("CartPole-v1")]
+    found = requested(RayCollector, create_env_fn=envs, use_env_creator=True)["worker.source.env"]
+    assert found[0] == "CartPole-v1"
+    assert isinstance(found[1], creator)
+
+
+def test_without_torchrl_the_wrapping_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torchrl.envs", None)
+    with pytest.raises(ImportError, match=r"swath\[torchrl\]"):
+        RayCollector(hook, frames_per_batch=2, use_env_creator=True)
+
+
+def test_in_this_process_keywords_of_others_pass_at_their_defaults_only():
+    further = {**OF_MULTI, **OF_RAY} | {name: both[0] for name, both in DEFAULTS.items() if both[0] is not REQUIRED}
+    own = inspect.signature(Collector).parameters
+    there = {name: value for name, value in further.items() if name not in own}
+    Collector("CartPole-v1", frames_per_batch=2, **there).shutdown()
+    Collector("CartPole-v1", frames_per_batch=2, collector_class=Collector).shutdown()
+    for name in there:
+        with pytest.raises(ValueError, match=f"{name}=.* is for collectors with workers elsewhere"):
+            Collector("CartPole-v1", frames_per_batch=2, **{name: "other"})

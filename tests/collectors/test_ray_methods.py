@@ -1,0 +1,344 @@
+"""The methods of `RayCollector` that others lack or have in another form; in another place than actors, mostly."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from collector_toys import Memory
+from fleet_toys import AT_ONCE, IDS, LONG, VERSION, Level, drawn, level, made_by, numbered
+from gymnasium import spaces
+
+from swath import RayCollector
+from swath.collectors import ray_collector as face
+from swath.errors import Closed, PlacementFailed
+from swath.seeds import derive
+from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_lives, same_data
+from swath.testing.toy_worker import Gate
+
+WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
+
+
+@pytest.fixture
+def build(off_ray):
+    made = []
+
+    def build(place="inline", **options):
+        off_ray(place)
+        options.setdefault("sync", True)
+        options.setdefault("frames_per_batch", 24 if options["sync"] else 12)
+        options.setdefault("envs_per_worker", 2)
+        options.setdefault("restarts", AT_ONCE)
+        sources = options.pop("sources", None)
+        made.append(RayCollector(numbered(counting=WIDE) if sources is None else sources, **options))
+        return made[-1]
+
+    yield build
+    for collector in made:
+        collector.shutdown()
+
+
+# ---- add_collectors
+
+
+def test_further_actors_get_their_share_from_the_next_batch(build):
+    collector = build(policy=Level(1), seed=3)
+    collector.update_policy_weights_(level(2))
+    assert collector.next().shape == (2, 2, 6)
+    assert collector.add_collectors([CountingEnvs(WIDE, first=4), CountingEnvs(WIDE, first=6)], 2) is None
+    batches = drawn(collector, 3)
+    assert {batch.shape for batch in batches} == {(4, 2, 3)}
+    assert made_by(batches[0]) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert (batches[0]["action"].unique().tolist(), batches[0][VERSION].unique().tolist()) == ([2], [1])
+    assert (collector.num_collectors, collector.stats()["workers"]) == (4, 4)
+    assert collector.frames_per_batch_worker(3) == 6
+    check_lives(batches, WIDE, gaps=True)
+
+
+def test_asynchronously_they_are_asked_at_once(build):
+    collector = build(sync=False)
+    collector.next()
+    collector.add_collectors(CountingEnvs(WIDE, first=4), 2)
+    batches = drawn(collector, 8)
+    assert {batch.shape for batch in batches} == {(2, 6)}
+    assert {worker for batch in batches for worker in made_by(batch)} == {0, 1, 2}
+    check_lives(batches, WIDE, gaps=True)
+
+
+def test_a_batch_that_was_asked_for_ahead_keeps_its_shares(build):
+    collector = build(prefetch=1)
+    collector.next()
+    collector.add_collectors(CountingEnvs(WIDE, first=4), 2)
+    assert [batch.shape[0] for batch in drawn(collector, 3)] == [2, 3, 3]
+
+
+def test_a_policy_of_their_own_stays_until_the_next_update(build):
+    collector = build(policy=Level(1))
+    collector.update_policy_weights_(level(2))
+    collector.add_collectors(CountingEnvs(WIDE, first=4), 2, Level(7))
+    assert [row["action"].unique().tolist() for row in collector.next()] == [[2], [2], [7]]
+    collector.update_policy_weights_(level(3))
+    assert collector.next()["action"].unique().tolist() == [3]
+
+
+def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
+    collector = build(collector_kwargs={"max_frames_per_traj": 5})
+    sources = [CountingEnvs(WIDE, first=first) for first in (4, 6)]
+    collector.add_collectors(
+        sources, 2, None, [{"max_frames_per_traj": 3}, {}], [{"num_cpus": 3}, {"num_cpus": 2, "memory": 7}]
+    )
+    crew = collector._assembled.crew
+    assert [crew.templates[worker].threads for worker in range(4)] == [1, 1, 3, 2]
+    assert crew.templates[3].resources == {"num_cpus": 2, "memory": 7}
+    longest = torch.stack([batch["next", "step_count"] for batch in drawn(collector, 4)]).amax((0, 2, 3, 4))
+    assert longest.tolist() == [5, 5, 3, 5]
+
+
+class Levels(Level):
+    """Has a weight more."""
+
+    def __init__(self):
+        super().__init__()
+        self.other = torch.nn.Parameter(torch.zeros(2))
+
+
+UNFIT = {
+    "shares that are not whole": ({"n": 3}, ValueError, "frames_per_batch=24 cannot be shared by 5 workers"),
+    "other entries": (
+        {"counting": Counting("multi_binary", WIDE.action_space)},
+        ValueError,
+        "worker 2 cannot be joined with worker 0",
+    ),
+    "other weights": ({"policy": Levels()}, ValueError, "would take other weights than worker 0"),
+    "unknown keywords": ({"collector_kwargs": {"frames": 3}}, TypeError, "no keyword of Collector"),
+    "what is decided": ({"collector_kwargs": {"total_frames": 3}}, ValueError, "RayCollector decides"),
+    "lists of other lengths": ({"remote_configs": [{}, {}]}, ValueError, "2 entries for 1 workers"),
+    "an env that fails": ({"faults": {0: [Fault("raise_at_build")]}}, EnvBroke, "could not be built"),
+}
+
+
+@pytest.mark.parametrize(("how", "error", "message"), UNFIT.values(), ids=UNFIT)
+def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, message):
+    collector = build(policy=Level(1))
+    collector.next()
+    given = dict(how)
+    counting, faults = given.pop("counting", WIDE), given.pop("faults", None)
+    sources = [CountingEnvs(counting, faults) for _ in range(given.pop("n", 1))]
+    with pytest.raises(error, match=message):
+        collector.add_collectors(sources, 2, **given)
+    assert collector.num_collectors == collector.stats()["workers"] == 2
+    assert collector.next().shape == (2, 2, 6)
+
+
+def test_those_that_are_not_ready_in_time_are_not_added(build, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    collector = build("thread", placement_timeout_s=1.0)
+
+    def late():
+        gate.go_through()
+        return CountingEnvs(WIDE)()
+
+    with pytest.raises(PlacementFailed):
+        collector.add_collectors(late)
+    gate.open()
+    assert collector.num_collectors == 2
+    assert collector.next().shape == (2, 2, 6)
+
+
+def test_added_actors_are_replaced_as_others_are(build, tmp_path):
+    source = Lives(tmp_path, {0: [[Fault("exit", every=9, times=1)], []]}, 2, WIDE).sources(1)[0]
+    collector = build(seed=1)
+    collector.add_collectors(source, 2)
+    drawn(collector, 6)
+    stats = collector.stats("both")
+    assert (stats["restarts"], stats["worker_2/life"]) == (1, 1)
+
+
+def test_added_actors_have_seeds_of_their_own_and_as_if_they_had_been_there(build):
+    grown = build(sources=["CartPole-v1"] * 2, seed=3, frames_per_batch=24)
+    grown.add_collectors("CartPole-v1", 2)
+    flat = build(sources=["CartPole-v1"] * 3, seed=3, frames_per_batch=24)
+    for _ in range(3):
+        same_data(grown.next(), flat.next())
+
+
+# ---- state
+
+
+def test_the_state_is_a_list_with_the_counters_of_all_in_each_entry(build):
+    collector = build(policy=Level(3), seed=5, total_frames=1000)
+    collector.update_policy_weights_(level(4))
+    batches = drawn(collector, 2)
+    saved = collector.state_dict()
+    assert [type(saved), len(saved)] == [list, 2]
+    for worker, one in enumerate(saved):
+        assert list(one) == [
+            "policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life",
+            "coordinator",
+        ]  # fmt: skip
+        assert (one["frames"], one["policy_version"], one["seed"]) == (24, 1, 5)
+        assert one["policy_state_dict"]["weight"].item() == 4
+        own = one["coordinator"]
+        assert (own["frames"], own["iter"], own["policy_version"], own["seed"]) == (48, 1, 1, 5)
+        assert int(own["traj_pool"]["traj_id"]) > max(int(batch[IDS].max()) for batch in batches)
+        assert int(one["traj_pool"]["traj_id"]) >> 47 == worker
+
+
+def test_one_entry_counts_for_all_and_others_numbers_are_refused(build):
+    saved, other = build(policy=Level(3)), build(policy=Level(1))
+    drawn(saved, 2)
+    state = saved.state_dict()
+    other.load_state_dict(state[0])
+    assert other.stats()["frames"] == 48
+    batch = other.next()
+    assert batch["action"].unique().tolist() == [3]
+    assert (batch[IDS] >> 32 & 0x7FFF).unique().tolist() == [1]
+    with pytest.raises(ValueError, match="the state is of 3 workers, this collector has 2"):
+        other.load_state_dict([*state, state[0]])
+    lacking = [{name: part for name, part in one.items() if name != "frames"} for one in state]
+    with pytest.raises(KeyError, match="lacks"):
+        other.load_state_dict(lacking)
+    other.load_state_dict(lacking, strict=False)
+    with pytest.raises(TypeError, match="the state is a int"):
+        other.load_state_dict(3)
+
+
+def test_a_list_without_coordinator_sums_the_frames(build):
+    collector = build(policy=Level(1), total_frames=100)
+    collector.load_state_dict(
+        [{"policy_state_dict": level(4), "env_state_dict": {}, "frames": 40, "iter": 3}] * 2, strict=False
+    )
+    assert collector.stats()["frames"] == 80
+    assert [batch["action"].unique().tolist() for batch in collector] == [[4]]
+
+
+# ---- the rest
+
+
+def test_shutdown_ends_rays_connection_only_if_told_to(build, monkeypatch):
+    ended = []
+    monkeypatch.setattr(face, "need", lambda *_, **__: SimpleNamespace(shutdown=lambda: ended.append(True)))
+    build().shutdown()
+    asyncio.run(build().async_shutdown())
+    assert not ended
+    build().shutdown(shutdown_ray=True)
+    collector = build()
+    asyncio.run(collector.async_shutdown(shutdown_ray=True))
+    collector.shutdown()
+    assert ended == [True, True]
+
+
+def test_async_shutdown_leaves_the_event_loop_to_others(build, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    gone = threading.Event()
+
+    def env():
+        made = CountingEnvs(WIDE)()
+
+        def close():
+            gate.go_through()
+            gone.set()
+
+        made.close = close
+        return made
+
+    collector = build("thread", sources=[env], envs_per_worker=None, frames_per_batch=4)
+
+    async def both():
+        ending = asyncio.ensure_future(collector.async_shutdown())
+        await asyncio.to_thread(gate.await_arrival)
+        gate.open()
+        await ending
+
+    asyncio.run(both())
+    assert gone.is_set()
+
+
+def test_ids_and_seeds_follow_the_index_of_the_whole(build):
+    collector = build(sources=["CartPole-v1"] * 2, seed=3)
+    with pytest.raises(RuntimeError, match="never set"):
+        collector.worker_idx  # noqa: B018  it raises
+    collector.worker_idx = 2
+    assert set(made_by(collector.next())) == {4, 5}
+    assert collector.set_seed(3) == derive(3, "next")
+
+
+def test_properties_are_lists_where_actors_may_differ(build):
+    collector = build(storing_device=["cpu", None], total_frames=-5)
+    assert collector.storing_device == [torch.device("cpu"), None]
+    assert collector.env_device == [torch.device("cpu")] * 2
+    assert len(collector.device) == len(collector.policy_device) == 2
+    assert (collector.num_workers, collector.num_collectors) == (2, 2)
+    assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (24, 24)
+    assert (collector.frames_per_batch_worker(), collector.frames_per_batch_worker(1)) == (12, 12)
+    assert collector.total_frames == -1
+    assert bool(collector) is True
+    with pytest.raises(TypeError, match=r"no len\(\)"):
+        len(collector)
+    with pytest.raises(NotImplementedError):
+        collector.fake_tensordict()
+    assert len(build(total_frames=50)) == 3
+
+
+USES = {
+    "iter": lambda c: next(iter(c)),
+    "next": lambda c: c.next(),
+    "reset": lambda c: c.reset(),
+    "reset some": lambda c: c.reset([True, False]),
+    "set_seed": lambda c: c.set_seed(1),
+    "state_dict": lambda c: c.state_dict(),
+    "load_state_dict": lambda c: c.load_state_dict([{}, {}]),
+    "start": lambda c: c.start(),
+    "pause": lambda c: c.pause().__enter__(),
+    "update_policy_weights_": lambda c: c.update_policy_weights_(),
+    "receive_weights": lambda c: c.receive_weights(),
+    "publish_weights": lambda c: c.publish_weights({}),
+    "increment_version": lambda c: c.increment_version(),
+    "register_scheme_receiver": lambda c: c.register_scheme_receiver({}),
+    "init_updater": lambda c: c.init_updater(),
+    "weight_updater": lambda c: setattr(c, "weight_updater", None),
+    "cascade_execute": lambda c: c.cascade_execute("policy_version"),
+    "get_distant_attr": lambda c: c.get_distant_attr("policy"),
+    "map_fn": lambda c: c.map_fn("touch"),
+    "getattr_env": lambda c: c.getattr_env("closed"),
+    "getattr_policy": lambda c: c.getattr_policy("weight"),
+    "getattr_rb": lambda c: c.getattr_rb("written"),
+    "get_model": lambda c: c.get_model("policy"),
+    "pre_collect_hook": lambda c: setattr(c, "pre_collect_hook", print),
+    "post_collect_hook": lambda c: setattr(c, "post_collect_hook", print),
+    "set_post_collect_hook": lambda c: c.set_post_collect_hook(print),
+    "worker_idx": lambda c: setattr(c, "worker_idx", 1),
+    "add_collectors": lambda c: c.add_collectors("CartPole-v1"),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_closed_collector_says_so(use, build):
+    made = build(policy=Level(1), replay_buffer=Memory())
+    made.shutdown()
+    with pytest.raises(Closed, match="this RayCollector was shut down; build another one"):
+        use(made)
+    assert made.remote_collectors == []
+    assert made.stats("both")["worker_1/state"] == "closed"
+    assert "closed" in repr(made)
+
+
+def test_what_can_be_reached_is_reached(build):
+    buffer = Memory()
+    collector = build(policy=Level(6), replay_buffer=buffer, sources=numbered(counting=LONG))
+    assert collector.cascade_execute("policy_version") == 0
+    assert collector.cascade_execute("stats", workers="per_worker")["worker_0/frames"] == 0
+    with pytest.raises(AttributeError, match="'colour'"):
+        collector.cascade_execute("policy_version.colour")
+    with pytest.raises(ValueError, match="takes no arguments"):
+        collector.cascade_execute("policy_version", 3)
+    assert collector.get_distant_attr("policy.weight") == [6, 6]
+    assert collector.map_fn("getattr_policy", [("weight",), ("bias_of_nobody",)][:1] * 2) == [6, 6]
+    with pytest.raises(ValueError, match="Expected 2 argument entries"):
+        collector.map_fn("touch", [()])
+    with pytest.raises(ValueError, match="same length"):
+        collector.map_fn("touch", [(), ()], [{}])
+    assert collector.getattr_env("number" if hasattr(CountingEnvs(LONG)(), "number") else "mark") is not ...
+    assert collector.getattr_policy("weight").item() == collector.get_model("policy").weight.item() == 6
+    assert collector.getattr_rb("written") is buffer.written
