@@ -515,15 +515,16 @@ def test_repr_is_a_status_line():
     assert repr(collector) == "<MultiSyncCollector 2 workers: closed; 40 frames, version 1>"
 
 
-def test_a_thread_that_is_abandoned_is_told_of(gate):
-    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=0.2) as collector:
+def test_a_thread_that_is_abandoned_is_told_of(gate, tmp_path):
+    later = Gate.at(tmp_path / "later")
+    gates = iter([gate, later])
+    sources = [lambda: Held(next(gates), at=3), CountingEnvs(LONG, first=1)]
+    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=1.0) as collector:
         drawing = InThread(collector.next)
-        gate.await_arrival()
-        again = InThread(gate.await_arrival)
-        again.join()
+        later.await_arrival()
         assert "1 abandoned, but busy" in repr(collector)
         assert collector.stats()["late"] == 1
+        later.open()
         gate.open()
         assert drawing.join().value.shape == (2, 1, 10)
 
