@@ -4,10 +4,15 @@ import os
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from unittest.mock import patch
 
 import pytest
 
 from swath.testing.backend.asking import Visit
+from swath.workers import create
+from swath.workers.tickets import Name
+
+CLOSE_S = 5.0
 
 
 def up():
@@ -16,7 +21,7 @@ def up():
     if not ray.is_initialized():
         os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the user's home
         room = {"num_cpus": 64, "_memory": 256 * 2**30}
-        ray.init(**room, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init("local", **room, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     return ray
 
 
@@ -39,6 +44,20 @@ def visiting():
 @cache
 def _kept():
     return backend(), {}
+
+
+def lent(name, **options):
+    """Stands for `swath.workers.create.backend`: on Ray, a backend for one collector; see `Loan`."""
+    return Loan(*_kept()) if name == "ray" else create.backend(name, **options)
+
+
+def collector(*args, **options):
+    """A `RayCollector` in actors that are lent."""
+    up()
+    from swath import RayCollector
+
+    with patch("swath.collectors.fleet_assembly.backend", lent):
+        return RayCollector(*args, **options)
 
 
 class Changeling:
@@ -80,3 +99,46 @@ class Revisit(Visit):
                 self._idle[worker.name] = worker
                 self._workers.remove(worker)
         super().over()
+
+
+class Loan:
+    """A backend whose workers begin their first lives in actors that earlier ones have left alive, if there are such.
+
+    Args:
+        backend: others use it too, one after another.
+        idle: workers that have nothing to do, by name and public methods.
+    """
+
+    def __init__(self, backend, idle):
+        self._backend, self._idle, self._workers = backend, idle, []
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def spawn(self, job):
+        worker = self._idle.pop(_kind(job), None)
+        if worker is None or worker.ended.done:
+            worker = self._backend.spawn(replace(job, build=partial(Changeling, job.build)))
+        else:
+            worker.job, worker.ready = job, self._backend.call(worker, "become", job.build)
+        self._workers.append(worker)
+        return worker
+
+    def close(self):
+        workers, self._workers = self._workers, []
+        free = {self._backend.call(one, "become", dict): one for one in workers if one.name.life == 0}
+        waiting = list(free)
+        while waiting and self._backend.wait(waiting, CLOSE_S):
+            waiting = [ticket for ticket in waiting if not ticket.done]
+        free = {one for ticket, one in free.items() if ticket.done and not one.ended.done}
+        for worker in workers:
+            if worker in free and _kind(worker.job) not in (None, *self._idle):
+                self._idle[_kind(worker.job)] = worker
+            else:
+                self._backend.kill(worker)
+
+
+def _kind(job):
+    """Whose actors a worker can do with; others have had things done to them that cannot be undone."""
+    first = job.name.life == 0 and job.threads == 1 and not job.before and not job.resources
+    return (Name(job.name.worker, 0), job.public) if first else None

@@ -10,11 +10,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+import ray_cluster
 from swath import MultiAsyncCollector, MultiSyncCollector, Restarts
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, Script
 from swath.testing.toy_worker import Gate
 
 PLACES = ["inline", "thread", "process"]
+EVERYWHERE = [*PLACES, "ray"]
 KINDS = {"sync": MultiSyncCollector, "async": MultiAsyncCollector}
 LONG = Counting(script=Script(lengths=(ENDLESS,)))
 AT_ONCE = Restarts(5, backoff_s=0.0)
@@ -33,6 +35,9 @@ def fleet(kind="sync", sources=None, policy=None, **options):
     options.setdefault("frames_per_batch", 20 if kind == "sync" else 10)
     options.setdefault("envs_per_worker", 2)
     options.setdefault("restarts", AT_ONCE)
+    if options.get("backend") == "ray":
+        del options["backend"]
+        return ray_cluster.collector(sources or numbered(), policy, sync=kind == "sync", **options)
     return KINDS[kind](numbered() if sources is None else sources, policy, **options)
 
 

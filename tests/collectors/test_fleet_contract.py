@@ -4,8 +4,10 @@ import gymnasium as gym
 import pytest
 import torch
 from collector_toys import WithValue
+from fleet_toys import EVERYWHERE
 from torch import nn
 
+import ray_cluster
 from swath import Collector, MultiSyncCollector
 from swath.testing import CollectionContract, CountedCollectionContract, Counting, CountingEnvs, Drawn, same_data
 
@@ -16,9 +18,12 @@ class Somewhere:
     n_envs = 2
     n_workers = 2
 
-    @pytest.fixture(autouse=True, params=["inline", "thread", "process"])
-    def place(self, request, nursery):
+    @pytest.fixture(autouse=True, params=EVERYWHERE)
+    def place(self, request, nursery, monkeypatch):
         self.backend = request.param
+        if self.backend == "ray":
+            ray_cluster.up()
+            monkeypatch.setattr("swath.collectors.fleet_assembly.backend", ray_cluster.lent)
 
     @pytest.fixture
     def policy(self):

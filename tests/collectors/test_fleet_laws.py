@@ -2,10 +2,12 @@
 
 import re
 import threading
+from itertools import product
 
 import pytest
 import torch
 from fleet_toys import (
+    EVERYWHERE,
     KINDS,
     LONG,
     MASK,
@@ -39,8 +41,7 @@ def gate(tmp_path):
 DEATHS = {0: [{1: [Fault("kill", step=3)]}, [], []], 1: [[Fault("exit", step=7)], {1: [Fault("exit", step=5)]}, []]}
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "place"), [*product(KINDS, PLACES), ("sync", "ray")])
 def test_law_1_and_2_batches_are_whole_and_no_frame_comes_twice_whoever_dies(kind, place, tmp_path):
     lives = Lives(tmp_path, DEATHS, num_envs=2, counting=LONG)
     with fleet(kind, lives.sources(3), backend=place, frames_per_batch=30) as collector:
@@ -93,7 +94,7 @@ def test_law_2_what_is_discarded_is_counted(tmp_path):
 # ---- 3: versions
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_law_3_every_fragment_has_the_one_version_that_acted(kind, place):
     """Actions say which weights acted; training goes on in another thread meanwhile."""
@@ -117,7 +118,7 @@ def test_law_3_every_fragment_has_the_one_version_that_acted(kind, place):
         assert collector.stats()["policy_version_min"] == min(last.values())
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 def test_law_3_holds_for_weights_by_worker_and_for_new_lives(place, tmp_path):
     lives = Lives(tmp_path, {1: [[Fault("exit", step=8)]]}, num_envs=2, counting=LONG)
     with fleet(sources=lives.sources(2), policy=Level(), backend=place) as collector:
@@ -135,9 +136,10 @@ def test_law_3_holds_for_weights_by_worker_and_for_new_lives(place, tmp_path):
 # ---- 4: batches are the user's
 
 
+@pytest.mark.parametrize("place", ["process", "ray"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_law_4_large_batches_from_shared_memory_are_the_users_too(kind):
-    with fleet(kind, frames_per_batch=20_000, prefetch=1) as collector:
+def test_law_4_large_batches_from_shared_memory_are_the_users_too(kind, place):
+    with fleet(kind, frames_per_batch=20_000, prefetch=1, backend=place) as collector:
         kept = []
         for batch in drawn(collector, 4):
             kept.append((batch, batch.clone()))
@@ -150,7 +152,7 @@ def test_law_4_large_batches_from_shared_memory_are_the_users_too(kind):
 # ---- 5: weights change between fragments
 
 
-@pytest.mark.parametrize("place", ["thread", "process"])
+@pytest.mark.parametrize("place", ["thread", "process", "ray"])
 def test_law_5_weights_change_only_between_fragments(place, gate):
     sources = [lambda: Held(gate, at=3), lambda: CountingEnv(1, LONG)]
     policy = Level(1)
@@ -183,7 +185,7 @@ def breaks(error):
     return Breaking
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_law_6_an_exception_leaves_as_its_own_type_with_one_note_and_the_service_is_usable(kind, place):
     sources = [CountingEnvs(LONG), lambda: breaks(Own("mine"))(1, LONG)]
@@ -209,9 +211,10 @@ def test_law_6_an_exception_leaves_as_its_own_type_with_one_note_and_the_service
         collector.next()
 
 
-def test_law_6_what_cannot_be_rebuilt_here_is_a_remote_failure():
+@pytest.mark.parametrize("place", ["process", "ray"])
+def test_law_6_what_cannot_be_rebuilt_here_is_a_remote_failure(place):
     sources = [lambda: breaks(Odd("a", second="b"))(0, LONG), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1) as collector:
+    with fleet(sources=sources, envs_per_worker=1, backend=place) as collector:
         with pytest.raises(RemoteFailure, match=r"Odd: a b") as caught:
             collector.next()
         assert caught.value.type_name.endswith("Odd")
@@ -236,9 +239,11 @@ def test_law_7_a_worker_that_hangs_is_late_and_replaced(tmp_path, caplog):
     )
 
 
-def test_law_7_control_calls_say_who_is_late(gate):
+@pytest.mark.parametrize("place", ["process", "ray"])
+def test_law_7_control_calls_say_who_is_late(place, gate):
     sources = [lambda: Held(gate, at=3), lambda: CountingEnv(1, LONG)]
-    with fleet(sources=sources, envs_per_worker=None, frames_per_batch=10, fragment_timeout_s=1.5) as collector:
+    options = {"envs_per_worker": None, "frames_per_batch": 10, "fragment_timeout_s": 30.0, "backend": place}
+    with fleet(sources=sources, **options) as collector:
         drawing = InThread(collector.next)
         gate.await_arrival()
         with pytest.raises(WorkerLate, match=r"\[0\].*within 0\.01 s") as caught:
@@ -336,7 +341,7 @@ def test_law_8_shutdown_kills_who_does_not_answer(gate):
 # ---- 9: back-pressure
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 @pytest.mark.parametrize(
     ("kind", "prefetch", "ahead"), [("sync", 0, 0), ("sync", 2, 2), ("async", 0, 0), ("async", 1, 1), ("async", 3, 3)]
 )
@@ -360,7 +365,7 @@ def test_law_9_workers_stand_still_when_nobody_draws(kind, prefetch, ahead, plac
 # ---- 10: seeds
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERYWHERE)
 def test_law_10_seeds_of_workers_envs_and_lives_never_coincide(place, tmp_path):
     lives = Lives(tmp_path, {0: [[Fault("exit", episode=1, step=3)], [Fault("exit", episode=1, step=4)]]}, 2, LONG)
     seen = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
+from swath.keys import as_key
 from swath.rollout.fragment import Layout
 from swath.weights.manifest import Manifest
 
@@ -71,8 +73,19 @@ def _said(entry: tuple[tuple[int, ...], torch.dtype] | None) -> str:
 
 def signature_of(batch: Any, n_dims: int) -> Signature:
     """That of a batch with so many leading dimensions."""
-    return {
-        key: (tuple(value.shape[n_dims:]), value.dtype)
-        for key, value in batch.items(include_nested=True, leaves_only=True)
-        if isinstance(value, torch.Tensor)
-    }
+    return dict(_entries(batch, (), n_dims))
+
+
+def _entries(
+    batch: Any, path: tuple[Any, ...], n_dims: int
+) -> Iterator[tuple[Any, tuple[tuple[int, ...], torch.dtype]]]:
+    """Those below a path; where members of a group have entries of their own, by member."""
+    if isinstance(batch, LazyStackedTensorDict) and batch.stack_dim >= n_dims:
+        for member, one in enumerate(batch.tensordicts):
+            yield from _entries(one, (*path, member), n_dims)
+        return
+    for key, value in batch.items():
+        if isinstance(value, TensorDictBase):
+            yield from _entries(value, (*path, key), n_dims)
+        elif isinstance(value, torch.Tensor):
+            yield as_key((*path, key)), (tuple(value.shape[n_dims:]), value.dtype)

@@ -66,7 +66,7 @@ class CollectionContract:
         n_batches: batches of a run.
         n_workers: how many workers; `None` for a `Collector` in this process.
         sync: of several workers: whether every batch has a share of each.
-        backend: of several workers: where they live.
+        backend: of several workers: where they live; `"ray"` is the cluster that is up, or one on this machine.
         reproducible: whether the seed decides all that happens. False for envs that cannot be seeded.
         by_hand: whether to compare with stepping such an env by hand; needs single envs, reproducible.
     """
@@ -132,6 +132,10 @@ class CollectionContract:
         }
         if self.n_workers is None:
             return Collector(sources[0], policy, **options)
+        if backend == "ray":
+            from swath.collectors.ray_collector import RayCollector  # noqa: PLC0415  Ray is optional
+
+            return RayCollector(sources, policy, sync=self.sync, **options)
         kind = MultiSyncCollector if self.sync else MultiAsyncCollector
         return kind(sources, policy, backend=backend, **options)
 
