@@ -1,0 +1,59 @@
+"""Collectors that are built, drawn from and shut down, again and again, leave nothing behind."""
+
+import gc
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fleet_toys import KINDS, Level, children, drawn, fleet, numbered
+
+import ray_cluster
+from swath import RayCollector
+
+LARGE = 4_000
+"""Frames of a batch whose arrays travel in blocks of shared memory."""
+
+
+def descriptors():
+    """What is open, by kind: numbers of sockets and pipes are new each time."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of the directory itself
+            found.append(str(path.readlink()).partition(":")[0])
+    return sorted(found)
+
+
+def left():
+    """Processes below this one, threads, descriptors, blocks of shared memory."""
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text()
+    return set(children()), threading.active_count(), descriptors(), maps.count("memfd:")
+
+
+@pytest.mark.usefixtures("nursery")
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_cycles_leave_no_process_thread_descriptor_or_memory(place):
+    kinds = [*KINDS] * 2
+    before = left()
+    for kind in kinds:
+        with fleet(kind, policy=Level(), backend=place, frames_per_batch=LARGE) as collector:
+            drawn(collector, 1)
+            collector.update_policy_weights_()
+            drawn(collector, 1)
+            assert left() != before
+    assert left() == before
+
+
+def test_cycles_on_ray_leave_no_actor_and_no_thread():
+    ray = ray_cluster.up()
+    before = threading.active_count()
+    for sync in (True, False):
+        with RayCollector(numbered(), frames_per_batch=LARGE, envs_per_worker=2, sync=sync) as collector:
+            drawn(collector, 2)
+            actors = collector.remote_collectors
+        assert len(actors) == 2
+        for actor in actors:
+            with pytest.raises(ray.exceptions.ActorDiedError):
+                ray.get(actor.stats.remote(), timeout=60)
+    assert threading.active_count() == before
