@@ -1,0 +1,39 @@
+"""A Ray collector whose workers are spread over nodes, one of which is lost; on a cluster of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import swath
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_nodes.py"
+SURROUNDINGS = {
+    "PYTHONPATH": str(Path(swath.__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_health_check_period_ms": "1000",  # Ray notices after five of these that a node is gone
+}
+
+
+@pytest.mark.timeout(300)
+def test_a_node_is_lost_and_another_comes_while_batches_go_on():
+    """The example sees to it that all batches have their size, and ends when all workers are back."""
+    pytest.importorskip("ray")
+    command = [sys.executable, EXAMPLE, "--per-node", "1"]
+    run = subprocess.run(
+        command, env={**os.environ, **SURROUNDINGS}, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    facts = re.findall(r"(\w.*): (\d+) batches .*workers_alive (\d), restarts (\d+), .* workers_lost (\d)", run.stdout)
+    assert [(what, alive, lost) for what, _, alive, _, lost in facts] == [
+        ("three nodes", "2", "0"),
+        ("a node is lost", "1", "0"),
+        ("another has come", "2", "0"),
+    ]
+    assert [restarts == "0" for *_, restarts, _ in facts] == [True, False, False]
+    frames = 200 * sum(int(batches) for _, batches, *_ in facts)
+    assert f"{frames} frames were delivered, <RayCollector 2 workers" in run.stdout
