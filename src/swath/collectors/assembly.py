@@ -15,6 +15,7 @@ from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding, never
 from swath.errors import warn_of_no_effect
 from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
+from swath.rollout.hosts.claims import claim, require_free
 from swath.rollout.hosts.sources import Source
 
 
@@ -78,6 +79,7 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
+    require_free(request.source.env)
     built = build_worker(request.of_worker)
     shaper = Shaper(
         layout=built.layout,
@@ -88,6 +90,7 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
         keep_ids=request.entries.track_ids,
     )
     collection = Collection(built.worker, shaper, request.budget, request.buffer)
+    claim(request.source.env, collection.gate)
     request.budget.warn_if_rounded(collection.batch_frames)
     return collection, built.acting
 

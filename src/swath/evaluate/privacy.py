@@ -29,17 +29,32 @@ def private(policy: Any) -> Iterator[Any]:
     yield private_copy(policy)
 
 
-def private_copy(policy: Any) -> Any:
+def private_copy(policy: Any, instead: str = "pass a function that calls it") -> Any:
     """A copy of any policy, in evaluation mode, that can act while the original is trained.
+
+    Args:
+        policy: any policy.
+        instead: what the caller may do if it cannot be copied.
 
     Raises:
         TypeError: the policy cannot be copied.
     """
-    mine = _copied(policy)
-    module = _module_of(mine)
-    if module is not None:
-        module.eval()
-    return mine
+    return _evaluating(_copied(policy, instead))
+
+
+def made_private(product: Any, *, alone: bool) -> Any:
+    """What a factory built, in evaluation mode; a copy where others may hold it too and it can be copied.
+
+    Args:
+        product: any policy.
+        alone: whether the process has nobody else who could hold it.
+    """
+    if alone:
+        return _evaluating(product)
+    try:
+        return _evaluating(copy.deepcopy(product))
+    except Exception:  # noqa: BLE001  its class may refuse in any way; it was built for this evaluator
+        return _evaluating(product)
 
 
 def private_streams(root: int | None, policy: Any) -> AbstractContextManager[None]:
@@ -48,13 +63,20 @@ def private_streams(root: int | None, policy: Any) -> AbstractContextManager[Non
     return preserved(device) if root is None else PrivateStreams(derive(root, "global"), device).swapped()
 
 
-def _copied(policy: Any) -> Any:
+def _evaluating(policy: Any) -> Any:
+    module = _module_of(policy)
+    if module is not None:
+        module.eval()
+    return policy
+
+
+def _copied(policy: Any, instead: str) -> Any:
     try:
         return copy.deepcopy(policy)
     except Exception as error:
         raise TypeError(
             f"the policy {type(policy).__name__} cannot be copied ({error}); evaluation runs a private copy, so give "
-            "it `__deepcopy__`, or pass a function that calls it"
+            f"it `__deepcopy__`, or {instead}"
         ) from error
 
 

@@ -7,8 +7,8 @@ policy | factory ──▶ private copy, in eval mode ─────┴──�
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from swath.errors import warn_of_no_effect
 from swath.evaluate.arena import Making, make_host
 from swath.evaluate.freezing import frozen
 from swath.evaluate.predictor import Predicts
-from swath.evaluate.privacy import private_copy
+from swath.evaluate.privacy import made_private, private_copy
 from swath.rollout.hosts.base import ArrayHost, first_of
 from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
@@ -92,7 +92,9 @@ class Setting:
             self.device = request.device or device_of(self.policy)
             self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
         except BaseException:
-            self.close()
+            self._open.close()
+            if self._owned:
+                self.host.close()
             raise
 
     def renew(self) -> None:
@@ -113,21 +115,32 @@ class Setting:
 
     def _policy(self) -> Any:
         request = self._request
-        policy = request.policy
-        if request.factory is not None:
-            if request.seed is not None:
-                _seed(derive(request.seed, "policy"), alone=request.alone)
-            policy = from_factory(request.factory, first_of(self.host.env))
-        policy = private_copy(policy)
+        policy = self._built() if request.factory is not None else private_copy(request.policy)
         if request.device is not None and isinstance(policy, torch.nn.Module):
             policy.to(request.device)
         elif request.device is not None and isinstance(policy, Predicts):
             warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
         return policy
 
+    def _built(self) -> Any:
+        """What the factory builds, from generators that are seeded equally in every worker and life."""
+        request = self._request
+        assert request.factory is not None
+        with nullcontext() if request.seed is None else _seeded(derive(request.seed, "policy"), alone=request.alone):
+            product = from_factory(request.factory, first_of(self.host.env))
+        return made_private(product, alone=request.alone)
 
-def _seed(seed: int, *, alone: bool) -> None:
-    torch.manual_seed(seed)
+
+@contextmanager
+def _seeded(seed: int, *, alone: bool) -> Iterator[None]:
+    """Generators from this seed; where others draw too, torch's alone, which then go on as if nothing had been."""
     if alone:
+        torch.manual_seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002  users draw from it
         random.seed(seed)
+        yield
+        return
+    gpus = range(torch.cuda.device_count())
+    with torch.random.fork_rng(gpus):
+        torch.manual_seed(seed)
+        yield

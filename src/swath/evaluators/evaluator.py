@@ -30,6 +30,7 @@ from swath.evaluators.metrics import Metrics
 from swath.evaluators.placing import NUM_GPUS, Place, is_apart, place_of, resources_of
 from swath.evaluators.weights import Declared, Source, extract_weights
 from swath.options import count
+from swath.rollout.hosts.claims import claim, require_free
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
 
 _REPORT_EVERY = 1000
@@ -161,8 +162,10 @@ class Evaluator:
         self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)
         self._audience = Audience(on_result, self._keeper)
         self._finisher = Finisher(extras, Metrics(metrics_fn, settings.steps))
+        require_free(env)
         company = Company(terms_of(cast, crew, seed))
         self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), rules)
+        claim(env, self._service)
 
     def evaluate(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None

@@ -15,6 +15,9 @@ from swath.workers import create
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 
+PRELOADED = ("swath.evaluate.player", "gymnasium", "tensordict")
+"""What every worker imports in any case."""
+
 
 def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     """How to have the workers; what an evaluator builds at once is built here.
@@ -24,13 +27,13 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
         Exception: what building the env raised.
     """
     alone = crew.place != "thread"
-    policy = None if cast.policy is None else private_copy(cast.policy)
+    policy = None if cast.policy is None else private_copy(cast.policy, "pass policy_factory, which builds one")
     request = SettingRequest(
         cast.env, cast.num_envs, policy, cast.factory, cast.device, seed, alone, cast.making, cast.speedup
     )
     built = [Setting(request)] if not alone and not _still_to_be_built(cast) else []
     return Terms(
-        partial(create.backend, crew.place),
+        partial(create.backend, crew.place, preload=PRELOADED),
         Jobs(request, crew, built),
         crew.workers,
         crew.retries,

@@ -1,0 +1,43 @@
+"""Envs and policies for tests of `Evaluator`, and a way to make one with few words."""
+
+import gymnasium as gym
+
+from swath.evaluators import Evaluator
+from swath.testing.uneven_env import Shifted, UnevenEnv
+
+PLACES = ("thread", "process")
+N = 5
+built = []
+
+
+class Named(UnevenEnv):
+    """Rewards are doubled if it is named so; builds are counted."""
+
+    def __init__(self, name="plain", render_mode=None):
+        super().__init__(render_mode)
+        self.name = name
+        built.append(name)
+
+    def step(self, action):
+        observation, reward, *more = super().step(action)
+        return observation, reward * (2 if self.name == "double" else 1), *more
+
+
+class Predicts:
+    """Acts by 1 more where it need not be deterministic."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return (observation.sum(-1) + (not deterministic)) % 7, state
+
+
+def evaluator(place="thread", **options):
+    options = {"policy_factory": Shifted, "num_trajectories": N, **options}
+    return Evaluator(options.pop("env", Named), options.pop("policy", None), backend=place, **options)
+
+
+def evaluated(place="thread", **options):
+    with evaluator(place, **options) as ev:
+        return ev.evaluate()
+
+
+gym.register("Uneven-v0", UnevenEnv)
