@@ -18,7 +18,7 @@ from typing import Any
 
 from swath.evaluate.parts import Part, Report
 from swath.evaluate.performance import Performance
-from swath.evaluate.setting import Setting, SettingRequest
+from swath.evaluate.setting import Setting
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
 from swath.workers.packing import Parcel
@@ -59,7 +59,8 @@ class Player:
         Raises:
             KeyError: there is no such model.
         """
-        return {model_id: Manifest.of(self._model(model_id)) for model_id in model_ids}
+        with self._setting.sheltered():
+            return {model_id: Manifest.of(self._model(model_id)) for model_id in model_ids}
 
     def play(self, update: Update | None, part: Part) -> Report | Parcel:
         """Begin a part, whatever was being played before.
@@ -91,7 +92,8 @@ class Player:
 
     def weights(self, model_id: str) -> Any:
         """The state of a model as it is here."""
-        return self._model(model_id).state_dict()
+        with self._setting.sheltered():
+            return self._model(model_id).state_dict()
 
     def close(self) -> None:
         """Close the envs."""
@@ -111,7 +113,8 @@ class Player:
     def _telling(self) -> Iterator[None]:
         """What is raised within says where, and the envs are not used again as they are."""
         try:
-            yield
+            with self._setting.sheltered():
+                yield
         except Exception as error:
             self._failed, self._performance = True, None
             name = self._post.name
@@ -122,8 +125,3 @@ class Player:
         if model_id != "policy":
             raise KeyError(f"there is no model {model_id!r} here that takes weights; there is 'policy'")
         return self._setting.policy
-
-
-def build_player(request: SettingRequest, post: Post) -> Player:
-    """The player; the function that jobs name."""
-    return Player(Setting(request), post)

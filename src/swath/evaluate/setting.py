@@ -7,8 +7,8 @@ policy | factory ──▶ private copy, in eval mode ─────┴──�
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from swath.evaluate.arena import Making, make_host
 from swath.evaluate.freezing import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
+from swath.rollout.apart import apart
 from swath.rollout.hosts.base import ArrayHost, first_of
 from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
@@ -51,7 +52,8 @@ class SettingRequest:
         factory: builds the policy; called with the env if it wants one.
         device: where the policy runs; `None` leaves it where it is.
         seed: root of the seed under which a factory is called; `None` seeds nothing.
-        alone: whether the process is the worker's own, so that its generators may be seeded.
+        alone: whether the process is the worker's own, so that its generators may be seeded; else all that is the
+            user's runs apart.
         making: how envs are built.
         speedup: how the policy is made quicker.
     """
@@ -86,27 +88,34 @@ class Setting:
     def __init__(self, request: SettingRequest) -> None:
         self._request = request
         self._open = ExitStack()
-        self.host = self._host()
-        try:
-            self.policy = self._policy()
-            self.device = request.device or device_of(self.policy)
-            self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
-        except BaseException:
-            self._open.close()
-            if self._owned:
-                self.host.close()
-            raise
+        with self.sheltered():
+            self.host = self._host()
+            try:
+                self.policy = self._policy()
+                self.device = request.device or device_of(self.policy)
+                self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
+            except BaseException:
+                self._open.close()
+                if self._owned:
+                    self.host.close()
+                raise
+
+    def sheltered(self) -> AbstractContextManager[None]:
+        """Within, nothing of the user's reaches the random draws or the interaction type of whoever trains here."""
+        return nullcontext() if self._request.alone else apart()
 
     def renew(self) -> None:
         """Close the envs and build them anew; those that were handed in go on from their next reset."""
         if self._owned:
             self.close()
-            self.host = self._host()
+            with self.sheltered():
+                self.host = self._host()
 
     def close(self) -> None:
         """Close the envs, also those that were handed in: they belong to the evaluation. Twice is fine."""
-        self._open.close()
-        self.host.close()
+        with self.sheltered():
+            self._open.close()
+            self.host.close()
 
     def _host(self) -> ArrayHost:
         host, self._owned = make_host(self._request.env, self._request.num_envs, self._request.making)
@@ -126,21 +135,13 @@ class Setting:
         """What the factory builds, from generators that are seeded equally in every worker and life."""
         request = self._request
         assert request.factory is not None
-        with nullcontext() if request.seed is None else _seeded(derive(request.seed, "policy"), alone=request.alone):
-            product = from_factory(request.factory, first_of(self.host.env))
-        return made_private(product, alone=request.alone)
+        if request.seed is not None:
+            _seed(derive(request.seed, "policy"), alone=request.alone)
+        return made_private(from_factory(request.factory, first_of(self.host.env)), alone=request.alone)
 
 
-@contextmanager
-def _seeded(seed: int, *, alone: bool) -> Iterator[None]:
-    """Generators from this seed; where others draw too, torch's alone, which then go on as if nothing had been."""
+def _seed(seed: int, *, alone: bool) -> None:
+    torch.manual_seed(seed)  # of this thread's own generators, where it runs apart
     if alone:
-        torch.manual_seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002  users draw from it
         random.seed(seed)
-        yield
-        return
-    gpus = range(torch.cuda.device_count())
-    with torch.random.fork_rng(gpus):
-        torch.manual_seed(seed)
-        yield

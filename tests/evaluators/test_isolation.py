@@ -1,0 +1,94 @@
+"""An evaluator in a thread beside training in the same process: neither sees the other."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from tensordict.nn import InteractionType, set_interaction_type
+from tensordict.nn.probabilistic import interaction_type
+
+from swath import Collector
+from swath.evaluators import Evaluator
+
+SAMPLED = {"exploration_type": "random", "num_trajectories": 4, "max_steps": 40}
+
+
+class Sampler(torch.nn.Module):
+    """Draws in each call, and says what it saw."""
+
+    def __init__(self, seen=None):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 2)
+        self.seen = seen
+
+    def forward(self, observation):
+        if self.seen is not None:
+            self.seen.append((threading.current_thread().name, interaction_type(), self.training))
+        return torch.distributions.Categorical(logits=self.net(observation)).sample()
+
+    def __deepcopy__(self, memo):
+        twin = Sampler(self.seen)
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+
+def collected(between=lambda: None):
+    """Batches of a collector that draws from the process's own generators."""
+    torch.manual_seed(3)
+    policy = Sampler()
+    batches = []
+    with Collector("CartPole-v1", policy, frames_per_batch=64, total_frames=640) as collector:
+        collector.set_seed(1)
+        for batch in collector:
+            batches.append(batch.clone())
+            between()
+    return batches, torch.rand(3), np.random.rand(3), random.random()
+
+
+@pytest.mark.parametrize("options", [SAMPLED, {"num_trajectories": 4, "max_steps": 40}], ids=["sampled", "greedy"])
+def test_training_data_are_the_same_to_the_last_bit_with_an_evaluator_beside(options):
+    np.random.seed(0)
+    random.seed(0)
+    alone, *draws = collected()
+    np.random.seed(0)
+    random.seed(0)
+    with Evaluator("CartPole-v1", Sampler(), busy_policy="latest", **options) as ev:
+        beside, *draws_beside = collected(ev.trigger_eval)
+        ev.wait()
+        assert ev.stats()["completed"] > 0
+    assert all(
+        set(one.keys(True, True)) == set(other.keys(True, True)) for one, other in zip(alone, beside, strict=True)
+    )
+    for one, other in zip(alone, beside, strict=True):
+        for key in one.keys(True, True):
+            assert torch.equal(one[key], other[key]), key
+    assert torch.equal(draws[0], draws_beside[0])
+    assert np.array_equal(draws[1], draws_beside[1])
+    assert draws[2] == draws_beside[2]
+
+
+def test_modes_and_exploration_stay_on_their_side():
+    seen = []
+    policy = Sampler(seen)
+    with Evaluator("CartPole-v1", policy, **SAMPLED) as ev, set_interaction_type(InteractionType.MEAN):
+        ev.trigger_eval()
+        while ev.pending:
+            assert interaction_type() is InteractionType.MEAN
+            policy(torch.zeros(4))
+        ev.poll()
+        assert interaction_type() is InteractionType.MEAN
+    main = threading.current_thread().name
+    assert {(kind, training) for name, kind, training in seen if name == main} == {(InteractionType.MEAN, True)}
+    others = {(kind, training) for name, kind, training in seen if name != main}
+    assert others
+    assert all(kind is not InteractionType.MEAN and not training for kind, training in others)
+
+
+def test_the_same_noise_on_every_backend():
+    numbers = []
+    for place in ("thread", "process"):
+        with Evaluator("CartPole-v1", policy_factory=Sampler, backend=place, **SAMPLED) as ev:
+            numbers.append(ev.evaluate().returns.tolist())
+    assert numbers[0] == numbers[1]
