@@ -1,7 +1,5 @@
 """Envs and policies for tests of `Evaluator`, and a way to make one with few words."""
 
-import gymnasium as gym
-
 from swath.evaluators import Evaluator
 from swath.testing.uneven_env import Shifted, UnevenEnv
 
@@ -38,6 +36,3 @@ def evaluator(place="thread", **options):
 def evaluated(place="thread", **options):
     with evaluator(place, **options) as ev:
         return ev.evaluate()
-
-
-gym.register("Uneven-v0", UnevenEnv)

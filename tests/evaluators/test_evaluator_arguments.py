@@ -46,7 +46,7 @@ def slow(observation):
     return observation.sum(-1) % 7
 
 
-FILMED = "evaluator_toys:Uneven-v0"
+FILMED = "swath.testing.uneven_env:UnevenEnv-v0"
 
 WORKS = {
     "env": [({"env": lambda: Named("double")}, doubled), ({"env": [Named] * 5}, as_plain)],

@@ -23,6 +23,9 @@ seed gives the same data, and that the frames are those of stepping the env by h
 off by class attributes: an env that ignores its seed says `reproducible = False`. With `n_workers = 2` the same is
 asked of two worker processes, and that they give the same data as workers in this thread.
 
+`EvaluatorContract` asks of evaluations that they are exact, unbiased, and the same to the last bit wherever and with
+however many envs and workers they are played.
+
 `HostContract` does the like for a vector env, one layer below, `BackendContract` for a place where workers live,
 `ChannelContract` for how weights reach them there. The `Counted…` contracts ask for counting envs, in which
 a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from swath.testing.counted import check_counted, check_lives, marks_of
     from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
     from swath.testing.counting_vector_env import CountingVectorEnv
+    from swath.testing.evaluator_contract import EvaluatorContract
     from swath.testing.faults import EnvBroke, Fault
     from swath.testing.faulty_env import FaultyEnv
     from swath.testing.host_contract import CountedHostContract, HostContract
@@ -65,6 +69,7 @@ _HOME = {
     "CountingVectorEnv": "counting_vector_env",
     "Drawn": "script",
     "EnvBroke": "faults",
+    "EvaluatorContract": "evaluator_contract",
     "Fault": "faults",
     "FaultyEnv": "faulty_env",
     "HostContract": "host_contract",
@@ -100,6 +105,7 @@ __all__ = [
     "CountingVectorEnv",
     "Drawn",
     "EnvBroke",
+    "EvaluatorContract",
     "Fault",
     "FaultyEnv",
     "HostContract",

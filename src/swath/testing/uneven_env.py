@@ -67,6 +67,10 @@ class UnevenEnv(gym.Env[Any, Any]):
         self.closed = True
 
 
+# "swath.testing.uneven_env:UnevenEnv-v0" is an id everywhere
+gym.register("UnevenEnv-v0", "swath.testing.uneven_env:UnevenEnv")
+
+
 class Shifted(torch.nn.Module):
     """Acts from whole numbers alone, so the same whatever the batch size; its one weight shifts the actions.
 
