@@ -8,24 +8,17 @@ counted once).
 
 from __future__ import annotations
 
-import gc
 import sys
-from pathlib import Path
 
 import torch
 
+import memory
 from policies import Sampler, cnn, quiet_threads
 from pong import pong
 from swath import Collector
 
 LIMIT = 1.3
 ENVS, STEPS = 8, 512
-
-
-def status(field: str) -> int:
-    """Bytes that the kernel names in /proc/self/status."""
-    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 def size(batch) -> int:
@@ -48,13 +41,11 @@ def main() -> int:
     quiet_threads()
     policy, envs = Sampler(cnn()), pong(ENVS)
     warm(envs, policy)
-    gc.collect()
-    before = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
+    before = memory.begin()
     with Collector(envs, policy, frames_per_batch=ENVS * STEPS, total_frames=3 * ENVS * STEPS) as collector:
         batches = iter(collector)
         bytes_of_batch = max(size(next(batches)) for _ in range(3))
-    share = (status("VmHWM") - before) / bytes_of_batch
+    share = (memory.peak() - before) / bytes_of_batch
     print(f"peak memory: {share:.2f} times the batch of {bytes_of_batch / 1e6:.0f} MB (target: at most {LIMIT})")
     print("passed" if share <= LIMIT else "missed")
     return int(share > LIMIT)

@@ -10,35 +10,23 @@ with 1 if a target is missed.
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import ray
 
+import cluster
 from peers import RLLIB, TORCHRL, python_of
 from policies import lean_actor, quiet_threads
-from rounds import Peer, Run, interleave, ratios, timed
+from rounds import Peer, Run, Target, ended, interleave, reached, show, timed
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 
 WORKERS, STEPS = 2, 128
 SMALL, LARGE = 8, 32
 IN_PROCESS = "Collector, in this process"
 RAY, PROCESSES, PEER, OTHER = "RayCollector", "Multi collector", "TorchRL's RayCollector", "RLlib's EnvRunnerGroup"
-
-
-@dataclass(frozen=True)
-class Target:
-    """What one contender must reach, as a multiple of another."""
-
-    contender: str
-    reference: str
-    least: float
 
 
 def collecting(collector: Any) -> Run:
@@ -92,19 +80,8 @@ def measure(envs: int, address: str, rounds: int, seconds: float) -> bool:
     """Print the tables of one size; whether all its targets are reached."""
     with ExitStack() as stack:
         rates = interleave(contenders(envs, address, stack), rounds, seconds)
-    print(f"\n{WORKERS} workers with {envs} envs each, {STEPS} steps")
-    for name, column in rates.items():
-        print(f"  {name:34} {statistics.median(column):>10,.0f} frames/s")
-    reached = []
-    for target in targets(envs):
-        lower, median, upper = ratios(rates, target.contender, target.reference)
-        reached.append(median >= target.least)
-        print(
-            f"  {target.contender:24} × {target.reference:30} {median:>7.2f}  half of the rounds {lower:.2f} to "
-            f"{upper:.2f}, target {target.least:g} {'passed' if reached[-1] else 'missed'}"
-        )
-    sys.stdout.flush()
-    return all(reached)
+    show(f"{WORKERS} workers with {envs} envs each, {STEPS} steps", rates, "frames/s")
+    return reached(rates, targets(envs))
 
 
 def main() -> int:
@@ -113,15 +90,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
     rounds, seconds = (3, 1.0) if parser.parse_args().quick else (9, 3.0)
     quiet_threads()
-    warnings.filterwarnings("ignore", module="ray")
-    os.environ["RAY_AUTH_MODE"] = "disabled"  # the peers join this cluster, which only this machine can reach
-    os.environ["OMP_NUM_THREADS"] = "1"
-    context = ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+    address = cluster.begin()
     print(f"one thread per process, {rounds} rounds of {seconds:g} s")
-    reached = [measure(envs, context.address_info["gcs_address"], rounds, seconds) for envs in (SMALL, LARGE)]
+    passed = [measure(envs, address, rounds, seconds) for envs in (SMALL, LARGE)]
     ray.shutdown()
-    print(f"\n{'all targets reached' if all(reached) else 'a target was missed'}")
-    return int(not all(reached))
+    return ended(passed)
 
 
 if __name__ == "__main__":

@@ -13,88 +13,16 @@ import argparse
 import statistics
 import sys
 import time
-from functools import partial
-from typing import Any
 
-import gymnasium as gym
+import numpy as np
 
-from policies import lean_actor
-from swath import Collector
-from swath.collect.asks import Head
-from swath.collect.counters import Counters
-from swath.collect.desk import Desk
-from swath.collect.first_of import FirstOf
-from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import Pace
-from swath.collect.joining import batch_of
-from swath.collect.renewal import Renewal
-from swath.collect.shaping import Shaper
-from swath.collect.worker import Tally
-from swath.options import Budget, Survival
-from swath.weights.channel import Channel
-from swath.weights.due import Automatic, Due
-from swath.workers.base import Job
-from swath.workers.create import backend
-from swath.workers.fleet import Fleet
-from swath.workers.packing import Parcel
-from swath.workers.tickets import Name
+from policies import quiet_threads
+from stand_ins import collection_of, fragment
+from swath.collect.fleet_collection import FleetCollection
 
 ENVS, STEPS = 4, 16
 SIZES = (1, 4, 16, 64)
 MOST_MS = 1.0
-
-
-class StandIn:
-    """Answers with one fragment, again and again."""
-
-    def __init__(self, fragment: Any, worker: int) -> None:
-        self._head = Head(
-            worker=worker, life=0, version=0, frames=ENVS * STEPS, steps=STEPS, tally=Tally(), episodes=(), next_id=0
-        )
-        self._fragment = fragment
-
-    def collect(self, update: Any, ask: Any) -> Parcel:  # noqa: ARG002  as a worker is asked
-        """The fragment."""
-        return Parcel(self._head, self._fragment)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def model() -> tuple[Any, Any]:
-    """A small fragment as real workers make them, and its layout."""
-    env = gym.make("CartPole-v1")
-    env.close()
-    with Collector("CartPole-v1", lean_actor(), frames_per_batch=ENVS * STEPS, envs_per_worker=ENVS) as collector:
-        collection = collector._collection  # noqa: SLF001  the fragment itself, not its batch
-        return collection.worker.collect(), collection.shaper.layout
-
-
-def collection_of(n_workers: int, place: str, fragment: Any, layout: Any) -> FleetCollection:
-    """A collection of stand-ins."""
-    places = backend(place)
-
-    def job(name: Name) -> Job:
-        asked = {"num_cpus": 0.01} if place == "ray" else {}
-        return Job(partial(StandIn, fragment, name.worker), name, resources=asked)
-
-    def parts(shares: Any, bodies: Any) -> list[Any]:  # noqa: ARG001  as a collection asks
-        return [batch_of(body, layout) for body in bodies]
-
-    fleet = Fleet(places, job, n_workers, Survival())
-    fleet.bring_up()
-    budget, counters, pace = Budget(ENVS * STEPS), Counters(), Pace(1)
-    frames = dict.fromkeys(range(n_workers), ENVS * STEPS)
-    desk = Desk(fleet, Channel(places.share), frames, budget, counters, Renewal(Due(Automatic()), print))
-    return FleetCollection(
-        desk=desk,
-        gather=FirstOf(desk, pace),
-        pace=pace,
-        making=Making(lambda shares, bodies: parts(shares, bodies)[0], parts),
-        shaper=Shaper(layout),
-        batch_frames=ENVS * STEPS,
-        counters=counters,
-    )
 
 
 def cost_ms(collection: FleetCollection, draws: int) -> float:
@@ -116,10 +44,15 @@ def main() -> int:
     parser.add_argument("--backend", default="process", choices=("process", "ray"))
     parser.add_argument("--quick", action="store_true", help="fewer draws: a look, not a measurement")
     options = parser.parse_args()
-    fragment, layout = model()
+    quiet_threads()
+    if options.backend == "ray":
+        import cluster  # needs swath[ray]
+
+        cluster.begin()
+    made = fragment(ENVS, STEPS, np.zeros(4, dtype=np.float32))
     costs = {}
     for n_workers in SIZES:
-        collection = collection_of(n_workers, options.backend, fragment, layout)
+        collection = collection_of(options.backend, n_workers, made)
         costs[n_workers] = cost_ms(collection, 500 if options.quick else 5000)
         collection.close(10.0)
         print(

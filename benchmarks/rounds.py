@@ -17,7 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 Run = Callable[[float], float]
@@ -59,6 +60,42 @@ def ratios(rates: Mapping[str, list[float]], name: str, reference: str) -> tuple
         (a / b for a, b in zip(rates[name], rates[reference], strict=True)), n=4
     )
     return lower, median, upper
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one contender must reach, as a multiple of another."""
+
+    contender: str
+    reference: str
+    least: float
+
+
+def show(title: str, rates: Mapping[str, list[float]], unit: str) -> None:
+    """Print the median of each contender."""
+    print(f"\n{title}")
+    for name, column in rates.items():
+        print(f"  {name:34} {statistics.median(column):>10,.{0 if max(column) > 1000 else 1}f} {unit}")
+
+
+def reached(rates: Mapping[str, list[float]], targets: Collection[Target]) -> bool:
+    """Print the ratios that have a target; whether all are reached."""
+    missed = 0
+    for target in targets:
+        lower, median, upper = ratios(rates, target.contender, target.reference)
+        missed += median < target.least
+        print(
+            f"  {target.contender:24} × {target.reference:30} {median:>7.2f}  half of the rounds {lower:.2f} to "
+            f"{upper:.2f}, target {target.least:g} {'passed' if median >= target.least else 'missed'}",
+            flush=True,
+        )
+    return not missed
+
+
+def ended(passed: Collection[bool]) -> int:
+    """Print how it went; the exit code."""
+    print(f"\n{'all targets reached' if all(passed) else 'a target was missed'}")
+    return int(not all(passed))
 
 
 class Peer:

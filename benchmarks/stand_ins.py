@@ -1,0 +1,81 @@
+"""Collections whose workers are stand-ins on real backends, so that what is measured is all but the collecting.
+
+fragment ─▶ sealed ─▶ workers: answer at once (`answering.py`) ─▶ gathered, copied, delivered as always
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from answering import StandIn, sealed
+from swath.collect.all_of import AllOf
+from swath.collect.asks import Head
+from swath.collect.counters import Counters
+from swath.collect.desk import Desk
+from swath.collect.first_of import FirstOf
+from swath.collect.fleet_collection import FleetCollection, Making
+from swath.collect.gather import Pace
+from swath.collect.joining import batch_of, stacked
+from swath.collect.renewal import Renewal
+from swath.collect.shaping import Shaper
+from swath.collect.worker import Tally
+from swath.options import Budget, Survival
+from swath.rollout.buffer import Rows
+from swath.rollout.fragment import Fragment, Layout
+from swath.weights.channel import Channel
+from swath.weights.due import Automatic, Due
+from swath.workers.base import Job
+from swath.workers.create import backend
+from swath.workers.fleet import Fleet
+from swath.workers.tickets import Name
+
+MANY_S = 600.0
+
+
+def fragment(envs: int, steps: int, observation: np.ndarray) -> Fragment:
+    """A fragment in which every observation is this one."""
+    room, shape = (envs, steps), (envs, steps, *observation.shape)
+    seen, led_to = np.broadcast_to(observation, shape).copy(), np.broadcast_to(observation, shape).copy()
+    no, ids = np.zeros(room, dtype=np.bool_), np.zeros(room, dtype=np.int64)
+    action, log_prob = np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.float32)
+    rows = Rows([seen], [action, log_prob], [led_to], np.zeros(room, dtype=np.float32), no, no.copy(), None)
+    return Fragment(rows, ids, ids.copy(), 0)
+
+
+def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = False, ahead: int = 1) -> FleetCollection:
+    """A collection of stand-ins that answer with this fragment."""
+    envs, steps = made.ids.shape
+    places = backend(place)
+    resources = {"num_cpus": 0.01} if place == "ray" else {}
+
+    def job(name: Name) -> Job:
+        head = Head(name.worker, name.life, 0, made.frames, steps, Tally(), (), 0)
+        return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
+
+    fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
+    fleet.bring_up()
+    counters, pace, share = Counters(), Pace(ahead), dict.fromkeys(range(n_workers), made.frames)
+    desk = Desk(fleet, Channel(places.share), share, Budget(made.frames), counters, Renewal(Due(Automatic()), print))
+    layout = Layout((envs,), ("observation",), ("action", "action_log_prob"))
+    return FleetCollection(
+        desk=desk,
+        gather=AllOf(desk, pace, list(share)) if sync else FirstOf(desk, pace),
+        pace=pace,
+        making=_making(layout, sync=sync),
+        shaper=Shaper(layout),
+        batch_frames=made.frames * (n_workers if sync else 1),
+        counters=counters,
+    )
+
+
+def _making(layout: Layout, *, sync: bool) -> Making:
+    def parts(shares: Any, bodies: Any) -> list[Any]:  # noqa: ARG001  as a collection asks
+        return [batch_of(body, layout) for body in bodies]
+
+    def batch(shares: Any, bodies: Any) -> Any:
+        return stacked(bodies, layout) if sync else parts(shares, bodies)[0]
+
+    return Making(batch, parts)
