@@ -166,6 +166,17 @@ def test_factories_draw_the_same_in_every_place_worker_and_life():
     assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
 
 
+def test_factories_draw_the_same_in_every_worker_without_a_seed_too():
+    results = [
+        evaluated("process", policy_factory=lambda: Shifted(int(torch.randint(0, 7, ()))), seed=None, num_workers=4)
+        for _ in range(2)
+    ]
+    for result in results:
+        by_hand = [[played(seed, shift)[0] for seed in result.seeds] for shift in range(7)]
+        assert result.returns.tolist() in by_hand
+    assert results[0].seeds.tolist() != results[1].seeds.tolist()
+
+
 def test_factories_of_numpy_and_python_draw_the_same_in_every_worker():
     def drawn():
         return Shifted(int(np.random.randint(10**6)) + random.randrange(10**6))

@@ -1,9 +1,10 @@
 """What `Evaluator` gives back: keys and types everywhere alike, whose outcome is read when, what users measure."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluator_toys import PLACES, N, Named, evaluated, evaluator
+from evaluator_toys import PLACES, N, Named, Predicts, evaluated, evaluator
 from tensordict import TensorDict
 from torch import nn
 
@@ -175,6 +176,26 @@ def test_trajectories_are_all_episodes_in_order(place, layout):
     assert (td["next", "done"] == td["next", "terminated"] | td["next", "truncated"]).all()
 
 
+@pytest.mark.parametrize("mode", gym.vector.AutoresetMode)
+def test_trajectories_are_the_same_from_vector_envs_whichever_way_they_begin_anew(mode):
+    wanted, _ = trajectories()
+    td, _ = trajectories(env=lambda: gym.vector.SyncVectorEnv([Named] * 2, autoreset_mode=mode))
+    assert (td == wanted).all()
+
+
+def drawing(observation):
+    return torch.randint(0, 7, observation.shape[:-1])
+
+
+@pytest.mark.parametrize("factory", [Predicts, lambda: drawing], ids=["predict", "noise"])
+def test_policies_that_act_in_another_way_leave_the_same_entries(factory):
+    td, result = trajectories(policy_factory=factory, exploration_type="RANDOM", num_envs=2)
+    mask, action = td["collector", "mask"], td["action"]
+    token, reward = td["observation"][..., 0], td["next", "reward"].squeeze(-1)
+    assert ((token + 3 * action) % 11 == reward)[mask].all()
+    assert (reward * mask).sum(1).tolist() == result.returns.tolist()
+
+
 def test_flat_trajectories_are_one_behind_the_other():
     padded, result = trajectories(num_envs=2)
     flat, _ = trajectories(num_envs=2, collector_kwargs={"traj_format": "cat"})
@@ -197,10 +218,13 @@ def test_trajectories_have_the_entries_of_a_collector():
     assert {key: batch[key].shape[2:] for key in keys} == {key: td[key].shape[2:] for key in keys}
 
 
-def test_trajectories_of_all_rounds_are_there():
-    td, result = trajectories(until_ci_halfwidth=1e-9, max_trajectories=3 * N)
-    assert td.batch_size[0] == result["eval/num_episodes"] == 3 * N
-    assert td["collector", "mask"].sum(1).tolist() == result.lengths.tolist()
+@pytest.mark.parametrize("place", PLACES)
+def test_trajectories_of_all_rounds_are_there(place):
+    td, result = trajectories(place, until_ci_halfwidth=1e-9, max_trajectories=4 * N, num_envs=3)
+    mask = td["collector", "mask"]
+    assert td.batch_size[0] == result["eval/num_episodes"] == 4 * N
+    assert mask.sum(1).tolist() == result.lengths.tolist()
+    assert (td["next", "reward"].squeeze(-1) * mask).sum(1).tolist() == result.returns.tolist()
 
 
 def test_trajectories_carry_the_version_of_their_weights():

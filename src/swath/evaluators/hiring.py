@@ -11,6 +11,7 @@ from swath.evaluate.privacy import private_copy
 from swath.evaluate.setting import Setting, SettingRequest
 from swath.evaluators.asked import Cast, Crew
 from swath.rollout.hosts.sources import is_env_instance
+from swath.seeds import fresh_root
 from swath.workers import create
 from swath.workers.base import Job
 from swath.workers.tickets import Name
@@ -22,14 +23,17 @@ PRELOADED = ("swath.evaluate.player", "gymnasium", "tensordict")
 def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     """How to have the workers; what an evaluator builds at once is built here.
 
+    Without a seed there is one for factories all the same, so that their products are alike in all workers and lives.
+
     Raises:
         TypeError: the policy cannot be copied.
         Exception: what building the env raised.
     """
     alone = crew.place != "thread"
     policy = None if cast.policy is None else private_copy(cast.policy, "pass policy_factory, which builds one")
+    root = fresh_root() if seed is None else seed
     request = SettingRequest(
-        cast.env, cast.num_envs, policy, cast.factory, cast.device, seed, alone, cast.making, cast.speedup
+        cast.env, cast.num_envs, policy, cast.factory, cast.device, root, alone, cast.making, cast.speedup
     )
     built = [Setting(request)] if not alone and not _still_to_be_built(cast) else []
     return Terms(
