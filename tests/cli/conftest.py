@@ -1,4 +1,5 @@
 import signal
+import threading
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +19,7 @@ class Scripted(gym.Env):
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
     steps = 0
+    lock = threading.Lock()
     on_step = staticmethod(lambda steps: None)
 
     def reset(self, *, seed=None, options=None):
@@ -26,8 +28,10 @@ class Scripted(gym.Env):
         return self.observation_space.sample(), {}
 
     def step(self, action):
-        type(self).steps += 1
-        self.on_step(type(self).steps)
+        with self.lock:  # evaluations run in a thread of their own
+            type(self).steps += 1
+            steps = type(self).steps
+        self.on_step(steps)
         self._left -= 1
         return self.np_random.random(2, np.float32), 1.0, self._left == 0, False, {}
 

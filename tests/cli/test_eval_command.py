@@ -1,11 +1,15 @@
 from pathlib import Path
 
+import pytest
 import torch
 from conftest import TINY
 
+from swath.cli.table import verdict
+from swath.evaluators import Comparison
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
-RUN = Path("runs/CartPole-v1-seed0")
+RUN, OTHER = Path("runs/CartPole-v1-seed0"), Path("runs/CartPole-v1-seed1")
+COUNTED = ("episodes where B is better", "where both are equal", "where A is better")
 
 
 def rows(out):
@@ -58,3 +62,54 @@ def test_what_is_no_checkpoint_of_a_run_is_said_in_one_line(swath):
         "swath: no checkpoint at nowhere; give a run's folder or a .safetensors file of one"
     ]
     assert swath("eval")[0] == 2
+
+
+def test_two_checkpoints_are_compared_on_the_same_episodes(swath):
+    for seed in ("0", "1"):
+        swath("train", "CartPole-v1", *TINY, "--seed", seed, "--eval-backend", "none", "--no-video")
+    code, out, err = swath("eval", RUN, OTHER, "--episodes", "6", "--seed", "3")
+    assert (code, err) == (0, [])
+    assert out[0] == "CartPole-v1: A and B play the same 6 episodes"
+    assert [line.split(",")[0].split() for line in out[1:3]] == [
+        ["A", f"{RUN}/checkpoint.safetensors"],
+        ["B", f"{OTHER}/checkpoint.safetensors"],
+    ]
+    table = {line.strip()[:30].strip(): line.strip()[30:].split() for line in out if line.startswith(" ")}
+    counts = [int(table[name][0]) for name in COUNTED]
+    assert all(table[name][1:] == ["of", "6"] for name in COUNTED)
+    assert sum(counts) == 6
+    a, b = (float(swath("eval", run, "--episodes=6", "--seed=3")[1][4].split()[-1]) for run in (RUN, OTHER))
+    assert float(table["mean difference in return"][0]) == pytest.approx(b - a, abs=0.06)
+    assert out[-1].split(":")[0] in {"A is better than B", "B is better than A", "Neither is shown to be better"}
+
+
+def test_a_checkpoint_compared_with_itself_is_equal(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    _, out, _ = swath("eval", RUN, RUN / "checkpoint.safetensors")
+    assert out[-1] == "A and B have the same return in every episode."
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((0.5, 2.0), "B is better than A: the whole interval is above 0."),
+        ((-2.0, -0.5), "A is better than B: the whole interval is below 0."),
+        ((-1.0, 2.0), "Neither is shown to be better: the interval holds 0; --episodes 100 narrows it."),
+        ((0.0, 2.0), "Neither is shown to be better: the interval holds 0; --episodes 100 narrows it."),
+        ((0.0, 0.0), "A and B have the same return in every episode."),
+        ((float("nan"), float("nan")), "Nothing can be said: there is no interval of returns that are not finite."),
+    ],
+)
+def test_the_last_line_says_what_the_interval_says(interval, words):
+    assert verdict(Comparison(1.0, *interval, 0.6, 20, paired=True)) == words
+
+
+def test_what_cannot_be_compared_is_said_in_one_line(swath, scripted):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    swath("train", "Scripted-v0", *TINY, "--no-video")
+    assert swath("eval", RUN, "runs/Scripted-v0-seed0")[2] == [
+        "swath: A was trained on CartPole-v1, B on Scripted-v0; only policies of one env can be compared"
+    ]
+    assert swath("eval", RUN, RUN, "--episodes", "1")[2] == [
+        "swath: --episodes 1: a comparison needs 2 episodes or more"
+    ]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import SMALL, TINY
 
-from swath.cli import training
+from swath.cli import journal
 from swath.cli.collector_state import as_plain, with_weights, without_weights
 from swath.collectors.many import ManyWorkers
 from swath.errors import FleetFailed
@@ -113,7 +113,7 @@ def test_an_odd_number_of_workers_fills_its_batches_evenly(swath):
 
 
 def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):
-    save, draw = training.save_run, ManyWorkers._draw
+    save, draw = journal.save_run, ManyWorkers._draw
     saved = []
 
     def saving(*arguments):
@@ -125,7 +125,7 @@ def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(sw
             raise FleetFailed("0 workers are left, 2 are needed")
         return draw(self)
 
-    monkeypatch.setattr(training, "save_run", saving)
+    monkeypatch.setattr(journal, "save_run", saving)
     monkeypatch.setattr(ManyWorkers, "_draw", failing)
     arguments = ["--frames=512", "--eval-every=128", "--no-video"]
     code, _, err = swath("train", "CartPole-v1", *SMALL, *TWO, *arguments)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from swath.cli.failure import told_if_misfitting, told_if_unserved
 from swath.cli.folder import find_checkpoint
 from swath.cli.parts import device_named
+from swath.cli.spaces import spaces_of
 from swath.cli.state import open_run
 from swath.learn import NetworkPolicy, make_policy
-from swath.rollout.hosts.base import first_of
-from swath.rollout.hosts.sources import Source, build
 
 if TYPE_CHECKING:
-    from gymnasium import Space
-
     from swath.cli.collect_config import CollectConfig
 
 
@@ -28,7 +24,7 @@ def acting_policy(config: CollectConfig) -> NetworkPolicy | None:
     Raises:
         UsageError: no checkpoint, one for other spaces, a device that is not there, or an env that cannot be served.
     """
-    spaces, device = _spaces_of(config), device_named(config.device)
+    spaces, device = spaces_of(config.env, config.env_keywords), device_named(config.device)
     if config.policy is None:
         return None
     file = find_checkpoint(config.policy)
@@ -49,9 +45,3 @@ def fingerprint(policy: NetworkPolicy | None) -> str:
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return f"weights {digest.hexdigest()[:16]}"
-
-
-def _spaces_of(config: CollectConfig) -> tuple[Space[Any], Space[Any]]:
-    with told_if_unserved(config.env), closing(build(Source(config.env, config.env_keywords))) as host:
-        one = first_of(host.env)
-        return one.observation_space, one.action_space

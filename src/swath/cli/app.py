@@ -20,12 +20,13 @@ HELP = """Train reinforcement learning policies, evaluate them, and collect expe
 
 swath train CartPole-v1                     trains PPO; results under runs/
 swath eval runs/CartPole-v1-seed0           repeats its final evaluation
+swath eval runs/A runs/B                    says which of two policies is better
 swath collect CartPole-v1 --out data/poles  writes experience to disk
 """
 
 app = App(name="swath", help=HELP, help_format="plaintext", version=__version__)
 app.command(train, usage="Usage: swath train ENV [OPTIONS]", sort_key=1)
-app.command(evaluate, name="eval", usage="Usage: swath eval CHECKPOINT [OPTIONS]", sort_key=2)
+app.command(evaluate, name="eval", usage="Usage: swath eval CHECKPOINT [OTHER] [OPTIONS]", sort_key=2)
 app.command(collect, usage="Usage: swath collect ENV --out PATH [OPTIONS]", sort_key=3)
 
 

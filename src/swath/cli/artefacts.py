@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from swath.cli.failure import told_if_missing, with_extra
 from swath.cli.film import film_episode
+from swath.cli.journal import EVALUATION
 from swath.cli.state import versions
-from swath.cli.training import EVALUATION, RETURN
+from swath.cli.training import RETURN
 from swath.report.atomic import replacing
 from swath.report.curve import draw_curve, read_curve
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from swath.cli.failure import UsageError
 from swath.cli.numbers import flag, require_in_range
-from swath.cli.places import INLINE, require_room
+from swath.cli.places import INLINE, THREAD, require_judge, require_room
 
 OF_THE_RUN = ("env", "envs", "workers", "backend", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
@@ -28,12 +28,13 @@ class RunConfig:
         device: where the networks are.
         eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all.
         eval_episodes: episodes of an evaluation.
+        eval_backend: where evaluations run beside the training; `"none"` for no evaluations.
         threads: torch's threads in this process; other processes have one.
         video: whether the final policy is filmed.
         ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: a number out of range, or several workers inline; the message names the option.
+        UsageError: a number out of range, several workers inline, or an unknown backend; the message names the option.
     """
 
     env: str
@@ -46,6 +47,7 @@ class RunConfig:
     device: str = "cpu"
     eval_every: int | None = None
     eval_episodes: int = 20
+    eval_backend: str = THREAD
     threads: int = 1
     video: bool = True
     ppo: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         require_in_range(self)
         require_room(self.workers, self.backend)
+        require_judge(self.eval_backend)
 
     @property
     def eval_gap(self) -> int:

@@ -1,52 +1,54 @@
-"""Evaluations of a run's policy: always the same episodes, away from the training's envs."""
+"""Who judges a run's policy: an evaluator beside the training, with the same episodes every time."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from swath.cli.failure import told_if_unserved
-from swath.evaluate.local import LocalEvaluation, Slots
-from swath.evaluate.request import EvalRequest
-from swath.evaluate.stopping import StopRule
-from swath.rollout.hosts.base import first_of
+from swath.cli.places import NONE, RAY, THREAD
+from swath.evaluators import Evaluator
+from swath.extras import need
+from swath.learn import make_policy
 
 if TYPE_CHECKING:
-    from gymnasium import Env, Space
-
     from swath.cli.config import RunConfig
-    from swath.evaluators import EvalResult
+    from swath.learn import NetworkPolicy
 
 
-class Judge:
-    """Evaluates policies on envs of its own.
+def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator | None:
+    """An evaluator that plays the run's evaluation episodes beside the training; `None` where there is to be none.
 
-    Args:
-        config: says which env, how many episodes, and the root of their seeds.
-
-    Raises:
-        UsageError: the env's spaces cannot be served.
+    Its episodes, and the envs that are stepped together, are those of `swath eval`: so are its numbers.
     """
+    if config.eval_backend == NONE:
+        return None
+    return Evaluator(
+        config.env,
+        num_trajectories=config.eval_episodes,
+        num_envs=eval_envs(config),
+        busy_policy="queue",
+        seed=config.seed,
+        **_place(config, policy),
+    )
 
-    def __init__(self, config: RunConfig) -> None:
-        self._seed, self._stop = config.seed, StopRule(config.eval_episodes)
-        with told_if_unserved(config.env):
-            self._evaluation = LocalEvaluation(config.env, Slots(min(config.envs, config.eval_episodes)))
-        self._first: Env[Any, Any] = first_of(self._evaluation.env)
 
-    @property
-    def observation_space(self) -> Space[Any]:
-        """Of one env."""
-        return self._first.observation_space
+def eval_envs(config: RunConfig) -> int:
+    """How many envs an evaluation steps together."""
+    return min(config.envs, config.eval_episodes)
 
-    @property
-    def action_space(self) -> Space[Any]:
-        """Of one env."""
-        return self._first.action_space
 
-    def evaluate(self, policy: Any, step: int, version: int) -> EvalResult:
-        """Play the episodes with the most probable actions; step and weight version are kept with the result."""
-        return self._evaluation.run(policy, EvalRequest(self._stop, seed=self._seed, step=step, policy_version=version))
+def _place(config: RunConfig, policy: NetworkPolicy) -> dict[str, Any]:
+    if config.eval_backend == THREAD:
+        return {"policy": policy}
+    more: dict[str, Any] = {}
+    if config.eval_backend == RAY:
+        need("ray", extra="ray", why="for --eval-backend ray")
+        more["num_gpus"] = 0
+    device = "cpu" if config.eval_backend == RAY else config.device
+    more["collector_kwargs"] = {"num_threads": config.threads}
+    return {"policy_factory": partial(_policy_for, device), "backend": config.eval_backend, **more}
 
-    def close(self) -> None:
-        """Close the envs."""
-        self._evaluation.close()
+
+def _policy_for(device: str, env: Any) -> NetworkPolicy:
+    """A policy for this env, whose weights are sent."""
+    return make_policy(env.observation_space, env.action_space).to(device)

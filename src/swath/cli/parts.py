@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Self
 import torch
 
 from swath.cli.failure import UsageError, told_if_unserved
-from swath.cli.judge import Judge
+from swath.cli.judge import judge_of
 from swath.cli.places import collector_keywords
+from swath.cli.spaces import spaces_of
 from swath.collectors import Collector
 from swath.learn import PPO, NetworkPolicy, default_config, make_policy
 from swath.seeds import derive
 
 if TYPE_CHECKING:
     from swath.cli.config import RunConfig
+    from swath.cli.spaces import Spaces
+    from swath.evaluators import Evaluator
     from swath.learn import PPOConfig
 
 
@@ -28,14 +31,15 @@ class Parts:
     collector: Collector
     policy: NetworkPolicy
     learner: PPO
-    judge: Judge
+    judge: Evaluator | None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         with ExitStack() as stack:
-            stack.callback(self.judge.close)
+            if self.judge is not None:
+                stack.callback(self.judge.shutdown)
             stack.callback(self.collector.shutdown)
 
 
@@ -43,10 +47,12 @@ def build_parts(config: RunConfig) -> Parts:
     """Build everything; what was built is closed again if something fails."""
     torch.set_num_threads(config.threads)
     with ExitStack() as stack:
-        judge = Judge(config)
-        stack.callback(judge.close)
-        policy = build_policy(config, judge)
-        learner = PPO(policy, learner_config(config, judge))
+        spaces = spaces_of(config.env)
+        policy = build_policy(config, spaces)
+        learner = PPO(policy, learner_config(config, spaces))
+        judge = judge_of(config, policy)
+        if judge is not None:
+            stack.callback(judge.shutdown)
         collector = Collector(
             config.env,
             policy,
@@ -67,17 +73,17 @@ def whole_batch(config: RunConfig) -> int:
     return ceil(min(config.batch, config.frames) / step) * step
 
 
-def build_policy(config: RunConfig, judge: Judge) -> NetworkPolicy:
+def build_policy(config: RunConfig, spaces: Spaces) -> NetworkPolicy:
     """A fresh policy for the env's spaces, on the run's device; its weights follow from the seed."""
     device = device_named(config.device)
     with torch.random.fork_rng(devices=[]), told_if_unserved(config.env):
         torch.manual_seed(derive(_learner_root(config), "policy"))
-        return make_policy(judge.observation_space, judge.action_space).to(device)
+        return make_policy(*spaces).to(device)
 
 
-def learner_config(config: RunConfig, judge: Judge) -> PPOConfig:
+def learner_config(config: RunConfig, spaces: Spaces) -> PPOConfig:
     """What suits the env, changed by what the user set."""
-    suited = default_config(judge.observation_space, judge.action_space)
+    suited = default_config(*spaces)
     return replace(suited, total_frames=config.frames, seed=derive(_learner_root(config), "global"), **config.ppo)
 
 

@@ -1,4 +1,4 @@
-"""Where the workers of a command live: `--workers` and `--backend`."""
+"""Where the workers of a command live: `--workers`, `--backend` and `--eval-backend`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 from swath.cli.failure import UsageError
 
-INLINE, THREAD, PROCESS, RAY = "inline", "thread", "process", "ray"
+INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 BACKENDS = (INLINE, THREAD, PROCESS, RAY)
+JUDGES = (THREAD, PROCESS, RAY, NONE)
+"""Where evaluations run."""
 ALIASES = {"direct": INLINE}
 """What the library's own `Collector` calls them."""
 
@@ -42,6 +44,16 @@ def require_room(workers: int, backend: str) -> None:
     """
     if backend == INLINE and workers > 1:
         raise UsageError(f"--backend {INLINE} is one worker in this process; for --workers {workers} choose {PROCESS}")
+
+
+def require_judge(name: str) -> None:
+    """Refuse names that are not one of `JUDGES`.
+
+    Raises:
+        UsageError: it is another.
+    """
+    if name not in JUDGES:
+        raise UsageError(f"--eval-backend {name} must be one of {', '.join(JUDGES)}")
 
 
 def collector_keywords(workers: int, backend: str, device: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import inf
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from swath.cli.parts import Parts
+    from swath.report.checkpoint import State
 
 PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
 
@@ -69,18 +71,22 @@ class Saved:
     state: dict[str, Any]
 
 
-def save_run(path: Path, config: RunConfig, parts: Parts, progress: Progress) -> None:
-    """Write everything from which the run can go on; simulators are not saved."""
+def state_of(config: RunConfig, parts: Parts) -> State:
+    """Everything from which the run can go on but its progress, copied; simulators are not saved."""
     state = {
         "config": config.to_dict(),
-        "progress": progress.to_dict(),
         "policy": dict(parts.policy.state_dict()),
         "learner": parts.learner.state_dict(),
         "collector": without_weights(parts.collector.state_dict()),  # they are the same as "policy"
         "random_state": torch.get_rng_state(),
         "versions": versions(),
     }
-    save_checkpoint(path, state)
+    return deepcopy(state)
+
+
+def save_run(path: Path, state: State, progress: Progress) -> None:
+    """Write what `state_of` gave, and the progress of that moment."""
+    save_checkpoint(path, {**state, "progress": progress.to_dict()})
 
 
 def open_run(path: Path) -> Saved:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from swath.cli.artefacts import leave_curve, leave_film, leave_summary
 from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
+from swath.cli.journal import Run
 from swath.cli.outlets import Outlets
 from swath.cli.plan import Plan, plan_new, plan_resumed
 from swath.cli.stop import StopRequest
@@ -43,7 +44,7 @@ def _train(plan: Plan, console: Console) -> int:
     with opened as outlets, StopRequest(outlets.display.say) as stop:
         if plan.resumed:
             outlets.display.say(f"goes on at {resume_at:,} frames; simulators are not saved, so episodes begin anew")
-        Training(plan.config, plan.folder, plan.parts, plan.progress).run(outlets, stop)
+        Training(Run(plan.config, plan.folder, plan.parts, plan.progress)).run(outlets, stop)
         leave_summary(plan.config, plan.folder, plan.progress)
         leave_curve(plan.config, plan.folder, outlets.display)
         if plan.is_finished and plan.config.video and not stop.requested:

@@ -12,21 +12,23 @@ from swath.cli.options import EVALUATION, EvaluationCount
 
 def evaluate(
     checkpoint: Path,
+    other: Path | None = None,
     /,
     *,
     episodes: EvaluationCount = None,
     seed: EvaluationCount = None,
     device: Annotated[str | None, Parameter(group=EVALUATION, show_default=False)] = None,
 ) -> int:
-    """Repeat the evaluation of a checkpoint with the same episodes, and print it beside the stored one.
+    """Repeat the evaluation of a checkpoint and print it beside the stored one, or compare two on the same episodes.
 
     Args:
         checkpoint: A run's folder, or a .safetensors file of one.
-        episodes: Episodes to play. [default: as many as in the run]
-        seed: Root of the episodes' seeds. [default: that of the run]
+        other: A second one, of the same env; the table says whether it is better, and how sure that is.
+        episodes: Episodes to play. [default: as many as in the (first) run]
+        seed: Root of the episodes' seeds. [default: that of the (first) run]
         device: Where the networks are. [default: cpu]
     """
     from swath.cli.evaluate import run_evaluation  # noqa: PLC0415  imports torch
 
     given = {"eval_episodes": episodes, "seed": seed, "device": device}
-    return run_evaluation(checkpoint, {name: value for name, value in given.items() if value is not None})
+    return run_evaluation(checkpoint, other, {name: value for name, value in given.items() if value is not None})

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swath.cli.options import FILES, TRAINING, EvaluationCount, TrainingCount
+from swath.cli.options import EVALUATION, FILES, TRAINING, EvaluationCount, TrainingCount
 
 
 def train(
@@ -25,6 +25,7 @@ def train(
     ppo: Annotated[dict[str, str] | None, Parameter(group=TRAINING, show_default=False)] = None,
     eval_every: EvaluationCount = None,
     eval_episodes: EvaluationCount = None,
+    eval_backend: Annotated[str | None, Parameter(group=EVALUATION, show_default=False)] = None,
     out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
     resume: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
     video: Annotated[bool | None, Parameter(group=FILES, show_default=False)] = None,
@@ -48,6 +49,8 @@ def train(
             [default: chosen for the env]
         eval_every: Frames from one evaluation to the next; 0: at the end only. [default: a tenth of --frames]
         eval_episodes: Episodes of an evaluation. [default: 20]
+        eval_backend: Where evaluations run, beside the training: thread, process or ray; none: no evaluations.
+            [default: thread]
         out: Folder for the results, new or empty. [default: runs/ENV-seedN, runs/ENV-seedN-2 and so on]
         resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
             were; simulators are not saved, episodes begin anew.
@@ -69,6 +72,7 @@ def train(
         "ppo": ppo and parse_settings(ppo),
         "eval_every": eval_every,
         "eval_episodes": eval_episodes,
+        "eval_backend": eval_backend,
         "video": video,
     }
     return run_training({name: value for name, value in given.items() if value is not None}, out, resume)

@@ -1,0 +1,89 @@
+"""`swath train` evaluates beside the training, which is the same without."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SMALL
+
+from swath.learn import PPO
+from swath.report.checkpoint import load_checkpoint
+from swath.report.csv_sink import read_rows
+from swath.seeds import derive
+
+RUN = ("train", "CartPole-v1", "--frames", "384", *SMALL, "--eval-every", "128", "--no-video")
+
+
+def evaluations(folder):
+    _, rows = read_rows(Path(folder) / "metrics.csv")
+    return {row["frames"]: [value for name, value in row.items() if name.startswith("eval/")] for row in rows}
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Copies of the batches that PPO learns from."""
+    update, seen = PPO.update, []
+
+    def watched(self, batch):
+        seen.append(batch.clone())
+        return update(self, batch)
+
+    monkeypatch.setattr(PPO, "update", watched)
+    return seen
+
+
+def test_training_batches_are_the_same_to_the_last_bit_with_and_without_evaluations(swath, batches):
+    for out in ("thread", "none"):
+        assert swath(*RUN, "--eval-backend", out, "--out", out)[0] == 0
+    beside, alone = batches[:3], batches[3:]
+    for one, other in zip(beside, alone, strict=True):
+        assert set(one.keys(True, True)) == set(other.keys(True, True))
+        assert all(torch.equal(one[key], other[key]) for key in one.keys(True, True))
+    states = [load_checkpoint(Path(out) / "checkpoint.safetensors") for out in ("thread", "none")]
+    assert torch.equal(states[0]["random_state"], states[1]["random_state"])
+    assert all(torch.equal(value, states[1]["policy"][name]) for name, value in states[0]["policy"].items())
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_a_process_evaluates_what_a_thread_does_and_eval_repeats_it(swath):
+    for out in ("thread", "process"):
+        assert swath(*RUN, "--eval-backend", out, "--out", out)[0] == 0
+    assert list(evaluations("thread")) == ["0", "128", "256", "384"]
+    assert evaluations("thread") == evaluations("process")
+    assert all(map(all, evaluations("thread").values()))
+    for out in ("thread", "process"):
+        assert swath("eval", out)[1][-1] == "every episode as stored"
+
+
+def test_without_evaluations_there_are_checkpoints_and_no_best_one(swath):
+    code, out, _ = swath(*RUN, "--eval-backend", "none", "--out", "run")
+    assert code == 0
+    assert not any("evaluation" in line for line in out)
+    assert evaluations("run") == {"128": [], "256": [], "384": []}
+    names = {path.name for path in Path("run").iterdir()}
+    assert "checkpoint.safetensors" in names
+    assert "best.safetensors" not in names
+    assert json.loads(Path("run/summary.json").read_text())["evaluation"] is None
+    assert swath("train", "--resume", "run", "--frames", "512", "--eval-backend", "thread", "--no-video")[0] == 0
+    assert list(evaluations("run")) == ["128", "256", "384", "512"]
+
+
+def test_an_error_in_an_evaluation_keeps_its_type_and_what_was_measured(swath, scripted):
+    step = scripted.step
+
+    def failing(self, action):
+        if self.np_random_seed in evaluation_seeds:
+            raise ZeroDivisionError("in an evaluation")
+        return step(self, action)
+
+    evaluation_seeds = {derive(0, "evaluation", 0, episode) for episode in range(2)}
+    scripted.step = failing
+    with pytest.raises(ZeroDivisionError, match="in an evaluation"):
+        swath("train", "Scripted-v0", "--frames=256", *SMALL, "--eval-every=0", "--no-video")
+    assert [row["frames"] for row in read_rows(Path("runs/Scripted-v0-seed0/metrics.csv"))[1]] == ["128", "256"]
+
+
+def test_an_unknown_backend_is_one_line(swath):
+    code, _, err = swath("train", "CartPole-v1", "--eval-backend", "moon")
+    assert (code, err) == (2, ["swath: --eval-backend moon must be one of thread, process, ray, none"])
