@@ -245,12 +245,15 @@ class Survival:
         min_workers: with fewer that live or are coming back the run ends; `None` means all.
         fragment_timeout_s: a fragment that takes longer is a death; `None` for no deadline.
         placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
+        start_timeout_s: seconds for a worker to be ready once it has been placed, which alone `placement_timeout_s` is
+            for then; `None`: that is for both.
     """
 
     restarts: Restarts = RESTARTS
     min_workers: int | None = None
     fragment_timeout_s: float | None = 600.0
     placement_timeout_s: float | None = 300.0
+    start_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.restarts, Restarts):
@@ -259,6 +262,7 @@ class Survival:
             count("min_workers", self.min_workers)
         deadline("fragment_timeout_s", self.fragment_timeout_s)
         deadline("placement_timeout_s", self.placement_timeout_s)
+        deadline("start_timeout_s", self.start_timeout_s)
 
 
 @dataclass(frozen=True)

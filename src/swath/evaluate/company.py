@@ -12,10 +12,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
-from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate
+from swath.errors import Closed, FleetFailed, PlacementFailed
 from swath.evaluate.numbers import Facts
 from swath.evaluate.parts import Footage, Part, Wishes
 from swath.evaluate.playing import Playing
@@ -39,17 +38,21 @@ class Terms:
     Attributes:
         backend: makes the place where they live.
         job: how each life is begun.
+        discard: closes what `job` was to use, and did not.
         workers: how many.
         retries: how many may be lost within one evaluation.
-        start_timeout_s: until when they must be up.
+        start_timeout_s: how long one may take to be up.
+        placement_timeout_s: before that, to be placed.
         model_ids: whose weights may be sent; `None` for all there are.
     """
 
     backend: Callable[[], Backend]
     job: Callable[[Name], Job]
+    discard: Callable[[], None]
     workers: int = 1
     retries: int = 1
     start_timeout_s: float = 300.0
+    placement_timeout_s: float = 60.0
     model_ids: frozenset[str] | None = None
 
     def require_declared(self, model_ids: Iterable[str]) -> None:
@@ -66,7 +69,7 @@ class Terms:
     def survival(self) -> Survival:
         """What the fleet does about deaths within one evaluation."""
         restarts = Restarts(max_per_worker=self.retries, backoff_s=0.0, forgive_after_s=None)
-        return Survival(restarts, placement_timeout_s=self.start_timeout_s)
+        return Survival(restarts, placement_timeout_s=self.placement_timeout_s, start_timeout_s=self.start_timeout_s)
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ class Company:
         self._manifests: dict[str, Manifest] = {}
         self._weights: dict[str, Snapshot] = {}
         self._earlier_restarts = 0
+        self._earlier: list[Fleet] = []  # with workers that cannot be ended
         self._closed = False
         self._lock = threading.Lock()
         self.starting = False
@@ -128,6 +132,12 @@ class Company:
     def restarts(self) -> int:
         """Lives that replaced others."""
         return self._earlier_restarts + (0 if self._fleet is None else self._fleet.restarts)
+
+    @property
+    def left_behind(self) -> list[str]:
+        """What cannot be ended, since it is stuck: threads, by name."""
+        fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
+        return [name for fleet in fleets for name in fleet.left_behind]
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
@@ -186,7 +196,10 @@ class Company:
         """Close the envs where they live and end the workers; what closing raised. Also while `perform` is at work."""
         with self._lock:
             self._closed, fleet = True, self._fleet
-        return [] if fleet is None else fleet.close(timeout)
+        try:
+            return [] if fleet is None else fleet.close(timeout)
+        finally:
+            self._terms.discard()
 
     def _progressed(self, complete: int) -> None:
         self.complete = complete
@@ -200,27 +213,22 @@ class Company:
             if fleet.failure is not None:
                 self._earlier_restarts += fleet.restarts
                 fleet.close(0.0)
-                fleet = self._fleet = None
+                self._part_with(fleet)
+                fleet = None
         if fleet is None:
             fleet = self._engage()
         assert self._channel is not None
         return fleet, self._channel
 
     def _engage(self) -> Fleet:
-        terms, began = self._terms, monotonic()
-        with self._lock:
-            if self._closed:
-                raise Closed("the workers were shut down; build another evaluator")
-            backend = terms.backend()
-            fleet = self._fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
-            self.starting = True
+        fleet, backend = self._fleet_of_its_own()
         try:
             fleet.bring_up()
-        except PlacementFailed as failure:
-            self._fleet = None
-            raise self._not_up(failure, monotonic() - began) from None
+        except (FleetFailed, PlacementFailed) as failure:
+            self._part_with(fleet)
+            raise _said(failure) from None
         except BaseException:
-            self._fleet = None
+            self._part_with(fleet)
             raise
         finally:
             self.starting = False
@@ -229,12 +237,22 @@ class Company:
             self._channel.publish(self._weights)
         return fleet
 
-    def _not_up(self, failure: PlacementFailed, seconds: float) -> Exception:
-        return WorkerLate(
-            f"a worker of the evaluation was not up after {seconds:.1f} s (start_timeout_s="
-            f"{self._terms.start_timeout_s:g}); it was ended, the next evaluation begins another: {failure}",
-            deadline=self._terms.start_timeout_s,
-        )
+    def _part_with(self, fleet: Fleet) -> None:
+        """It is closed."""
+        self._earlier = [each for each in (*self._earlier, fleet) if each.abandoned]
+        self._fleet = None
+
+    def _fleet_of_its_own(self) -> tuple[Fleet, Backend]:
+        """Not begun yet; `close` ends it from now on."""
+        terms = self._terms
+        backend = terms.backend()  # it may join a cluster, which takes seconds: `close` does not wait for that
+        with self._lock:
+            if not self._closed:
+                fleet = self._fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
+                self.starting = True
+                return fleet, backend
+        backend.close()
+        raise Closed("the workers were shut down; build another evaluator")
 
     def _send(self, models: Mapping[str, Snapshot]) -> None:
         """Check all, then publish all."""
@@ -272,3 +290,11 @@ class Company:
         ticket = fleet.call(next(iter(fleet.up.values())), method, *args)
         fleet.answers([ticket])
         return ticket.value
+
+
+def _said(failure: FleetFailed | PlacementFailed) -> BaseException:
+    """What an evaluation says of workers that did not come up."""
+    if isinstance(failure, FleetFailed):
+        return failure.causes[-1]
+    advice = "ask for less (num_gpus=0, say), wait longer, or free some; the next evaluation asks again"
+    return PlacementFailed(f"{failure}; {advice}", asked=failure.asked, available=failure.available)

@@ -11,8 +11,9 @@ played in envs that were built anew.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,16 @@ class Post:
     workers: int = 1
     place: str = "inline"
 
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """What is raised within gets a note of where that was."""
+        try:
+            yield
+        except Exception as error:
+            name = self.name
+            error.add_note(f"in worker {name.worker} (life {name.life}) of an evaluation, backend {self.place!r}")
+            raise
+
 
 class Player:
     """One worker of an evaluation; used by one thread at a time.
@@ -46,10 +57,12 @@ class Player:
     Args:
         setting: what it plays in, and with.
         post: where it stands.
+        turn: held while the envs are used, where other lives use the same.
     """
 
-    def __init__(self, setting: Setting, post: Post) -> None:
+    def __init__(self, setting: Setting, post: Post, turn: threading.Lock | None = None) -> None:
         self._setting, self._post = setting, post
+        self._turn = nullcontext() if turn is None else turn
         self._performance: Performance | None = None
         self._failed = False
 
@@ -98,7 +111,8 @@ class Player:
     def close(self) -> None:
         """Close the envs."""
         self._performance = None
-        self._setting.close()
+        with self._turn:
+            self._setting.close()
 
     def _prepare(self, update: Update | None) -> None:
         if update is not None:
@@ -113,12 +127,10 @@ class Player:
     def _telling(self) -> Iterator[None]:
         """What is raised within says where, and the envs are not used again as they are."""
         try:
-            with self._setting.sheltered():
+            with self._post.noted(), self._turn, self._setting.sheltered():
                 yield
-        except Exception as error:
+        except Exception:
             self._failed, self._performance = True, None
-            name = self._post.name
-            error.add_note(f"in worker {name.worker} (life {name.life}) of an evaluation, backend {self._post.place!r}")
             raise
 
     def _model(self, model_id: str) -> Any:

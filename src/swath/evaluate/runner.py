@@ -205,7 +205,9 @@ class Runner:
 
     def _noted(self, raised: EnvRaised) -> Exception:
         slot, error = raised.env, raised.cause
-        episode, seed = self._playing[slot], self._host.seed_of(slot)
+        episode = self._playing[slot]
+        own = self.seeding == "episode" and episode is not None
+        seed = self._seed_of(episode or 0) if own else self._host.seed_of(slot)
         error.add_note(
             f"raised by the env of slot {self._quota.first_slot + slot} in episode {episode}, "
             f"after {self.ledger.lengths[slot]} steps; seed of its reset: {seed}; {self.progress}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from itertools import count
 from time import monotonic
 from typing import Any
 
-from swath.errors import Closed, SwathError
+from swath.errors import Closed, SwathError, warn
 from swath.evaluate.busy import InboxRules
 from swath.evaluate.company import Company, Order, Performed
 from swath.evaluate.inbox import Counted, Inbox
@@ -145,40 +144,48 @@ class EvaluationService:
         """Whether it is over."""
         return self._inbox.closed
 
-    def ask(self, supply: Callable[[], Brief], step: int | None, *, sync: bool) -> int | None:
+    def evaluate(self, supply: Callable[[], Brief], step: int | None) -> EvalResult:
+        """Ask for an evaluation and wait for its outcome; whatever interrupts that cancels it. See `trigger`.
+
+        Raises:
+            Closed: the service is closed, or was meanwhile.
+            RuntimeError: called by the thread that would have to bring the outcome.
+            BaseException: the outcome is an error.
+        """
+        self._require_other_thread()
+        number = next(self._numbers)
+        try:
+            self._ask(Asked(number, sync=True), supply, step)
+            result = self._outcome(number, None)
+        except BaseException:
+            self.cancel(number)
+            raise
+        assert result is not None
+        return result
+
+    def trigger(self, supply: Callable[[], Brief], step: int | None) -> bool:
         """Ask for an evaluation.
 
         Args:
             supply: copies what it needs; called only if the request is admitted, in this thread.
             step: the training step; `None`: the next of the service's count.
-            sync: whether the caller is going to wait for this very outcome.
 
         Returns:
-            Its number; `None` if it was skipped.
+            Whether it was accepted; else it was skipped.
 
         Raises:
             Closed: the service is closed.
             SwathError: it is busy, and its rules say so.
             Exception: what `supply` raised; nothing was asked for then.
         """
-        number = next(self._numbers)
-        if isinstance(self._answer(Asked(number, sync)), Skip):
-            return None
-        try:
-            brief = supply()
-            self._answer(Supplied(number, brief, step, brief.weighted))
-        except BaseException:
-            with self._changed:
-                self._handle(Cancelled(number))
-            raise
+        accepted = self._ask(Asked(next(self._numbers)), supply, step)
         self._warn_if_many_wait()
-        return number
+        return accepted
 
-    def wait(self, number: int | None, timeout: float | None = None) -> EvalResult | None:
-        """The outcome of a sync request, or the oldest unread one of the async requests.
+    def wait(self, timeout: float | None = None) -> EvalResult | None:
+        """The oldest unread outcome of the async requests.
 
         Args:
-            number: of the sync request; `None` for the async ones.
             timeout: in seconds; `None` for none.
 
         Returns:
@@ -189,8 +196,27 @@ class EvaluationService:
             RuntimeError: called by the thread that would have to bring the outcome.
             BaseException: the outcome is an error.
         """
-        if threading.current_thread() is self._thread and (timeout is None or timeout > 0):
+        if timeout is None or timeout > 0:
+            self._require_other_thread()
+        return self._outcome(None, timeout)
+
+    def _ask(self, asked: Asked, supply: Callable[[], Brief], step: int | None) -> bool:
+        if isinstance(self._answer(asked), Skip):
+            return False
+        try:
+            brief = supply()
+            self._answer(Supplied(asked.number, brief, step, brief.weighted))
+        except BaseException:
+            self.cancel(asked.number)
+            raise
+        return True
+
+    def _require_other_thread(self) -> None:
+        if threading.current_thread() is self._thread:
             raise SwathError("on_result cannot wait for an evaluation: it would wait for itself; use trigger_eval()")
+
+    def _outcome(self, number: int | None, timeout: float | None) -> EvalResult | None:
+        """That of a sync request, or the oldest unread one of the async requests."""
         until = None if timeout is None else monotonic() + timeout
         with self._changed:
             was_open = not self._inbox.closed
@@ -253,6 +279,7 @@ class EvaluationService:
         """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine."""
         until = monotonic() + timeout
         with self._changed:
+            first = not self._inbox.closed
             self._handle(Closing())
             unread, thread = self._inbox.unread, self._thread
             mine = threading.current_thread() is thread
@@ -262,10 +289,10 @@ class EvaluationService:
             _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         if thread is not None and not mine:
             thread.join(max(0.0, until - monotonic()) + JOIN_S)
-            if thread.is_alive():
-                text = f"the thread {thread.name!r} is stuck in code of the user and is left behind"
-                warnings.warn(text, UserWarning, stacklevel=3)
-        if unread:
+        alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
+        if first and (stuck := [*self._company.left_behind, *alive]):
+            warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
+        if first and unread:
             _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
 
     def _answer(self, event: Event[Brief, Ending]) -> object:
@@ -304,11 +331,9 @@ class EvaluationService:
             if len(waiting) < MANY_WAITING or self._warned:
                 return
             self._warned = True
-        warnings.warn(
+        warn(
             f"{len(waiting)} evaluations wait, and their weights take {sum(waiting):,} bytes; trigger fewer, give the "
-            "evaluator more workers, or choose busy_policy='latest'",
-            UserWarning,
-            stacklevel=4,
+            "evaluator more workers, or choose busy_policy='latest'"
         )
 
     def _coordinate(self) -> None:
@@ -345,13 +370,16 @@ class EvaluationService:
             return Ending(plan.finish(performed, request))
         except (Stopped, Closed) as error:
             return Ending(error=error)
-        except Exception as error:  # noqa: BLE001  it is the outcome, and raised where that is read
+        except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             _log.error("the evaluation of step %d failed: %s: %s", accepted.step, type(error).__name__, error)
             return Ending(error=error)
 
     def _publish(self, job: Publish[Brief, Ending]) -> None:
         ending = job.outcome
         if ending.result is not None:
-            self._plan.show(ending.result, self._company.models)
+            try:
+                self._plan.show(ending.result, self._company.models)
+            except BaseException:  # noqa: BLE001  who waits for the result is not to wait for ever
+                _log.exception("the result of step %d could not be shown; it stands", ending.result.step)
         with self._changed:
             self._handle(Published(job.accepted.number, ending, failed=ending.error is not None))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from swath.errors import warn_of_no_effect
 from swath.evaluate.arena import Making, require_form
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.request import EvalRequest
@@ -76,6 +77,14 @@ class Crew:
                 f"num_workers={self.workers} with backend='thread', which has one; use 'process' or 'ray', or num_envs "
                 "to step more envs together"
             )
+        if self.place != "ray" and self.deadlines.placement_s != Deadlines.placement_s:
+            raise ValueError(
+                f"placement_timeout_s={self.deadlines.placement_s:g} with backend={self.place!r}: only Ray has to find "
+                "room for workers; leave it out"
+            )
+        if self.place == "thread" and self.init is not None:
+            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
+            object.__setattr__(self, "init", None)
         if self.place == "thread" and self.threads is not None:
             raise ValueError(
                 f"num_threads={self.threads} with backend='thread', which shares torch's threads with training; use "

@@ -59,7 +59,7 @@ class Audience:
         began = monotonic()
         try:
             on_result(result.to_tensordict())
-        except Exception as error:  # noqa: BLE001  it is logged, counted and kept
+        except BaseException as error:  # noqa: BLE001  it is logged, counted and kept; no exit ends our thread
             self.callback_errors += 1
             self.last_error = error
             _log.exception("on_result raised for the evaluation of step %d; the result stands", result.step)

@@ -18,7 +18,7 @@ from swath.evaluate.parts import Wishes
 from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.result import EvalResult
-from swath.evaluate.service import EvaluationService, Plan
+from swath.evaluate.service import Brief, EvaluationService, Plan
 from swath.evaluate.stopping import StopRule
 from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Filming
 from swath.evaluators.audience import Audience
@@ -65,7 +65,7 @@ class Evaluator:
         on_result: called with each result as a flat TensorDict, before it can be read, in a thread of ours.
         busy_policy: what `trigger_eval` does while one is pending: `"error"`, `"queue"`, `"skip"`, `"latest"`.
         backend: `"thread"`, `"process"` or `"ray"`.
-        init_fn: runs first in each new worker process.
+        init_fn: runs first in each new worker process, before torch is imported there; with a thread there is none.
         num_gpus: GPUs that Ray is asked for, by worker; 0 on machines without.
         ray_kwargs: further options of `ray.remote`.
         seed: root of all seeds; `None` for a fresh one for each evaluation.
@@ -82,7 +82,8 @@ class Evaluator:
             is written as JSON, or a folder. What is found there sets the bar.
         retries: how many workers may be lost within one evaluation.
         timeout_s: seconds for one evaluation.
-        start_timeout_s: seconds for a new worker to be up.
+        start_timeout_s: seconds for a new worker to be up, once it has been placed.
+        placement_timeout_s: seconds for Ray to place one.
 
     Raises:
         ValueError: a number out of range, options that contradict each other, an unknown backend or busy policy.
@@ -128,6 +129,7 @@ class Evaluator:
         retries: int = 1,
         timeout_s: float = 3600.0,
         start_timeout_s: float = 300.0,
+        placement_timeout_s: float = 60.0,
     ) -> None:
         request = EvalRequest(
             StopRule(num_trajectories, until_ci_halfwidth, max_trajectories),
@@ -146,7 +148,7 @@ class Evaluator:
             place,
             num_workers,
             retries,
-            Deadlines(start_timeout_s),
+            Deadlines(start_timeout_s, placement_timeout_s),
             init_fn,
             resources_of(place, num_workers, num_gpus, ray_kwargs),
             settings.num_threads,
@@ -183,14 +185,7 @@ class Evaluator:
             WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
             Exception: what code of the user raised, as its own type.
         """
-        number = self._ask(weights, step, weights_dict, sync=True)
-        try:
-            result = self._service.wait(number)
-        except BaseException:
-            self._service.cancel(number)
-            raise
-        assert result is not None
-        return result
+        return self._service.evaluate(self._supply(weights, step, weights_dict), step)
 
     def trigger_eval(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -209,7 +204,7 @@ class Evaluator:
             RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
             Closed: the evaluator was shut down.
         """
-        return self._ask(weights, step, weights_dict, sync=False) is not None
+        return self._service.trigger(self._supply(weights, step, weights_dict), step)
 
     def poll(self, timeout: float | None = 0) -> EvalResult | None:
         """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
@@ -217,11 +212,11 @@ class Evaluator:
         Raises:
             Exception: that evaluation failed; raised once.
         """
-        return self._service.wait(None, timeout)
+        return self._service.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> EvalResult | None:
         """As `poll`, until there is one; `None` at once if none is unread or pending."""
-        return self._service.wait(None, timeout)
+        return self._service.wait(timeout)
 
     @property
     def pending(self) -> bool:
@@ -303,7 +298,8 @@ class Evaluator:
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
         return f"<Evaluator {self._crew.place} {workers}: {now}{done}{', closed' * self.closed}>"
 
-    def _ask(self, weights: Any, step: int | None, by_id: Mapping[str, Any] | None, *, sync: bool) -> int | None:
+    def _supply(self, weights: Any, step: int | None, by_id: Mapping[str, Any] | None) -> Callable[[], Brief]:
+        """Copies the weights when it is called."""
         if step is not None and (isinstance(step, bool) or not hasattr(step, "__index__")):
             raise TypeError(f"step={step!r} must be an integer: the training step the evaluation belongs to")
-        return self._service.ask(lambda: self._source.brief(weights, by_id), step, sync=sync)
+        return lambda: self._source.brief(weights, by_id)

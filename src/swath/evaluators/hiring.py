@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
+from swath.errors import WorkerLate
 from swath.evaluate.company import Terms
 from swath.evaluate.player import Player, Post
 from swath.evaluate.privacy import private_copy
@@ -35,13 +37,15 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     request = SettingRequest(
         cast.env, cast.num_envs, policy, cast.factory, cast.device, root, alone, cast.making, cast.speedup
     )
-    built = [Setting(request)] if not alone and not _still_to_be_built(cast) else []
+    jobs = Jobs(request, crew, [Setting(request)] if not alone and not _still_to_be_built(cast) else [])
     return Terms(
         partial(create.backend, crew.place, preload=PRELOADED),
-        Jobs(request, crew, built),
+        jobs,
+        jobs.close,
         crew.workers,
         crew.retries,
         crew.deadlines.start_s,
+        crew.deadlines.placement_s,
         crew.model_ids,
     )
 
@@ -57,25 +61,33 @@ class Jobs:
 
     def __init__(self, request: SettingRequest, crew: Crew, built: list[Setting]) -> None:
         self._request, self._crew, self._built = request, crew, built
+        self._turn = threading.Lock() if _is_of_instances(request.env) else None
 
     def __call__(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
-        crew = self._crew
-        post = Post(name, crew.workers, crew.place)
-        build = (
-            partial(_player, self._built, self._request, post) if self._built else partial(_new, self._request, post)
-        )
+        crew, ready = self._crew, self._built.pop() if self._built else None
+        build = partial(_player, ready, self._request, Post(name, crew.workers, crew.place), self._turn)
         return Job(build, name, threads=crew.threads or 1, before=crew.init, resources=crew.resources)
 
+    def close(self) -> None:
+        """Close what was built for nobody."""
+        while self._built:
+            self._built.pop().close()
 
-def _player(built: list[Setting], request: SettingRequest, post: Post) -> Player:
-    return Player(built.pop() if built else Setting(request), post)
 
-
-def _new(request: SettingRequest, post: Post) -> Player:
-    return Player(Setting(request), post)
+def _player(ready: Setting | None, request: SettingRequest, post: Post, turn: threading.Lock | None) -> Player:
+    with post.noted():
+        if turn is not None and turn.locked():
+            raise WorkerLate(
+                f"{request.env} is still in a call that has not returned, in a thread that was left behind; until it "
+                "has, nothing else can be done with this instance; of an id or a callable another would be built"
+            )
+        return Player(ready or Setting(request), post, turn)
 
 
 def _still_to_be_built(cast: Cast) -> bool:
-    entries: list[Any] = list(cast.env) if isinstance(cast.env, list | tuple) else [cast.env]
-    return cast.factory is not None and not any(map(is_env_instance, entries))
+    return cast.factory is not None and not _is_of_instances(cast.env)
+
+
+def _is_of_instances(env: Any) -> bool:
+    return any(map(is_env_instance, env if isinstance(env, list | tuple) else [env]))

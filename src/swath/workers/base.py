@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from swath.workers.outcome import Value
 from swath.workers.tickets import Name, Ticket
 
 
@@ -45,12 +46,15 @@ class Handle:
         job: how it was brought up.
 
     Attributes:
+        placed: settled when its place has had room for it, and it has begun; at once, where there is always room.
         ready: settled when the worker is built, with `None`, or with what `before` or `build` raised.
         ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.placed = Ticket(job.name, "place")
+        self.placed.settle(Value(None))
         self.ready = Ticket(job.name, "build")
         self.ended = Ticket(job.name, "live")
 

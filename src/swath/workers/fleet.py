@@ -88,6 +88,11 @@ class Fleet:
         return int(getattr(self._backend, "abandoned", 0))
 
     @property
+    def left_behind(self) -> tuple[str, ...]:
+        """What these are called."""
+        return tuple(getattr(self._backend, "left_behind", ()))
+
+    @property
     def failure(self) -> FleetFailed | None:
         """What ends the run, if too few are left."""
         return self._placing.failure()

@@ -21,6 +21,13 @@ Phase = Literal["waiting", "starting", "up", "gone"]
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A life has begun; its time to be ready counts from now on."""
+
+    name: Name
+
+
+@dataclass(frozen=True)
 class Ready:
     """A life can be called from now on."""
 
@@ -50,7 +57,7 @@ class Ticked:
     """Time has passed."""
 
 
-Event: TypeAlias = Ready | Died | Added | Forgiven | Ticked
+Event: TypeAlias = Placed | Ready | Died | Added | Forgiven | Ticked
 
 
 @dataclass(frozen=True)
@@ -97,12 +104,14 @@ class Standing:
         phase: where it is.
         since: when the phase began; of one that waits, when it ends.
         restarts: that count against it.
+        placed: whether one that is starting has begun.
     """
 
     life: int = 0
     phase: Phase = "waiting"
     since: float = -inf
     restarts: int = 0
+    placed: bool = False
 
 
 class FleetState:
@@ -165,6 +174,8 @@ class FleetState:
 
     def _handle(self, event: Event, now: float) -> list[Instruction]:
         match event:
+            case Placed(name):
+                self._placed(name, now)
             case Ready(name):
                 self._ready(name, now)
             case Died(name, cause):
@@ -174,6 +185,11 @@ class FleetState:
             case Forgiven():
                 self._forgive()
         return self._due(now)
+
+    def _placed(self, name: Name, now: float) -> None:
+        standing = self._workers[name.worker]
+        if (standing.life, standing.phase) == (name.life, "starting"):
+            self._workers[name.worker] = replace(standing, placed=True, since=now)
 
     def _ready(self, name: Name, now: float) -> None:
         standing = self._workers[name.worker]
@@ -230,14 +246,15 @@ class FleetState:
         name = Name(worker, standing.life)
         if standing.phase == "starting":
             return Overdue(name)
-        self._workers[worker] = replace(standing, phase="starting", since=now)
+        self._workers[worker] = replace(standing, phase="starting", since=now, placed=False)
         return Start(name)
 
     def _deadline(self, standing: Standing) -> float:
         """When something is to be done about a worker if nothing happens to it before."""
         if standing.phase == "waiting" and not self.failed:
             return standing.since
-        patience = self._survival.placement_timeout_s
+        survival = self._survival
+        patience = survival.start_timeout_s if standing.placed else survival.placement_timeout_s
         if standing.phase == "starting" and standing.life > 0 and patience is not None:
             return standing.since + patience
         return inf

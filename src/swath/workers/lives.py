@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from swath.errors import PlacementFailed, SwathError, WorkerLost
+from swath.errors import PlacementFailed, SwathError, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.fleet_state import (
@@ -24,6 +24,7 @@ from swath.workers.fleet_state import (
     Forgiven,
     Instruction,
     Overdue,
+    Placed,
     Ready,
     Start,
     Ticked,
@@ -149,9 +150,16 @@ class Lives:
             self._lateness.begun(handle.name, self._clock())
             self._tell(Ready(handle.name))
             _log.info("worker %d (life %d) is up", *handle.name)
+        elif handle.placed.done and self._counts_from_placement(handle):
+            self._tell(Placed(handle.name))
 
     def _is_up(self, handle: Handle) -> bool:
         return self.state.workers[handle.name.worker].phase == "up"
+
+    def _counts_from_placement(self, handle: Handle) -> bool:
+        """Whether its time to be ready begins only now."""
+        standing = self.state.workers[handle.name.worker]
+        return self._survival.start_timeout_s is not None and standing.phase == "starting" and not standing.placed
 
     def _note_death(self, name: Name, cause: BaseException) -> None:
         if not self.state.lives(name):
@@ -172,7 +180,7 @@ class Lives:
     def _tell(self, event: Event) -> None:
         self._todo.extend(self.state.handle(event, self._clock()))
         self.stirs += 1
-        if isinstance(event, Ticked):
+        if isinstance(event, Ticked | Placed):
             return
         self.changes += 1
         self.up = {worker: handle for worker, handle in self.handles.items() if self._can_be_called(handle)}
@@ -190,14 +198,17 @@ class Lives:
             self.watched = [ticket for handle in self._living() for ticket in self._news_of(handle)]
 
     def _news_of(self, handle: Handle) -> tuple[Ticket, ...]:
-        return (handle.ended,) if self._is_up(handle) else (handle.ready, handle.ended)
+        if self._is_up(handle):
+            return (handle.ended,)
+        starting = (handle.ready, handle.ended)
+        return (handle.placed, *starting) if self._counts_from_placement(handle) else starting
 
     def _do(self, instruction: Instruction) -> None:
         match instruction:
             case Start(name):
                 self._start(name)
             case Overdue(name):
-                self._note_death(name, self._not_placed(name))
+                self._note_death(name, self._not_ready(name))
             case Fail(causes):
                 self.causes = causes
 
@@ -208,6 +219,13 @@ class Lives:
             if self.placing:
                 raise
             self._note_death(name, error)
+
+    def _not_ready(self, name: Name) -> SwathError:
+        patience = self._survival.start_timeout_s
+        if patience is not None and self.state.workers[name.worker].placed:
+            why = f"{described(name)} was not ready start_timeout_s={patience:g} after it was placed"
+            return WorkerLate(why, workers=(name.worker,), deadline=patience)
+        return self._not_placed(name)
 
     def _not_placed(self, name: Name) -> PlacementFailed:
         asked, available = self._backend.room(self.handles[name.worker])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swath.errors import FleetFailed, PlacementFailed, warn
+from swath.errors import FleetFailed, PlacementFailed, SwathError, WorkerLate, warn
 from swath.options import Survival
 from swath.workers.base import Backend, Handle
 from swath.workers.lives import Lives
@@ -35,9 +35,10 @@ class Placing:
             known = self._watch.look()
             self._raise_refusal()
             missing = self._missing()
-            if not missing or self._watch.passed(until):
+            due = min((self._due(worker, until) for worker in missing), default=until)
+            if not missing or self._watch.passed(due):
                 break
-            self._watch.pause((), known, until)
+            self._watch.pause((), known, due)
         if missing:
             self._go_on_without(missing)
         self._lives.placing = False
@@ -71,6 +72,16 @@ class Placing:
         workers = self._lives.state.workers
         return tuple(worker for worker, standing in workers.items() if standing.phase in ("waiting", "starting"))
 
+    def _due(self, worker: int, until: float) -> float:
+        """When it is to be ready: counted from when it was placed, if that counts, else with all the others."""
+        since = self._placed_at(worker)
+        patience = self._survival.start_timeout_s
+        return until if since is None or patience is None else since + patience
+
+    def _placed_at(self, worker: int) -> float | None:
+        handle = self._lives.handles.get(worker)
+        return None if handle is None else handle.placed.settled
+
     def _raise_refusal(self) -> None:
         if self._lives.refused is not None:
             raise self._lives.refused
@@ -79,10 +90,22 @@ class Placing:
 
     def _go_on_without(self, missing: tuple[int, ...]) -> None:
         handles, state = self._lives.handles, self._lives.state
-        failure = self._not_placed([handles[worker] for worker in missing], len(state.workers))
+        failure = self._not_up([handles[worker] for worker in missing], len(state.workers))
         if len(self._lives.up) < state.required:
             raise failure
         warn(f"{failure}; the others begin without them")
+
+    def _not_up(self, missing: Sequence[Handle], n: int) -> SwathError:
+        patience = self._survival.start_timeout_s
+        if patience is None or not all(handle.placed.done for handle in missing):
+            return self._not_placed([handle for handle in missing if patience is None or not handle.placed.done], n)
+        workers = tuple(handle.name.worker for handle in missing)
+        return WorkerLate(
+            f"{len(missing)} of {n} workers ({', '.join(map(str, workers))}) were not ready "
+            f"start_timeout_s={patience:g} after they were placed, and were ended",
+            workers=workers,
+            deadline=patience,
+        )
 
     def _not_placed(self, missing: Sequence[Handle], n: int) -> PlacementFailed:
         asked, available = self._backend.room(missing[0])

@@ -58,7 +58,12 @@ class ThreadBackend:
     @property
     def abandoned(self) -> int:
         """How many threads were to end and are busy still."""
-        return sum(handle.abandoned for handle in list(self._handles))
+        return len(self.left_behind)
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """The names of these threads."""
+        return tuple(handle.thread.name for handle in list(self._handles) if handle.abandoned)
 
     def spawn(self, job: Job) -> Handle:
         """Start a thread that builds the worker.
@@ -143,6 +148,8 @@ class ThreadBackend:
         if not tickets:
             return
         handle.was_busy = len(tickets) > 1  # the end of its life is open in any case
+        if handle.was_busy:
+            handle.thread.name += ", abandoned"
         handle.queue.put(None)
         for ticket in tickets:
             self._board.settle(ticket, loss.error())

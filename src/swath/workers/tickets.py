@@ -52,6 +52,11 @@ class Ticket:
         """Whether there is an outcome."""
         return self.outcome is not None
 
+    def settle(self, outcome: Outcome) -> None:
+        """Fill in the outcome, where nobody waits for it yet; else see `Board.settle`."""
+        self.settled = time.monotonic()
+        self.outcome = outcome
+
     @property
     def value(self) -> Any:
         """What the call returned.
@@ -94,8 +99,7 @@ class Board:
         with self._changed:
             if ticket.outcome is not None:
                 return False
-            ticket.settled = time.monotonic()
-            ticket.outcome = outcome
+            ticket.settle(outcome)
             self._changed.notify_all()
             return True
 

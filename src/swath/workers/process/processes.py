@@ -41,6 +41,7 @@ from swath.workers.tickets import Board, Ticket
 
 _END_S = 5.0
 _CLOSE_S = 10.0
+_LINGER_S = 1.0
 
 
 class Processes:
@@ -170,7 +171,9 @@ class Processes:
             return
         if broken is not None:
             handle.killed = f"was killed, since what it sent cannot be read: {broken!r}"
-        self._condemn(handle)
+            self._condemn(handle)
+        else:
+            self._reader.after(_LINGER_S, partial(self._condemn, handle))  # it ends by itself, and with its own code
 
     def _condemn(self, handle: ProcessHandle) -> None:
         """See to it that it ends, and wait for that no longer than is sensible."""

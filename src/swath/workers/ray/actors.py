@@ -1,6 +1,6 @@
 """The actors of one Ray backend: how they begin, are called and end.
 
-    spawn ─▶ actor ◀─ swath_build, swath_live (never answered: its error is the actor's end)
+    spawn ─▶ actor ◀─ swath_here, swath_build, swath_live (never answered: its error is the actor's end)
     call  ─▶ swath_answer ─▶ future ─ done callback, in Ray's own thread ─▶ Board
 
 What is called back must not call Ray: its thread is the one that would answer. Nor is a lock held while Ray is called.
@@ -115,6 +115,7 @@ class RayActors:
             self._end(handle, f"was not accepted by Ray: {error}")
             return
         handle.answer = handle.actor.swath_answer.options(num_returns=2)
+        handle.actor.swath_here.remote().future().add_done_callback(partial(self._placed, handle))
         self._await(handle, handle.ready, handle.actor.swath_build.options(num_returns=2).remote(setup))
         life = handle.actor.swath_live.options(concurrency_group="life").remote()
         life.future().add_done_callback(partial(self._died, handle))
@@ -144,6 +145,10 @@ class RayActors:
             self._settle(handle, ticket, Error(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
         else:
             self._ended(handle, error)
+
+    def _placed(self, handle: RayHandle, future: Any) -> None:
+        if future.exception() is None:  # else its end will tell
+            self._settle(handle, handle.placed, Value(None))
 
     def _died(self, handle: RayHandle, future: Any) -> None:
         self._ended(handle, future.exception())

@@ -29,10 +29,11 @@ class RayHandle(Handle):
 
     def __init__(self, job: Job, options: Mapping[str, Any]) -> None:
         super().__init__(job)
+        self.placed = Ticket(job.name, "place")
         self.options = options
         self.killed: str | None = None
         self._lock = threading.Lock()
-        self._open: dict[Ticket, None] = {self.ready: None, self.ended: None}
+        self._open: dict[Ticket, None] = dict.fromkeys((self.placed, self.ready, self.ended))
         self._end: Error | None = None
 
     def opened(self, ticket: Ticket) -> Error | None:

@@ -35,6 +35,9 @@ class RayWorker:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+    def swath_here(self) -> None:
+        """Answer, as soon as there is an actor."""
+
     def swath_build(self, setup: Setup) -> Answer:
         """Settle in, then build the object."""
         return _or_die(self._build, setup)

@@ -1,0 +1,396 @@
+"""What goes wrong in an evaluation, row by row: what the caller sees, what is counted, that the next one is fine."""
+
+import gc
+import logging
+import os
+import signal
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from eval_mischief import Broke, Mischief, TokenEnv, TokenPolicy, evaluator
+
+from swath.errors import Closed, RemoteFailure, WorkerLate, WorkerLost
+from swath.evaluators import Evaluator
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
+PLACES = ["thread", "process"]
+LINUX = Path("/proc/self/fd").exists()
+TRUTH = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def truth():
+    with evaluator(None) as ev:
+        TRUTH[:] = ev.evaluate().returns.tolist()
+
+
+@pytest.fixture
+def mischief(tmp_path):
+    return Mischief.at(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(warm_processes):
+    """After each test: threads, processes and shared memory are those of before."""
+    before = census()
+    yield
+    assert census() == before
+
+
+def census():
+    threads = sorted(t.name for t in threading.enumerate() if "eval" in t.name or "worker 0" in t.name)
+    if not LINUX:
+        return threads, None, None
+    shared = ["memfd" in str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    return threads, sorted(_descendants(os.getpid())), sum(shared)
+
+
+def _descendants(pid):
+    for file in Path("/proc").glob(f"{pid}/task/*/children"):
+        for child in file.read_text().split():
+            yield child
+            yield from _descendants(child)
+
+
+def is_fine(ev):
+    return ev.evaluate().returns.tolist() == TRUTH
+
+
+def handle(ev, worker=0):
+    return ev._service._company._fleet.handle(worker)
+
+
+def counts(ev, **expected):
+    stats = ev.stats()
+    return {name: stats[name] for name in expected} == expected
+
+
+# ---- exceptions
+
+
+@pytest.mark.parametrize("where", ["env", "reset", "step", "policy", "factory"])
+@pytest.mark.parametrize("place", PLACES)
+def test_what_users_code_raises_is_raised_once_and_the_next_evaluation_is_fine(place, where, mischief, caplog):
+    mischief.order(where, "raise")
+    with evaluator(mischief, place, busy_policy="queue") as ev:
+        ev.trigger_eval(step=7)
+        with pytest.raises(Broke, match="as it was told to") as raised:
+            ev.wait()
+        assert ev.poll() is None
+        assert not ev.pending
+        assert is_fine(ev)
+        assert counts(ev, accepted=2, completed=1, errors=1, retries=0, restarts=0, unread=0)
+    notes = "\n".join(raised.value.__notes__)
+    assert f"in worker 0 (life 0) of an evaluation, backend {place!r}" in notes
+    assert ("remote traceback" in notes) is (place != "thread")
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == ["the evaluation of step 7 failed: Broke: as it was told to"]
+
+
+@pytest.mark.parametrize(("where", "steps"), [("reset", 0), ("step", 2)])
+def test_an_env_that_raises_is_noted_with_its_slot_episode_and_seed(where, steps, mischief):
+    mischief.order(where, "raise")
+    with evaluator(mischief) as ev:
+        with pytest.raises(Broke) as raised:
+            ev.evaluate()
+        seed = int(ev.evaluate().seeds[0])
+    said = f"raised by the env of slot 0 in episode 0, after {steps} steps; seed of its reset: {seed}; 0 of 6"
+    assert said in "\n".join(raised.value.__notes__)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_env_that_cannot_be_built_again_is_one_more_error(place, mischief):
+    with evaluator(mischief, place) as ev:
+        assert is_fine(ev)
+        for where in ("step", "env"):
+            mischief.order(where, "raise")
+            with pytest.raises(Broke):
+                ev.evaluate()
+        assert is_fine(ev)
+        assert counts(ev, completed=2, errors=2, retries=0)
+
+
+def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_reset(mischief):
+    built = []
+
+    def env():
+        built.append(TokenEnv(mischief))
+        return built[-1]
+
+    mischief.order("step", "raise")
+    with Evaluator(env, TokenPolicy(), num_trajectories=6) as ev:
+        with pytest.raises(Broke):
+            ev.evaluate()
+        assert is_fine(ev)
+        assert [each.closed for each in built] == [True, False]
+    mischief.order("step", "raise")
+    instance = TokenEnv(mischief)
+    with Evaluator(instance, TokenPolicy(), num_trajectories=6) as ev:
+        with pytest.raises(Broke):
+            ev.evaluate()
+        assert is_fine(ev)
+        assert not instance.closed
+    assert instance.closed
+
+
+def test_an_exception_that_cannot_be_sent_comes_as_text(mischief):
+    mischief.order("step", "raise odd")
+    with evaluator(mischief, "process") as ev:
+        with pytest.raises(RemoteFailure, match="Odd: cannot be rebuilt"):
+            ev.evaluate()
+        assert is_fine(ev)
+
+
+@pytest.mark.parametrize("error", [Broke("no"), SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_what_on_result_raises_is_counted_and_changes_nothing_else(error, caplog):
+    faults = [error]
+
+    def on_result(td):
+        if faults:
+            raise faults.pop()
+
+    with evaluator(None, on_result=on_result) as ev:
+        assert is_fine(ev)
+        assert is_fine(ev)
+        assert counts(ev, completed=2, errors=0, callback_errors=1)
+        assert ev.last_callback_error is error
+    assert [record.levelno for record in caplog.records if "on_result raised" in record.getMessage()] == [logging.ERROR]
+
+
+@pytest.mark.parametrize("error", [Broke("no"), SystemExit(3)], ids=repr)
+def test_what_metrics_fn_raises_is_the_outcome(error):
+    faults = [error]
+
+    def metrics_fn(steps):
+        if faults:
+            raise faults.pop()
+        return {}
+
+    with evaluator(None, metrics_fn=metrics_fn) as ev:
+        with pytest.raises(type(error)):
+            ev.evaluate()
+        assert is_fine(ev)
+        assert counts(ev, completed=1, errors=1)
+
+
+# ---- deaths
+
+
+@dataclass(frozen=True)
+class Death:
+    place: str
+    where: str
+    what: str
+    exit: object
+    retries: int
+    """How many a survivor counts: those that were brought up in vain are no part of an evaluation."""
+    options: dict = field(default_factory=dict)
+
+
+DEATHS = [
+    Death("thread", "step", "exit", "SystemExit(3)", 1),
+    Death("thread", "factory", "exit", "SystemExit(3)", 0),
+    Death("process", "step", "exit", 3, 1),
+    Death("process", "policy", "kill", -9, 1),
+    Death("process", "env", "exit", 3, 0),
+    Death("process", "factory", "kill", -9, 0),
+    Death("process", "step", "kill", -9, 1, {"num_workers": 3}),
+    Death("process", "policy", "kill", -9, 1, {"num_workers": 2, "num_envs": 2}),
+]
+
+
+@pytest.mark.parametrize("death", DEATHS, ids=lambda one: "-".join(map(str, vars(one).values())))
+def test_a_worker_that_dies_is_replaced_and_the_numbers_are_as_if_it_had_not(death, mischief):
+    mischief.order(death.where, death.what)
+    with evaluator(mischief, death.place, **death.options) as ev:
+        result = ev.evaluate()
+        assert result.returns.tolist() == TRUTH
+        assert result.retries == death.retries
+        assert counts(ev, completed=1, errors=0, retries=death.retries, restarts=1)
+        assert is_fine(ev)
+
+
+@pytest.mark.parametrize("death", DEATHS[:6], ids=lambda one: "-".join(map(str, vars(one).values())))
+@pytest.mark.parametrize("retries", [0, 1])
+def test_after_more_losses_than_retries_the_loss_is_raised_once_and_the_next_evaluation_is_fine(
+    death, retries, mischief
+):
+    mischief.order(death.where, death.what, times=retries + 1)
+    with evaluator(mischief, death.place, retries=retries) as ev:
+        with pytest.raises(WorkerLost, match=rf"worker 0 \(life {retries}\)") as raised:
+            ev.evaluate()
+        assert raised.value.exit == death.exit
+        assert is_fine(ev)
+        assert counts(ev, completed=1, errors=1)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_worker_that_is_killed_while_idle_is_replaced_and_costs_no_retry(retries, mischief):
+    with evaluator(mischief, "process", retries=retries) as ev:
+        for _ in range(2):
+            assert is_fine(ev)
+            worker = handle(ev)
+            os.kill(worker.pid, signal.SIGKILL)
+            ev._service._company._fleet._backend.wait([worker.ended], 60)
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (TRUTH, 0)
+        assert counts(ev, completed=3, errors=0, retries=0)
+
+
+# ---- what hangs
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_thread_that_hangs_is_left_behind_with_its_env_and_another_goes_on(retries, mischief):
+    mischief.order("step", "hang")
+    with evaluator(mischief, timeout_s=3.0, retries=retries) as ev:
+        with pytest.raises(WorkerLate, match="timeout_s=3") as raised:
+            ev.evaluate()
+        assert (raised.value.deadline, raised.value.workers) == (3.0, (0,))
+        assert is_fine(ev)
+        assert counts(ev, completed=1, errors=1, retries=0)
+        (stuck,) = [thread for thread in threading.enumerate() if "abandoned" in thread.name]
+        with pytest.warns(UserWarning, match=r"left behind: swath worker 0 \(life 0\), abandoned"):
+            ev.shutdown()
+    mischief.gate.open()
+    stuck.join()
+
+
+def test_an_instance_that_hangs_cannot_be_used_until_its_call_returns(mischief):
+    mischief.order("step", "hang")
+    with Evaluator(TokenEnv(mischief), TokenPolicy(), num_trajectories=6, timeout_s=3.0) as ev:
+        for said in ("timeout_s=3", "still in a call", "still in a call"):
+            with pytest.raises(WorkerLate, match=said):
+                ev.evaluate()
+        (stuck,) = [thread for thread in threading.enumerate() if "abandoned" in thread.name]
+        mischief.gate.open()
+        stuck.join()
+        assert is_fine(ev)
+
+
+def test_a_process_that_hangs_is_killed(mischief):
+    mischief.order("policy", "hang")
+    with evaluator(mischief, "process", timeout_s=3.0) as ev:
+        with pytest.raises(WorkerLate, match="timeout_s=3"):
+            ev.evaluate()
+        assert is_fine(ev)
+        assert counts(ev, completed=1, errors=1, retries=0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_worker_that_is_not_up_in_time_is_late(place, mischief):
+    mischief.order("factory", "hang")
+    with evaluator(mischief, place, start_timeout_s=3.0) as ev:
+        with pytest.raises(WorkerLate, match="start_timeout_s=3") as raised:
+            ev.evaluate()
+        assert raised.value.deadline == 3.0
+        mischief.gate.open()
+        for thread in threading.enumerate():
+            if "abandoned" in thread.name:
+                thread.join()
+        assert is_fine(ev)
+
+
+# ---- callers
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_interrupt_cancels_what_the_caller_waits_for(place, mischief):
+    mischief.order("step", "hang")
+
+    def interrupt():
+        mischief.gate.await_arrival()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with evaluator(mischief, place) as ev:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            ev.evaluate()
+        mischief.gate.open()
+        assert is_fine(ev)
+        assert counts(ev, accepted=2, completed=1, cancelled=1, errors=0)
+
+
+def test_of_two_that_wait_for_one_outcome_one_has_it_and_the_other_nothing(mischief):
+    mischief.order("step", "hang")
+    got = []
+    with evaluator(mischief) as ev:
+        ev.trigger_eval()
+        waiting = [threading.Thread(target=lambda: got.append(ev.wait())) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        mischief.gate.await_arrival()
+        mischief.gate.open()
+        for thread in waiting:
+            thread.join()
+    assert sorted(result is None for result in got) == [False, True]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_shutdown_in_flight_wakes_who_waits_and_leaves_nothing(place, mischief):
+    mischief.order("step", "hang")
+    said = []
+
+    def ask():
+        try:
+            ev.evaluate()
+        except Closed as error:
+            said.append(error)
+
+    ev = evaluator(mischief, place, endless=True, max_steps=None, busy_policy="queue")
+    ev.trigger_eval()
+    mischief.gate.await_arrival()
+    asking = threading.Thread(target=ask)
+    asking.start()
+    mischief.gate.open()
+    while not ev.stats()["queued"]:
+        threading.Event().wait(0.01)
+    ends = [threading.Thread(target=ev.shutdown) for _ in range(3)]
+    for thread in ends:
+        thread.start()
+    for thread in (*ends, asking):
+        thread.join()
+    assert len(said) == 1
+    assert not ev.pending
+    assert ev.poll() is ev.wait() is None
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_shutdown_from_on_result_lets_the_result_be_read(place):
+    ev = evaluator(None, place, on_result=lambda _: ev.shutdown())
+    ev.trigger_eval()
+    while not ev.stats()["unread"]:
+        threading.Event().wait(0.01)
+    assert ev.poll().returns.tolist() == TRUTH
+    assert ev.closed
+    ev.shutdown()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_shutdown_before_any_request_starts_nothing(place):
+    instance = TokenEnv()
+    for ev in (evaluator(None, place), Evaluator(instance, TokenPolicy())):
+        before = census()
+        ev.shutdown()
+        assert census() == before
+    assert instance.closed
+
+
+def test_a_failed_construction_leaves_nothing_to_shut_down():
+    with pytest.raises(ValueError, match="busy_policy"):
+        evaluator(None, busy_policy="wait")
+    gc.collect()  # what is raised in __del__ would fail this test
+
+
+def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
+    mischief.order("factory", "hang")
+    ev = evaluator(mischief, "process")
+    ev.trigger_eval()
+    mischief.gate.await_arrival()
+    ev.shutdown()
+    assert not ev.pending
+    with pytest.raises(Closed):
+        ev.trigger_eval()
