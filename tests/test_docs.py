@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import ray_cluster
 from swath.cli.app import app
 from swath.cli.app import run as command_line
 
@@ -38,6 +39,15 @@ def commands(code: str) -> list[list[str]]:
     """What the lines of a shell's block call swath with."""
     lines = [shlex.split(line, comments=True) for line in code.splitlines()]
     return [words[1:] for words in lines if words and Path(words[0]).name == "swath"]
+
+
+def prepare(page: Path) -> None:
+    """Skip a page whose examples need what is not installed; let those on Ray find the cluster of this run."""
+    text = page.read_text()
+    if "pyarrow" in text:
+        pytest.importorskip("pyarrow")
+    if any("import Ray" in code for code, _ in blocks(page)):
+        ray_cluster.up()
 
 
 def uses_torchrl(page: Path) -> bool:
@@ -77,8 +87,7 @@ def threads():
     "page", [page for page in PAGES if blocks(page) and not uses_torchrl(page)], ids=lambda page: page.name
 )
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, threads):
-    if "pyarrow" in page.read_text():
-        pytest.importorskip("pyarrow")
+    prepare(page)
     monkeypatch.chdir(tmp_path)
     run(page)
 
@@ -90,6 +99,7 @@ def test_the_examples_for_torchrl_run_without_a_warning_of_ours(page, tmp_path, 
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings(action="ignore"):
         import_module("torchrl.collectors")
+    prepare(page)
     run(page)
 
 

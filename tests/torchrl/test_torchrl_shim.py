@@ -19,7 +19,7 @@ TESTS = """
     from torchrl.collectors import BaseCollector, Collector, Evaluator, MultiSyncCollector, VanillaWeightUpdater
     from torchrl.collectors.distributed import RayCollector
     from torchrl.collectors.utils import split_trajectories
-    from torchrl.data import MultiStep
+    from torchrl.data import MultiStep, RayReplayBuffer
     from torchrl.data.postprocs.postprocs import MultiStep as TheSame
     from torchrl.envs import GymEnv
     from torchrl.weight_update import SharedMemWeightSyncScheme
@@ -35,6 +35,7 @@ TESTS = """
         assert BaseCollector is swath.BaseCollector
         assert MultiSyncCollector is swath.MultiSyncCollector
         assert RayCollector is swath.RayCollector
+        assert RayReplayBuffer is swath.RayReplayBuffer
         assert SharedMemWeightSyncScheme is swath.SharedMemWeightSyncScheme
         assert VanillaWeightUpdater is swath.VanillaWeightUpdater
         assert Evaluator.__module__.startswith("torchrl.")

@@ -1,6 +1,7 @@
 """What crosses between a collection and its workers.
 
 Ask ──▶ worker: one fragment ──▶ Head (small) + body (arrays), or Broken
+                             └─▶ Head; the fragment stays there until it is to be written: Write ──▶ Written, or Broken
 """
 
 from __future__ import annotations
@@ -9,6 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.worker import Tally
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a worker is to keep of what it has made and not written yet; all else is not wanted any more.
+
+    Attributes:
+        numbers: requests whose fragments may still be written.
+        since: the last request of which nothing that waits for the end of its episode is wanted.
+    """
+
+    numbers: tuple[int, ...] = ()
+    since: int = 0
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,8 @@ class Ask:
         bell: an int64 array `[W]` shared with the workers; a worker stops at its next step once its entry has reached
             the number. `None` if nobody stops it.
         entry: of the worker in that array.
-        write: write the fragment to the worker's own client of the replay buffer, and send none.
+        kept: keep the fragment to write it to the worker's own client of the replay buffer, with these of before, and
+            send none; `None` sends it.
     """
 
     frames: int | None = None
@@ -30,7 +45,24 @@ class Ask:
     number: int = 0
     bell: Any = None
     entry: int = 0
-    write: bool = False
+    kept: Kept | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a worker has written when it was told to.
+
+    Attributes:
+        frames: in how many rows; 0 where whole episodes are written, and too few were complete.
+        waiting: frames that wait, for the end of their episode or for the next write.
+        complete: how many whole episodes are among them.
+        error: what was raised meanwhile, as `outcome.frozen` wrote it; what was to be written is lost.
+    """
+
+    frames: int
+    waiting: int = 0
+    complete: int = 0
+    error: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -74,9 +106,11 @@ class Broken:
         tally: what went wrong in this life so far.
         by_env: whether an env raised it.
         unfit: whether the worker is not what it should be, and has to be replaced: the weights do not fit it, say.
+        frames: good ones, of a fragment that was made and then lost.
     """
 
     error: bytes
     tally: Tally = field(default_factory=Tally)
     by_env: bool = False
     unfit: bool = False
+    frames: int = 0

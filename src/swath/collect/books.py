@@ -25,6 +25,7 @@ class Sent:
         void: what it brings is not wanted any more.
         taken: it is being delivered; its worker may be asked for another.
         received: the fragment, once it is settled.
+        written: its worker has written it.
     """
 
     ticket: Ticket
@@ -35,6 +36,7 @@ class Sent:
     void: bool = False
     taken: bool = False
     received: Received | None = None
+    written: bool = False
 
     @property
     def worker(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.collect.asks import Ask, Broken
+from swath.collect.asks import Ask, Broken, Kept
 from swath.collect.books import Known, Sent
 from swath.collect.counters import Counters
 from swath.collect.renewal import Renewal
@@ -51,6 +51,7 @@ class Desk:
         replace_failing: replace a worker whose env raises.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
             number has reached that of the request. `None` where nobody can end them.
+        keep: says what a worker is to keep to write it for itself; `None` where fragments are sent.
         skip: called with a worker and an id when a fragment of good frames is not delivered: episodes with lower ids
             lack frames.
     """
@@ -63,15 +64,15 @@ class Desk:
     renewal: Renewal
     replace_failing: bool = False
     bell: Watched | None = None
+    keep: Callable[[int], Kept] | None = None
     skip: Callable[[int, int], None] = _nothing
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.known = Known()
         self.out: list[Sent] = []
-        self.write = False
         self.held = False
-        self._numbers = 0
+        self.last_number = 0
 
     @property
     def news(self) -> tuple[int, bool]:
@@ -115,13 +116,14 @@ class Desk:
 
     def ask(self, worker: int, frames: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
-        self._numbers += 1
-        ask = Ask(frames, randomly, self._numbers, self.bell, worker, self.write)
+        self.last_number += 1
+        kept = None if self.keep is None else self.keep(worker)
+        ask = Ask(frames, randomly, self.last_number, self.bell, worker, kept)
         handle = self.fleet.handle(worker)
         with self.channel.update_for(handle.name) as update:
             ticket = self.fleet.call(handle, "collect", update, ask, late=True)
         self.renewal.asked(handle.name, self.channel)
-        sent = Sent(ticket, self._numbers, frames, randomly, insisted)
+        sent = Sent(ticket, ask.number, frames, randomly, insisted)
         self.out.append(sent)
         return sent
 
@@ -253,6 +255,8 @@ class Desk:
     def _broken(self, name: Name, broken: Broken) -> BaseException | None:
         """Book that there is no fragment; what is to be raised for it."""
         self.known.tallies.note(name, broken.tally)
+        self.known.fragments_lost += broken.frames > 0
+        self.counters.discard(broken.frames)
         error = thawed(broken.error)
         if not (broken.unfit or (broken.by_env and self.replace_failing)):
             return error

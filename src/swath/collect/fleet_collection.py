@@ -17,6 +17,7 @@ from swath.collect.books import Sent
 from swath.collect.counters import Counters
 from swath.collect.deliver import Delivery, Drawn
 from swath.collect.desk import Desk
+from swath.collect.elsewhere import WrittenElsewhere
 from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
 from swath.collect.shaping import Shaper
@@ -52,6 +53,7 @@ class FleetCollection:
         shaper: what happens to batches on their way out.
         batch_frames: frames of a batch.
         buffer: where batches are written, if anywhere.
+        keeping: workers write for themselves, and keep what they make until they are told to.
         name: of the face, for messages.
     """
 
@@ -62,6 +64,7 @@ class FleetCollection:
     shaper: Shaper
     batch_frames: int
     buffer: Any = None
+    keeping: bool = False
     name: str = "collector"
     counters: Counters = field(default_factory=Counters)
 
@@ -70,9 +73,13 @@ class FleetCollection:
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
         wanted, writing = self.shaper.trajectories, self.buffer is not None
-        self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)
+        whole = wanted.per_batch is not None and not self.keeping
+        self.whole = WholeEpisodes(wanted, self.counters, writing) if whole else None
         if self.whole is not None:
             self.desk.skip = self.whole.skip
+        self._there = WrittenElsewhere(self.desk, self.gather, self.counters, wanted) if self.keeping else None
+        if self._there is not None:
+            self.desk.keep = self._there.kept
 
     @property
     def version(self) -> int:
@@ -89,7 +96,7 @@ class FleetCollection:
     def in_flight(self) -> bool:
         """Whether there is something that was asked for and is not delivered."""
         with self.desk.lock:
-            return bool(self.desk.wanted())
+            return bool(self.desk.wanted() or self._in_hand)
 
     def hold(self) -> None:
         """Ask for no more from now on: draws give what is in flight, and then end."""
@@ -119,7 +126,7 @@ class FleetCollection:
             began = time.monotonic()
             try:
                 self.desk.renewal.at_draw()
-                return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
+                return self._next()
             except FleetFailed:
                 self.forget()
                 raise
@@ -258,14 +265,26 @@ class FleetCollection:
         try:
             return self.desk.fleet.close(timeout)
         finally:
+            if self._there is not None:
+                self._there.end()
             self.forget()
             self.desk.end()
+
+    @property
+    def _in_hand(self) -> Collection[Sent]:
+        """What was given to a draw, and is to be written by the next ones."""
+        return () if self._there is None else self._there.in_hand
 
     def _clear_up(self) -> None:
         """What an interrupted draw had in hand is lost; Ctrl-C may come at any moment."""
         with self.desk.lock:
-            self._done([sent for sent in self.desk.out if sent.taken], good=False)
+            self._done([sent for sent in self.desk.out if sent.taken and sent not in self._in_hand], good=False)
             self.gather.clear_up()
+
+    def _next(self) -> Drawn:
+        if self._there is not None:
+            return self._there.draw(self._is_halted)
+        return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
 
     def _deliver(self) -> Drawn:
         make = self._batch if self.buffer is None else self.making.parts
@@ -346,6 +365,8 @@ class FleetCollection:
                 whole.drop_open(worker)
 
     def _drop_whole(self, workers: Collection[int] | None) -> None:
+        if self._there is not None:
+            self._there.forget(workers)
         if self.whole is not None:
             for worker in [None] if workers is None else workers:
                 self.whole.drop(worker)

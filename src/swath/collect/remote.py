@@ -1,6 +1,6 @@
 """What lives in a place: a worker core that answers the requests of a collection.
 
-collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays)
+collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays), or kept to be written
 control(…) ─▶ one of the methods of `Answers`
 """
 
@@ -14,12 +14,14 @@ import torch
 
 from swath.collect.answers import Answers
 from swath.collect.asks import Ask, Head
+from swath.collect.clients import PenRequest
 from swath.collect.counters import EpisodeMeter
 from swath.collect.description import Description, Signature, signature_of
 from swath.collect.making.acting import Acting
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
 from swath.collect.notes import noted
+from swath.collect.pen import Pen
 from swath.collect.responding import Responder
 from swath.collect.worker import Tally, Worker
 from swath.options import Hooks
@@ -57,6 +59,7 @@ class RemoteRequest:
         cut_last: mark the last transition of each env in a fragment as truncated.
         masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
+        pen: with what it writes for itself, if it does.
     """
 
     worker: WorkerRequest
@@ -64,6 +67,7 @@ class RemoteRequest:
     cut_last: bool = False
     masked: bool = False
     model: Description | None = None
+    pen: PenRequest | None = None
 
 
 class RemoteWorker(Answers, Responder):
@@ -87,6 +91,8 @@ class RemoteWorker(Answers, Responder):
         self._ask = Ask()
         self._bell: Any = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
+        if request.pen is not None:
+            self._pen = Pen(request.pen, self._layout, request.hooks)
 
     def describe(self) -> Description:
         """What it is like."""
@@ -100,6 +106,8 @@ class RemoteWorker(Answers, Responder):
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
         self.pre_collect_hook, self.post_collect_hook = hooks.before, hooks.after
+        if self._pen is not None:
+            self._pen.shaper.hooks = hooks
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
@@ -151,11 +159,15 @@ class RemoteWorker(Answers, Responder):
         return fragment
 
     def _body(self, fragment: Fragment) -> Any:
-        """The fragment's arrays, or its batch where entries may be anything or a hook sees them."""
-        if self.post_collect_hook is None and not isinstance(fragment.rows, TensorDictRows):
+        """The fragment's arrays, or its batch where entries may be anything or a hook sees them.
+
+        The hook sees what is written where it is written from here: the last to see it.
+        """
+        hooked = self.post_collect_hook is not None and self._pen is None
+        if not hooked and not isinstance(fragment.rows, TensorDictRows):
             return fragment
         batch = fragment.to_tensordict(self._layout)
-        if self.post_collect_hook is not None:
+        if self.post_collect_hook is not None and hooked:
             try:
                 with noted(f"post_collect_hook in {self._worker.who}"):
                     self.post_collect_hook(batch)

@@ -2,6 +2,8 @@
 
     describe()                   ─▶ Description
     collect(update, ask)         ─▶ weights, if newer ─▶ fragment ─▶ Parcel(Head, arrays) | Broken
+                                                              └────▶ kept ─▶ Parcel(Head, None)
+    write(number, kept)          ─▶ what was kept to the replay buffer ─▶ Written
     control(update, method, …)   ─▶ weights, if newer ─▶ one of its methods
     close()
 
@@ -14,8 +16,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swath.collect.asks import Ask, Broken
+from swath.collect.asks import Ask, Broken, Head, Kept, Written
 from swath.collect.description import Description
+from swath.collect.pen import Pen
 from swath.collect.worker import Tally
 from swath.errors import Closed, FleetFailed
 from swath.weights.channel import Update
@@ -30,6 +33,7 @@ class Responder(ABC):
     def __init__(self) -> None:
         super().__init__()
         self._unfit: Exception | None = None
+        self._pen: Pen | None = None
 
     @abstractmethod
     def describe(self) -> Description:
@@ -57,11 +61,17 @@ class Responder(ABC):
             return self._refusal()
         before = self._tally()
         try:
-            return self._make(ask)
+            return self._made(ask)
         except Exception as error:  # noqa: BLE001  travels, and is raised over there
             after = self._tally()
             unfit = isinstance(error, FleetFailed | Closed)
             return Broken(frozen(error, one_note=True), after, self._is_by_env(before, after), unfit)
+
+    def write(self, number: int | None, kept: Kept) -> Written:
+        """Write a fragment that was kept, or further episodes; let go of what is not to be kept."""
+        assert self._pen is not None, "nothing was kept"
+        self._pen.sort_out(kept)
+        return self._pen.write(number)
 
     def control(
         self, update: Update | None, method: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -80,6 +90,19 @@ class Responder(ABC):
     def shutdown(self) -> None:
         """Close the envs."""
         self.close()
+
+    def _made(self, ask: Ask) -> Parcel | Broken:
+        """A fragment, which is kept if it is to be written from here."""
+        if ask.kept is None or self._pen is None:
+            return self._make(ask)
+        self._pen.sort_out(ask.kept)
+        parcel = self._make(ask)
+        head: Head = parcel.head
+        try:
+            self._pen.keep(ask.number, head, parcel.body)
+        except Exception as error:  # noqa: BLE001  travels, and is raised over there
+            return Broken(frozen(error, one_note=True), self._tally(), frames=head.frames)
+        return Parcel(head, None)
 
     def _is_by_env(self, before: Tally, after: Tally) -> bool:
         """Whether an env has raised what no fragment was made for."""

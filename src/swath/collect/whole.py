@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -17,6 +17,21 @@ POLLS_BEFORE_WARNING = 100
 
 
 @dataclass
+class Polls:
+    """Warns once when no episode has ended in many fragments."""
+
+    in_vain: int = 0
+    _warned: bool = False
+
+    def note(self, frames: int, *, finished: bool) -> None:
+        """So many frames were collected, and episodes have ended in them or not."""
+        self.in_vain = 0 if finished else self.in_vain + 1
+        if self.in_vain == POLLS_BEFORE_WARNING and not self._warned:
+            self._warned = True
+            _warn_of_endless_episodes(frames)
+
+
+@dataclass
 class WholeEpisodes:
     """Collects the episodes of one collection; for one thread at a time.
 
@@ -24,25 +39,34 @@ class WholeEpisodes:
         wanted: how many to a batch, and how they are laid out.
         counters: count what is dropped.
         writing: whether batches are written to a replay buffer.
+        polls: warn of episodes without an end; `None` where others do.
     """
 
     wanted: Trajectories
     counters: Counters
     writing: bool = False
+    polls: Polls | None = field(default_factory=Polls)
 
     def __post_init__(self) -> None:
         self._assembler = EpisodeAssembler()
-        self._polls_in_vain = 0
-        self._warned = False
+
+    @property
+    def ready(self) -> int:
+        """How many complete episodes wait."""
+        return self._assembler.ready
+
+    @property
+    def frames(self) -> int:
+        """How many frames wait."""
+        return self._assembler.frames
 
     def add(self, fragments: Mapping[int, TensorDictBase]) -> None:
         """Take in fragments `[*B, T]` that were collected side by side, by worker."""
         ready = self._assembler.ready
         self.counters.discard(self._assembler.add_round(fragments))
-        self._polls_in_vain = 0 if self._assembler.ready > ready else self._polls_in_vain + 1
-        if self._polls_in_vain == POLLS_BEFORE_WARNING and not self._warned:
-            self._warned = True
-            _warn_of_endless_episodes(sum(fragment.numel() for fragment in fragments.values()))
+        if self.polls is not None:
+            frames = sum(fragment.numel() for fragment in fragments.values())
+            self.polls.note(frames, finished=self._assembler.ready > ready)
 
     def take(self) -> Any:
         """A batch; `None` if too few episodes are complete."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from swath.collect.all_of import AllOf
 from swath.collect.books import Sent
+from swath.collect.clients import clients_of
 from swath.collect.counters import Counters
-from swath.collect.crew import Crew, Standing, Template
+from swath.collect.crew import Crew, Pens, Standing, Template
 from swath.collect.description import Description
 from swath.collect.desk import Desk
 from swath.collect.first_of import FirstOf
@@ -152,9 +153,17 @@ def _crew(request: FleetRequest) -> Crew:
             threads=request.places.threads_of(worker),
         )
         templates[worker] = template.frozen(policies)
-    hooks = Hooks(before=request.hooks.before, after=request.hooks.after)
+    pens = _pens(request)
+    hooks = replace(request.hooks, postproc=None if pens is None else request.hooks.postproc)
     standing = Standing(hooks=hooks, first=first_worker(request.index, len(templates)))
-    return Crew(templates, standing, request.places.init_fn, PUBLIC)
+    return Crew(templates, standing, request.places.init_fn, PUBLIC, pens)
+
+
+def _pens(request: FleetRequest) -> Pens | None:
+    """With what workers write to the replay buffer for themselves, if it offers that."""
+    clients = clients_of(request.buffer, len(request.workers))
+    cut = request.order.cat_dim == -1
+    return None if clients is None else Pens(clients, request.trajectories, request.entries.track_ids, cut)
 
 
 def _collection(
@@ -192,6 +201,7 @@ def _collection(
         shaper=shaper,
         batch_frames=batch_frames,
         buffer=request.buffer,
+        keeping=crew.pens is not None,
         name=request.name,
         counters=counters,
     )

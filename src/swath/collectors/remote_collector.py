@@ -18,6 +18,7 @@ from swath.collect.answers import Followed
 from swath.collect.asks import Ask, Head
 from swath.collect.counters import Episodes
 from swath.collect.description import Description
+from swath.collect.pen import Pen
 from swath.collect.remote import RemoteRequest
 from swath.collect.remote_weights import RemoteWeights
 from swath.collect.responding import Responder
@@ -68,6 +69,9 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         self._outlet = Directly(self._set)
         self._episodes: list[tuple[float, int]] = []
         self._inside.tell(self._heard)
+        if request.pen is not None:
+            hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
+            self._pen = Pen(request.pen, self.describe().layout, hooks)
         try:
             self._inside.begin(request.worker)
         except BaseException:

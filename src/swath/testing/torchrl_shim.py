@@ -18,6 +18,7 @@ from swath.collectors.collector import Collector
 from swath.collectors.dispatch import MultiCollector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
+from swath.collectors.ray_replay_buffer import RayReplayBuffer
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
 from swath.collectors.updaters.ray_updater import RayWeightUpdater
@@ -74,9 +75,10 @@ TABLE: Table = {
     "torchrl.collectors.utils": {"split_trajectories": split_trajectories},
     "torchrl.weight_update": _SCHEMES,
     "torchrl.weight_update.weight_sync_schemes": _SCHEMES,
-    "torchrl.data": {"MultiStep": MultiStep},
+    "torchrl.data": {"MultiStep": MultiStep, "RayReplayBuffer": RayReplayBuffer},
     "torchrl.data.postprocs": {"MultiStep": MultiStep},
     "torchrl.data.postprocs.postprocs": {"MultiStep": MultiStep},
+    "torchrl.data.replay_buffers": {"RayReplayBuffer": RayReplayBuffer},
 }
 """Old names of TorchRL's are here too: those that the installed version lacks are passed over."""
 

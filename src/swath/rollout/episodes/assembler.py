@@ -67,6 +67,12 @@ class EpisodeAssembler:
         """How many complete episodes wait to be taken."""
         return len(self._complete)
 
+    @property
+    def frames(self) -> int:
+        """How many frames it holds."""
+        held = [one.pieces for one in self._open.values()]
+        return sum(map(frames_of, [*held, *(pieces for _, pieces in self._complete)]))
+
     def add(self, fragment: TensorDictBase, worker: int = 0) -> int:
         """Take in the next fragment of one worker, `[*B, T]` or `[T]`.
 

@@ -1,0 +1,436 @@
+"""Workers that write to a replay buffer for themselves, each through a client of its own."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from collector_toys import Memory, counting
+from fleet_toys import (
+    IDS,
+    KINDS,
+    LONG,
+    VERSION,
+    Held,
+    InThread,
+    Level,
+    Notebook,
+    fleet,
+    level,
+    made_by,
+    numbered,
+)
+from writing_toys import FileBuffer, Itself, Mishap, Several, same_writes
+
+from swath.errors import Closed, FleetFailed
+from swath.options import Restarts
+from swath.testing import CountingEnvs, check_lives
+from swath.testing.toy_worker import Gate
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+WHOLE = {"trajs_per_batch": 1}
+PAIRS = {"trajs_per_batch": 1, "trajs_per_write": 2}
+PLACES = ["inline", "process"]
+FIRST = {"sync": 20, "async": 10}
+"""Frames of a draw."""
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    yield gate
+    gate.open()
+
+
+def steady(observation):
+    return torch.ones(observation.shape[:-1], dtype=torch.int64)
+
+
+def ending():
+    """Envs whose episodes end."""
+    return [CountingEnvs(counting(3, 5, 2), first=2 * worker) for worker in range(2)]
+
+
+def doubled(td):
+    return td.set("doubled", td["observation"] * 2)
+
+
+def settled(collector):
+    """Its numbers, when nothing more can happen to them: every frame that was made is counted once."""
+    collector.shutdown()
+    stats = collector.stats()
+    assert stats["worker_frames"] == stats["frames"] + stats["frames_discarded"] + stats["frames_dropped"]
+    return stats
+
+
+# ---- what is written
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"split_trajs": True, "postproc": doubled},
+        {"track_traj_ids": False, "set_truncated": True, "storing_device": "cpu", "prefetch": 2},
+    ],
+    ids=str,
+)
+def test_what_workers_write_is_what_this_process_would_have_written(place, options, tmp_path):
+    mine, other = FileBuffer(tmp_path), Memory()
+    for buffer in (mine, other):
+        options = {"seed": 3, "total_frames": 80, "backend": place, **options}
+        with fleet("sync", ending(), steady, replay_buffer=buffer, **options) as collector:
+            assert list(collector) == [None] * 4
+            assert (collector.stats()["frames"], collector.stats()["batches"]) == (80, 4)
+    same_writes(mine.written, other.written)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_each_draw_is_none_and_writes_one_batch_or_fragment_in_order(kind, place, tmp_path):
+    buffer = FileBuffer(tmp_path)
+    with fleet(kind, replay_buffer=buffer, backend=place, total_frames=80) as collector:
+        frames = 0
+        for drawn in collector:
+            frames += FIRST[kind]
+            assert drawn is None
+            assert buffer.frames == frames == collector.stats()["frames"], "something was written ahead, or late"
+        assert collector.next() is None
+    assert {td.shape for td in buffer.written} == {(2, 5)}
+    if kind == "sync":
+        assert [made_by(td) for td in buffer.written] == [[0, 0], [1, 1]] * 4
+    check_lives(buffer.written, LONG)
+    assert settled(collector)["frames"] == 80
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("options", "count"), [(WHOLE, None), (PAIRS, 2)], ids=["all", "pairs"])
+def test_each_worker_writes_its_whole_episodes_flat_one_write_a_draw(kind, options, count, tmp_path):
+    buffer = FileBuffer(tmp_path)
+    with fleet(kind, ending(), replay_buffer=buffer, total_frames=120, **options) as collector:
+        for number, _ in enumerate(collector, 1):
+            assert len(buffer.entries) == number == collector.stats()["batches"]
+            assert buffer.frames == collector.stats()["frames"]
+    for entry in buffer.entries:
+        ends = entry.td["next", "done"].squeeze(-1)
+        assert bool(ends[-1])
+        assert len(entry.td.shape) == 1
+        assert count in (None, int(ends.sum()))
+        assert set((entry.td[IDS] >> 47).tolist()) == {entry.client}, "a write has episodes of two workers"
+        ids, sizes = entry.td[IDS].unique(return_counts=True)
+        assert set(sizes.tolist()) <= {3, 5, 2}
+        assert len(ids) == int(ends.sum())
+    assert 120 <= settled(collector)["frames"] == buffer.frames
+
+
+def test_post_processing_and_hooks_run_in_the_worker(tmp_path):
+    note, buffer = Notebook(tmp_path / "notes"), FileBuffer(tmp_path / "buffer")
+
+    def postproc(td):
+        note("postproc", os.getpid())
+        td["_secret"] = td["observation"]
+        return doubled(td)
+
+    def after(td):
+        note("after", os.getpid())
+        td["seen"] = torch.ones(td.shape)
+        assert "_secret" not in td
+
+    hooks = {"pre_collect_hook": lambda: note("before", os.getpid()), "post_collect_hook": after}
+    with fleet(replay_buffer=buffer, postproc=postproc, total_frames=20, **hooks) as collector:
+        list(collector)
+        collector.post_collect_hook = None
+        assert collector.post_collect_hook is None
+    for entry in buffer.entries:
+        assert [line.split()[0] for line in note.lines if int(line.split()[1]) == entry.pid] == [
+            "before",
+            "postproc",
+            "after",
+        ]
+        assert {"doubled", "seen"} <= set(entry.td.keys())
+        assert os.getpid() != entry.pid
+
+
+class OnDevice(Itself):
+    """Clients whose storage names a device."""
+
+    def __init__(self):
+        super().__init__()
+        self._storage = type("Storage", (), {"device": "meta"})()
+
+    def client(self):
+        other = OnDevice()
+        other.written = self.written
+        return other
+
+
+def test_data_go_to_the_device_that_the_clients_storage_names():
+    buffer = OnDevice()
+    with fleet(replay_buffer=buffer, backend="inline") as collector:
+        collector.next()
+    assert [td.device.type for td in buffer.written] == ["meta"] * 2
+
+
+# ---- by whom
+
+
+@pytest.mark.parametrize("kind", [FileBuffer, Several])
+def test_each_life_writes_through_a_client_of_its_own(kind, tmp_path):
+    buffer = kind(tmp_path)
+    with fleet(replay_buffer=buffer) as collector:
+        collector.next()
+        os.kill(collector._assembled.fleet.up[1].pid, signal.SIGKILL)
+        collector.next()
+    assert [int(entry.td[IDS].max()) >> 32 & 1 for entry in buffer.entries] == [0, 0, 0, 1], "lives"
+    assert [entry.client for entry in buffer.entries] == [0, 1, 0, 2]
+    assert len({entry.pid for entry in buffer.entries}) == 3
+    assert buffer.made == 3
+    assert getattr(buffer, "asked", [2, 1]) == [2, 1]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_buffer_that_is_its_own_client_is_written_by_this_process(place):
+    buffer = Itself()
+    with fleet(replay_buffer=buffer, backend=place, total_frames=40) as collector:
+        list(collector)
+    assert len(buffer.written) == 4
+
+
+class Odd(Memory):
+    def __init__(self, clients):
+        super().__init__()
+        self.clients = lambda n: clients
+
+
+@pytest.mark.parametrize(
+    ("clients", "error", "message"),
+    [
+        ([Memory()], ValueError, r"clients\(2\) of the replay buffer gave 1 clients"),
+        ([object(), object()], TypeError, r"a client of the replay buffer is a object without extend\(\)"),
+    ],
+    ids=["too few", "no extend"],
+)
+def test_clients_that_cannot_write_are_refused(clients, error, message):
+    with pytest.raises(error, match=message):
+        fleet(replay_buffer=Odd(clients), backend="inline")
+
+
+def test_a_client_that_cannot_travel_is_refused():
+    locked = Memory()
+    locked.lock = threading.Lock()
+    with pytest.raises(TypeError, match="lock"):
+        fleet(replay_buffer=Odd([locked, locked]))
+
+
+# ---- when things go wrong
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_extend_raises_leaves_the_draw_and_the_next_goes_on(kind, place, tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("raise", entries=3, client=1))
+    with fleet(kind, replay_buffer=buffer, backend=place, total_frames=100) as collector:
+        with pytest.raises(OSError, match="disk full") as caught:
+            list(collector)
+        (note,) = [note for note in caught.value.__notes__ if "raised by extend()" in note]
+        assert note.startswith("raised by extend() of the replay buffer in worker 1 (life 0)")
+        assert "remote traceback" in note
+        assert collector.stats()["frames"] == buffer.frames
+        list(collector)
+    stats = settled(collector)
+    assert (stats["frames"], stats["frames_discarded"]) == (buffer.frames, 10) == (100, 10)
+    check_lives(buffer.written, LONG, gaps=True)
+    if kind == "sync":
+        assert [made_by(td)[0] for td in buffer.written] == [0, 1] * 5, "shares that are in are kept, in their order"
+
+
+@pytest.mark.parametrize("part", ["postproc", "post_collect_hook"])
+def test_what_a_function_of_the_users_raises_leaves_the_draw_and_is_written_nowhere(part, tmp_path):
+    buffer, happened = FileBuffer(tmp_path), tmp_path / "happened"
+
+    def raises(td):
+        if td[IDS].max() >> 47 == 1 and td["observation"][..., 2].max() > 5 and not happened.exists():
+            happened.touch()
+            raise ArithmeticError("ouch")
+        return td
+
+    with fleet(replay_buffer=buffer, total_frames=60, **{part: raises}) as collector:
+        collector.next()
+        with pytest.raises(ArithmeticError, match="ouch") as caught:
+            collector.next()
+        assert f"raised by {part}" in "".join(caught.value.__notes__)
+        list(collector)
+        stats = collector.stats()
+    assert (stats["frames"], buffer.frames, stats["fragments_lost"], stats["frames_discarded"]) == (60, 60, 1, 10)
+    check_lives(buffer.written, LONG, gaps=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("mishap", "uncounted"), [("die", 0), ("die after", 10)])
+def test_a_worker_that_dies_while_it_writes_is_replaced_and_asked_again(kind, mishap, uncounted, tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap(mishap, entries=2, client=0))
+    with fleet(kind, replay_buffer=buffer, total_frames=100) as collector:
+        list(collector)
+        stats = collector.stats()
+    assert (stats["frames"], stats["restarts"], stats["fragments_lost"] >= 1) == (100, 1, True)
+    assert buffer.frames == 100 + uncounted, "more than what was being written is uncounted"
+    check_lives(buffer.written, LONG)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("die", entries=3, client=1))
+    with fleet(kind, ending(), replay_buffer=buffer, total_frames=120, **PAIRS) as collector:
+        list(collector)
+        stats = collector.stats()
+    assert stats["frames"] == buffer.frames >= 120
+    assert (stats["restarts"], stats["frames_discarded"] > 0) == (1, True)
+    for td in buffer.written:
+        assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
+
+
+def test_a_write_that_takes_too_long_is_a_death(gate, tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("wait", entries=2, gate=gate))
+    with fleet(replay_buffer=buffer, fragment_timeout_s=1.0, total_frames=40) as collector:
+        list(collector)
+        stats = collector.stats()
+    assert (stats["frames"], buffer.frames, stats["late"], stats["restarts"]) == (40, 40, 1, 1)
+
+
+def test_with_too_few_workers_left_the_run_fails(tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("die", entries=2))
+    with fleet("async", replay_buffer=buffer, restarts=Restarts(0), total_frames=200) as collector:
+        with pytest.raises(FleetFailed):
+            list(collector)
+        with pytest.raises(FleetFailed):
+            collector.next()
+        assert collector.stats()["frames"] == buffer.frames
+
+
+def test_an_interrupt_while_a_worker_writes_loses_nothing(gate, tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("wait", entries=1, gate=gate))
+    with fleet(replay_buffer=buffer, total_frames=60) as collector:
+        arrived = InThread(gate.await_arrival)
+        interrupting = InThread(lambda: arrived.join() and os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            collector.next()
+        interrupting.join()
+        gate.open()
+        assert list(collector) == [None] * 3
+    assert settled(collector)["frames"] == buffer.frames == 60
+    assert [made_by(td)[0] for td in buffer.written] == [0, 1] * 3
+
+
+def test_a_shutdown_while_a_worker_writes_counts_what_was_written(gate, tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("wait", entries=1, gate=gate))
+    collector = fleet(replay_buffer=buffer)
+    drawing = InThread(collector.next)
+    gate.await_arrival()
+    closing = InThread(collector.shutdown)
+    assert isinstance(drawing.join().error, Closed)
+    gate.open()
+    closing.join()
+    assert settled(collector)["frames"] == buffer.frames == 20
+
+
+# ---- what is not to be written
+
+
+def test_what_is_too_old_is_dropped_and_never_written(gate, tmp_path):
+    buffer = FileBuffer(tmp_path / "buffer")
+    sources = [lambda: Held(gate, at=8), CountingEnvs(LONG, first=1)]
+    options = {"envs_per_worker": 1, "frames_per_batch": 5, "prefetch": 1, "max_staleness": 0}
+    with fleet("async", sources, Level(0), replay_buffer=buffer, **options) as collector:
+        while (0, 0) not in [(made_by(td)[0], int(td[VERSION].max())) for td in buffer.written]:
+            collector.next()
+        gate.await_arrival()
+        collector.update_policy_weights_(level(2))
+        gate.open()
+        until = collector.stats()["batches"] + 8
+        while collector.stats()["batches"] < until or not collector.stats()["batches_dropped"]:
+            collector.next()
+    stats = settled(collector)
+    assert stats["frames"] == buffer.frames
+    assert stats["frames_dropped"] == 5 * stats["batches_dropped"] > 0
+    for td in buffer.written:
+        assert td["action"].unique().tolist() == [2 * int(td[VERSION].max())]
+    versions = [int(td[VERSION].max()) for td in buffer.written]
+    assert versions == sorted(versions), "a fragment was written that was too old by then"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, PAIRS], ids=["fragments", "episodes"])
+def test_after_a_reset_nothing_from_before_is_written(kind, options, tmp_path):
+    buffer = FileBuffer(tmp_path)
+    with fleet(kind, ending(), replay_buffer=buffer, prefetch=2, **options) as collector:
+        for _ in range(4):
+            for _ in range(3):
+                collector.next()
+            given = max(int(td[IDS].max()) & (2**32 - 1) for td in buffer.written)
+            there = len(buffer.entries)
+            collector.reset()
+            collector.next()
+            first = min(int(td[IDS].min()) & (2**32 - 1) for td in buffer.written[there:])
+            assert options or first > 0
+            assert given > 0
+        for td in buffer.written:
+            marks = td["observation"][..., 2].reshape(-1, td.shape[-1])
+            assert options or bool((marks.diff(dim=-1) <= 1).all())
+    assert settled(collector)["frames"] == buffer.frames
+
+
+# ---- in the background
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, PAIRS], ids=["fragments", "episodes"])
+def test_in_the_background_a_pause_lets_what_is_in_flight_be_written(kind, options, tmp_path):
+    buffer = FileBuffer(tmp_path)
+    with fleet(kind, ending(), Level(0), replay_buffer=buffer, **options) as collector:
+        collector.start()
+        for _ in range(3):
+            before = collector.stats()["frames"]
+            with collector.pause():
+                frames = buffer.frames
+                assert frames == collector.stats()["frames"]
+                collector.update_policy_weights_(level(1))
+                assert collector.state_dict()["frames"] == frames
+                assert buffer.frames == frames
+            assert frames >= before
+            until(lambda before=frames: collector.stats()["frames"] > before)
+    assert settled(collector)["frames"] == buffer.frames
+
+
+def test_in_the_background_what_extend_raises_is_kept_and_raised_once(tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("raise", entries=3))
+    with fleet("async", replay_buffer=buffer, total_frames=100) as collector:
+        collector.start()
+        collector._background._thread.join(60)
+        assert collector.stats()["error"] == "OSError: disk full"
+        with pytest.raises(OSError, match="disk full"):
+            collector.start()
+        collector.start()
+        collector._background._thread.join(60)
+        assert collector.stats()["frames"] == buffer.frames == 100
+
+
+def until(condition):
+    waiting = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it does not happen")
+
+
+def test_no_ids_are_given_twice_whatever_happens(tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("die", entries=4))
+    with fleet("async", numbered(), replay_buffer=buffer, total_frames=200) as collector:
+        for number, _ in enumerate(collector):
+            if number == 7:
+                collector.reset()
+    check_lives(buffer.written, LONG, gaps=True)
+    assert collector.stats()["frames"] == buffer.frames == 200
