@@ -23,7 +23,7 @@ from swath.workers.hosting import THREAD_SETTINGS, lost
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
 from swath.workers.ray.freight import Arrived, packed, replied
-from swath.workers.ray.handle import RayHandle
+from swath.workers.ray.handle import RayHandle, asking
 from swath.workers.ray.messages import Reply, Setup, Wire
 from swath.workers.ray.worker import RayWorker, public
 from swath.workers.tickets import Board, Ticket
@@ -72,7 +72,7 @@ class RayActors:
         elif gone := self.cluster.gone():
             self._end(handle, f"is lost: {gone}")
         else:
-            self._await(handle, ticket, handle.answer.remote(method.encode(), wire))
+            self._await(handle, ticket, handle.ask(method, wire))
         return ticket
 
     def look(self) -> None:
@@ -114,7 +114,7 @@ class RayActors:
             self._settle(handle, handle.ready, Error(error))
             self._end(handle, f"was not accepted by Ray: {error}")
             return
-        handle.answer = handle.actor.swath_answer.options(num_returns=2)
+        handle.ask = asking(handle.actor)
         handle.actor.swath_here.remote().future().add_done_callback(partial(self._placed, handle))
         self._await(handle, handle.ready, handle.actor.swath_build.options(num_returns=2).remote(setup))
         life = handle.actor.swath_live.options(concurrency_group="life").remote()

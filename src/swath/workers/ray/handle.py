@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swath.workers.base import Handle, Job
 from swath.workers.outcome import Error
+from swath.workers.ray.messages import Wire
 from swath.workers.tickets import Ticket
 
 
@@ -20,12 +21,12 @@ class RayHandle(Handle):
 
     Attributes:
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
-        answer: its method that answers our calls.
+        ask: calls its object; see `asking`.
         killed: why we end it, if we do.
     """
 
     actor: Any = None
-    answer: Any = None
+    ask: Any = None
 
     def __init__(self, job: Job, options: Mapping[str, Any]) -> None:
         super().__init__(job)
@@ -57,3 +58,17 @@ class RayHandle(Handle):
             left = list(self._open)
             self._open.clear()
         return left
+
+
+def asking(actor: Any) -> Callable[[str, Wire], Sequence[Any]]:
+    """A function that calls the actor's object by a method's name and packed arguments.
+
+    What it returns are references to the reply and to the large body of a parcel.
+    """
+    answer = actor.swath_answer.options(num_returns=2)
+
+    def ask(method: str, args: Wire) -> Sequence[Any]:
+        references: Sequence[Any] = answer.remote(method.encode(), args)  # bytes need not be pickled
+        return references
+
+    return ask

@@ -18,6 +18,7 @@ from swath.errors import PayloadLost, WorkerLate, WorkerLost
 from swath.extras import need
 from swath.workers.ray.cluster import Cluster, told
 from swath.workers.ray.freight import packed, replied
+from swath.workers.ray.handle import asking
 
 ITSELF = "swath: the object itself"
 """Stands for the object among what its methods return; it never leaves its actor."""
@@ -72,19 +73,23 @@ class Reach:
         cluster: where it is.
         what: it is, in messages.
         patience: seconds that a call may take.
+
+    Attributes:
+        lost: whether a call has found that the actor is gone.
     """
 
     def __init__(self, actor: Any, cluster: Cluster, what: str, patience: float) -> None:
         self.what = what
+        self.lost = False
         self._patience = patience
         self._address = cluster.address
         self._frozen = cloudpickle.dumps(actor)
-        self._actor: Any = actor
+        self._ask: Any = asking(actor)
         self._cluster: Cluster | None = cluster
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is this process's own."""
-        return {**self.__dict__, "_actor": None, "_cluster": None}
+        return {**self.__dict__, "_ask": None, "_cluster": None}
 
     def apply(self, said: str, function: Callable[..., Any], *args: Any) -> Any:
         """What the function makes of the object and these arguments, over there.
@@ -104,8 +109,7 @@ class Reach:
     def ask(self, said: str, method: str, *args: Any) -> Any:
         """What a method of `Held` returns; see `apply`."""
         ray = need("ray", extra="ray", why=f"to reach {self.what}")
-        actor = self._here()
-        reply, _ = actor.swath_answer.options(num_returns=2).remote(method, packed(args))
+        reply, _ = self._here()(method, packed(args))
         try:
             return replied(ray.get(reply, timeout=self._patience))[1]
         except ray.exceptions.GetTimeoutError:
@@ -120,14 +124,15 @@ class Reach:
             raise PayloadLost(f"Ray lost what {said} returned: {told(error)}") from None
 
     def _here(self) -> Any:
-        """The actor, as it is called from this process."""
+        """Calls the actor from this process."""
         if self._cluster is None:
             self._cluster = Cluster.joined(self._address)
         if gone := self._cluster.gone():
             raise self._lost(gone)
-        if self._actor is None:
-            self._actor = pickle.loads(self._frozen)  # noqa: S301  made above
-        return self._actor
+        if self._ask is None:
+            self._ask = asking(pickle.loads(self._frozen))  # noqa: S301  made above
+        return self._ask
 
     def _lost(self, why: str) -> WorkerLost:
+        self.lost = True
         return WorkerLost(f"{self.what} is lost with all that was in it: {why}", exit=why)

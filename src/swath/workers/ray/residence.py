@@ -72,7 +72,7 @@ class Residence:
     @property
     def alive(self) -> bool:
         """Whether the object can be reached, as far as is known. Asks nobody."""
-        if self._closed:
+        if self._closed or self.reach.lost:
             return False
         self._backend.wait([self._handle.ended], 0.0)
         return not self._handle.ended.done
