@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
     from swath.evaluators.evaluate_policy import evaluate_policy
+    from swath.evaluators.ray_eval_worker import RayEvalWorker
     from swath.options import Restarts
     from swath.rollout.episodes.gae import GAE
     from swath.rollout.episodes.nstep import MultiStep
@@ -53,6 +54,7 @@ _HOME = {
     "MultiCollector": "swath.collectors.dispatch",
     "MultiSyncCollector": "swath.collectors.multi",
     "RayCollector": "swath.collectors.ray_collector",
+    "RayEvalWorker": "swath.evaluators.ray_eval_worker",
     "RayReplayBuffer": "swath.collectors.ray_replay_buffer",
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
@@ -95,6 +97,7 @@ __all__ = [
     "NoWeightSyncScheme",
     "RandomPolicy",
     "RayCollector",
+    "RayEvalWorker",
     "RayReplayBuffer",
     "RayWeightSyncScheme",
     "RayWeightUpdater",

@@ -88,6 +88,10 @@ class RemoteFailure(SwathError):  # noqa: N818
         self.traceback = traceback
 
 
+class Superseded(SwathError):  # noqa: N818
+    """A rollout was given up, since another was asked for."""
+
+
 class PayloadLost(SwathError):  # noqa: N818
     """A finished fragment was lost by its store; it is asked for again."""
 

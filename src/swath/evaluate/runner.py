@@ -88,6 +88,13 @@ class Runner:
         for part in quota.waves() if self._manner.together else [quota]:
             yield from self._play_part(part)
 
+    def cut(self) -> None:
+        """The episodes that are being played end here, truncated."""
+        for slot, episode in enumerate(self._playing):
+            if episode is not None:
+                sums = float(self.ledger.returns[slot]), int(self.ledger.lengths[slot])
+                self._book(slot, sums, (False, True))
+
     @property
     def num_slots(self) -> int:
         """How many episodes are played side by side here."""

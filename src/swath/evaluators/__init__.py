@@ -6,5 +6,6 @@ from swath.evaluate.comparison import Comparison, compare
 from swath.evaluate.result import EvalResult
 from swath.evaluators.evaluate_policy import evaluate_policy
 from swath.evaluators.evaluator import Evaluator
+from swath.evaluators.ray_eval_worker import RayEvalWorker
 
-__all__ = ["Comparison", "EvalResult", "Evaluator", "compare", "evaluate_policy"]
+__all__ = ["Comparison", "EvalResult", "Evaluator", "RayEvalWorker", "compare", "evaluate_policy"]

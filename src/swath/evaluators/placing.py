@@ -45,8 +45,17 @@ def is_apart(collector_cls: Any) -> bool:
     return bool(name == _APART)
 
 
-def resources_of(place: Place, workers: int, num_gpus: Any, ray_kwargs: Any) -> dict[str, Any]:
+def resources_of(
+    place: Place, workers: int, num_gpus: Any, ray_kwargs: Any, said: str = "ray_kwargs"
+) -> dict[str, Any]:
     """What each worker asks of its place, as options of `ray.remote`; nothing elsewhere.
+
+    Args:
+        place: where workers live.
+        workers: how many.
+        num_gpus: as it was given.
+        ray_kwargs: other options, as they were given.
+        said: what these are called, in messages.
 
     Raises:
         TypeError: not a mapping, or not a number.
@@ -57,18 +66,18 @@ def resources_of(place: Place, workers: int, num_gpus: Any, ray_kwargs: Any) -> 
     if not 0 <= num_gpus < float("inf"):
         raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
     if ray_kwargs is not None and not isinstance(ray_kwargs, Mapping):
-        raise TypeError(f"ray_kwargs is a {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
+        raise TypeError(f"{said} is a {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
     options = dict(ray_kwargs or {})
     if place != "ray":
         _require_unasked(place, num_gpus, options)
         return {}
     for option in _OURS:
         if option in options:
-            raise ValueError(f"ray_kwargs has {option!r}, which Swath sets itself; leave it out")
+            raise ValueError(f"{said} has {option!r}, which Swath sets itself; leave it out")
     if "num_gpus" in options:
-        raise ValueError(f"ray_kwargs has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
+        raise ValueError(f"{said} has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
     if "name" in options and workers > 1:
-        raise ValueError(f"ray_kwargs has name={options['name']!r} for num_workers={workers}; a name is for one worker")
+        raise ValueError(f"{said} has name={options['name']!r} for num_workers={workers}; a name is for one worker")
     return {**options, "num_gpus": num_gpus}
 
 

@@ -49,22 +49,28 @@ class RayActors:
         self._closed = False
         self._classes: dict[tuple[str, ...], Any] = {}
 
-    def spawn(self, job: Job) -> RayHandle:
-        """See `Backend.spawn`."""
+    def spawn(self, job: Job, registered: Mapping[str, Any] | None = None) -> RayHandle:
+        """See `Backend.spawn`; with options that register the actor it lasts until it is killed."""
         setup = _setup(job)
-        handle = RayHandle(job, _options(job.resources or self._default))
-        with self._lock:
-            if self._closed:
-                raise Closed("no worker can be spawned: the backend is closed")
-            self._handles.add(handle)
+        handle = RayHandle(job, {**_options(job.resources or self._default), **(registered or {})})
+        handle.lasts = registered is not None
+        self._hold(handle)
         if empty := self.cluster.empty():
             self._end(handle, f"cannot be placed: {empty}")
         else:
             self._begin(handle, setup)
         return handle
 
-    def call(self, handle: RayHandle, method: str, args: Sequence[Any]) -> Ticket:
-        """See `Backend.call`."""
+    def adopt(self, actor: Any, job: Job) -> RayHandle:
+        """What is held of an actor that lasts, and that another process has begun."""
+        handle = RayHandle(job, {})
+        handle.lasts, handle.actor = True, actor
+        self._hold(handle)
+        self._attend(handle)
+        return handle
+
+    def call(self, handle: RayHandle, method: str, args: Sequence[Any], *, aside: bool = False) -> Ticket:
+        """See `Backend.call`; what is said aside does not wait for other calls to be answered."""
         wire = packed(args)
         ticket = Ticket(handle.name, method)
         if ended := handle.opened(ticket):
@@ -72,7 +78,8 @@ class RayActors:
         elif gone := self.cluster.gone():
             self._end(handle, f"is lost: {gone}")
         else:
-            self._await(handle, ticket, handle.ask(method, wire))
+            ask = handle.aside if aside else handle.ask
+            self._await(handle, ticket, ask(method, wire))
         return ticket
 
     def look(self) -> None:
@@ -97,7 +104,10 @@ class RayActors:
             self._closed = True
         why = "was ended: its backend is closed"
         for handle in self._left():
-            self.kill(handle, why)
+            if handle.lasts:
+                self._end(handle, "was let go of: its backend is closed")
+            else:
+                self.kill(handle, why)
         until = time.monotonic() + _CLOSE_S
         for handle in self._left():
             self.board.wait([handle.ended], max(0.0, until - time.monotonic()))
@@ -107,6 +117,12 @@ class RayActors:
         with self._lock:
             return list(self._handles)
 
+    def _hold(self, handle: RayHandle) -> None:
+        with self._lock:
+            if self._closed:
+                raise Closed("no worker can be spawned: the backend is closed")
+            self._handles.add(handle)
+
     def _begin(self, handle: RayHandle, setup: Setup) -> None:
         try:
             handle.actor = self._class(handle.job.public).options(**handle.options).remote()
@@ -114,10 +130,19 @@ class RayActors:
             self._settle(handle, handle.ready, Error(error))
             self._end(handle, f"was not accepted by Ray: {error}")
             return
-        handle.ask = asking(handle.actor)
-        handle.actor.swath_here.remote().future().add_done_callback(partial(self._placed, handle))
-        self._await(handle, handle.ready, handle.actor.swath_build.options(num_returns=2).remote(setup))
-        life = handle.actor.swath_live.options(concurrency_group="life").remote()
+        self._attend(handle, setup)
+
+    def _attend(self, handle: RayHandle, setup: Setup | None = None) -> None:
+        """Learn when it is up and when it ends; have it built, unless others do."""
+        actor = handle.actor
+        handle.ask, handle.aside = asking(actor), asking(actor, aside=True)
+        here = actor.swath_here.options(concurrency_group="aside").remote()
+        here.future().add_done_callback(partial(self._placed, handle))
+        built = None if setup is None else actor.swath_build.options(num_returns=2).remote(setup)
+        if built is None or handle.lasts:
+            built = actor.swath_ready.options(num_returns=2, concurrency_group="aside").remote()
+        self._await(handle, handle.ready, built)
+        life = actor.swath_live.options(concurrency_group="life").remote()
         life.future().add_done_callback(partial(self._died, handle))
         if handle.ended.done:  # closed meanwhile
             self._ray.kill(handle.actor, no_restart=True)
@@ -129,7 +154,7 @@ class RayActors:
     def _class(self, names: tuple[str, ...]) -> Any:
         if names not in self._classes:  # Ray keeps each class that an actor was made of
             kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
-            options = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"life": 1}}
+            options = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"life": 1, "aside": 1}}
             self._classes[names] = self._ray.remote(**options)(kind)
         return self._classes[names]
 

@@ -22,11 +22,15 @@ class RayHandle(Handle):
     Attributes:
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
         ask: calls its object; see `asking`.
+        aside: likewise, in a thread of its own.
+        lasts: whether it lives until it is killed, whoever holds it.
         killed: why we end it, if we do.
     """
 
     actor: Any = None
     ask: Any = None
+    aside: Any = None
+    lasts = False
 
     def __init__(self, job: Job, options: Mapping[str, Any]) -> None:
         super().__init__(job)
@@ -60,12 +64,20 @@ class RayHandle(Handle):
         return left
 
 
-def asking(actor: Any) -> Callable[[str, Wire], Sequence[Any]]:
+def asking(actor: Any, *, aside: bool = False) -> Callable[[str, Wire], Sequence[Any]]:
     """A function that calls the actor's object by a method's name and packed arguments.
 
     What it returns are references to the reply and to the large body of a parcel.
+
+    Args:
+        actor: whose object is called.
+        aside: in a thread of its own, also while another call is being answered.
     """
-    answer = actor.swath_answer.options(num_returns=2)
+    answer = (
+        actor.swath_aside.options(num_returns=2, concurrency_group="aside")
+        if aside
+        else actor.swath_answer.options(num_returns=2)
+    )
 
     def ask(method: str, args: Wire) -> Sequence[Any]:
         references: Sequence[Any] = answer.remote(method.encode(), args)  # bytes need not be pickled

@@ -26,12 +26,14 @@ _T = TypeVar("_T")
 class RayWorker:
     """An actor. Its constructor cannot fail, so that whatever fails is an answer.
 
-    Ray calls it in one thread, which is not the main one, and `swath_live` in another.
+    Ray calls it in one thread, which is not the main one, `swath_live` in another, and what is said aside in a third.
     """
 
     _desk: RayDesk | None = None
+    _built: Answer | None = None
 
     def __init__(self) -> None:
+        self._settled = threading.Event()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -39,12 +41,33 @@ class RayWorker:
         """Answer, as soon as there is an actor."""
 
     def swath_build(self, setup: Setup) -> Answer:
-        """Settle in, then build the object."""
-        return _or_die(self._build, setup)
+        """Settle in, then build the object; a second time, say again what came of it."""
+        try:
+            if self._built is None:
+                self._built = _or_die(self._build, setup)
+        finally:
+            self._settled.set()
+        return self._built
+
+    def swath_ready(self) -> Answer:
+        """What came of building the object, to others than those who had it built.
+
+        Raises:
+            RuntimeError: the worker could not settle in.
+        """
+        self._settled.wait()
+        self.swath_desk()
+        assert self._built is not None
+        return self._built
 
     def swath_answer(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
         return _or_die(self.swath_desk().answer, method.decode(), args)
+
+    def swath_aside(self, method: bytes, args: Wire) -> Answer:
+        """Call a method of the object once there is one, also while it answers another call."""
+        self._settled.wait()
+        return self.swath_answer(method, args)
 
     def swath_live(self) -> None:
         """Never return: whoever waits for this learns of the actor's end."""

@@ -1,0 +1,204 @@
+"""`RayEvalWorker`: one env and one policy in an actor of a Ray cluster, one rollout per submit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Self
+
+import cloudpickle
+import torch
+
+from swath.evaluate.reading import Reading
+from swath.evaluate.request import EvalLimits
+from swath.evaluate.rollout_request import Manner, Patience, Recipe, Registration
+from swath.evaluators.asked import Deadlines
+from swath.evaluators.placing import NUM_GPUS, resources_of
+from swath.evaluators.rollout_desk import RolloutDesk
+from swath.evaluators.weights import snapshot_of
+from swath.options import count
+from swath.rollout.policies.exploration import ExplorationType
+
+NAMESPACE = "swath"
+
+
+class RayEvalWorker:
+    """Plays rollouts with the weights of the moment in an actor of a Ray cluster, beside the training.
+
+        worker = RayEvalWorker(init_fn, make_env, make_policy)
+        worker.submit(policy, max_steps=500)
+        …
+        if (result := worker.poll()) is not None:
+            log(result["reward"], result["frames"])
+
+    A rollout goes from a reset to the end of one episode of every sub-env. For many episodes, use `Evaluator` with
+    `backend="ray"`. The actor is begun at once, and nobody waits for it; with a name it outlives this driver, and
+    others reach it by `from_name`. One that is lost is replaced, and its rollout repeated, when somebody polls.
+
+    Args:
+        init_fn: runs first in the actor's process; `None` for nothing.
+        env_maker: makes an env, of any kind; each step of one with `render_mode="rgb_array"` is rendered.
+        policy_maker: makes the policy; gets the env if it wants one.
+        num_gpus: that Ray is asked for; 0 on machines without.
+        reward_keys: entry of the env that is its reward, or a list of them: their mean.
+        name: under which the actor is registered, and outlives its driver until `shutdown`.
+        done_keys: entry that ends an episode, or a list of them: when all are set.
+        seed: root of all seeds; sub-env i is reset with that of episode i. `None` for fresh ones.
+        timeout_s: seconds for one rollout.
+        start_timeout_s: seconds for `init_fn`, env and policy.
+        placement_timeout_s: seconds for Ray to place the actor.
+        retries: how often a rollout is repeated after its actor was lost.
+        max_video_bytes: frames held at most; beyond it filming stops.
+        **remote_kwargs: options of `ray.remote()`; `namespace` is that of the name, `"swath"` by default.
+
+    Raises:
+        RuntimeError: Ray is not installed.
+        ValueError: the name is taken, a number out of range, or an option that is not the caller's to give.
+        TypeError: something of the wrong kind, or that cannot be pickled.
+    """
+
+    def __init__(
+        self,
+        init_fn: Callable[[], Any] | None,
+        env_maker: Callable[[], Any],
+        policy_maker: Callable[..., Any],
+        *,
+        num_gpus: float = NUM_GPUS,
+        reward_keys: Any = ("next", "reward"),
+        name: str | None = None,
+        done_keys: Any = ("next", "done"),
+        seed: int | None = 0,
+        timeout_s: float = 3600.0,
+        start_timeout_s: float = 300.0,
+        placement_timeout_s: float = 60.0,
+        retries: int = 1,
+        max_video_bytes: int = 2**30,
+        **remote_kwargs: Any,
+    ) -> None:
+        _require_ray()
+        Reading.of(reward_keys, done_keys)
+        for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker), ("init_fn", init_fn)):
+            if not (callable(function) or (given == "init_fn" and function is None)):
+                raise TypeError(f"{given} is a {type(function).__name__}; it must be callable")
+        registration = _registration(name, remote_kwargs.pop("namespace", NAMESPACE))
+        recipe = Recipe(
+            None if init_fn is None else cloudpickle.dumps(init_fn),
+            cloudpickle.dumps((env_maker, policy_maker)),
+            resources_of("ray", 1, num_gpus, remote_kwargs, "remote_kwargs"),
+            registration,
+            done_keys,
+            seed,
+            count("max_video_bytes", max_video_bytes),
+            _patience(timeout_s, Deadlines(start_timeout_s, placement_timeout_s)),
+            count("retries", retries, least=0),
+        )
+        self._desk, self._reward_keys = RolloutDesk(recipe, registration), reward_keys
+        self._desk.begin()
+
+    @classmethod
+    def from_name(cls, name: str, *, reward_keys: Any = ("next", "reward"), namespace: str | None = None) -> Self:
+        """Reach a worker that was made with a name, from any process of the cluster; returns at once.
+
+        Args:
+            name: with which it was made.
+            reward_keys: of the rollouts that this handle submits.
+            namespace: of the name; `None` for `"swath"`.
+
+        Raises:
+            RuntimeError: Ray is not installed.
+            ValueError: there is no actor of that name.
+            TypeError: the actor of that name is something else.
+        """
+        _require_ray()
+        Reading.of(reward_keys, ("next", "done"))
+        desk = RolloutDesk(None, _registration(name, NAMESPACE if namespace is None else namespace))
+        desk.join()
+        worker = cls.__new__(cls)
+        vars(worker).update(_desk=desk, _reward_keys=reward_keys)
+        return worker
+
+    def submit(
+        self, weights: Any, max_steps: int | None, *, deterministic: bool = True, break_when_any_done: bool = True
+    ) -> None:
+        """Ask for a rollout, and return at once. What was asked for before, also by other handles, is given up.
+
+        Args:
+            weights: of the policy: a module, a TensorDict, a mapping or a snapshot, copied now; `None`: as they are.
+            max_steps: most steps of each sub-env; `None`: until they are done, or `timeout_s` has passed.
+            deterministic: whether the policy acts without chance.
+            break_when_any_done: stop with the first sub-env that is done; what the others have earned by then counts
+                as their returns, so that for unbiased means of many it is to be false.
+
+        Raises:
+            Closed: after `shutdown`.
+            TypeError: not weights.
+            ValueError: `max_steps` is no positive integer.
+        """
+        steps = None if max_steps is None else count("max_steps", max_steps)
+        exploration = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
+        manner = Manner(steps, exploration, break_when_any_done, self._reward_keys)
+        self._desk.submit(None if weights is None else snapshot_of(weights), manner)
+
+    def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
+        """The result of the last rollout that was submitted here, once; `None` if it is not there.
+
+        Args:
+            timeout: seconds to wait for it; `None`: until it is there or late.
+
+        Returns:
+            `reward`, the mean return of the sub-envs, and `frames`, uint8 `[T, H, W, 3]` of sub-env 0 or `None`; beside
+            them `reward_std`, `reward_min`, `reward_max`, `reward_median`, `reward_iqm`, `reward_ci_low`,
+            `reward_ci_high`, `num_episodes`, `num_frames`, `episode_length`, `duration_s`, `fps`, `policy_version`,
+            `frames_truncated`, and by sub-env `episode_rewards`, `episode_lengths`, `truncated`.
+
+        Raises:
+            Closed: it was shut down while this waited.
+            Superseded: another handle submitted.
+            WorkerLost, WorkerLate, PlacementFailed: what became of the actor.
+            Exception: what code of the user raised, as its own type.
+        """
+        outcome = self._desk.poll(timeout)
+        if outcome is None or isinstance(outcome, dict):
+            return outcome
+        try:
+            return {**outcome.head, "frames": torch.from_numpy(outcome.open().copy())}
+        finally:
+            outcome.close()
+
+    def shutdown(self, timeout: float = 5.0) -> None:
+        """Close the env in the actor and end the actor, for all handles. Twice is fine.
+
+        Args:
+            timeout: seconds for the env to be closed.
+        """
+        self._desk.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        """A status line; asks nobody."""
+        return f"<RayEvalWorker {self._desk}>"
+
+
+def _require_ray() -> None:
+    if find_spec("ray") is None:
+        raise RuntimeError('Ray is required for RayEvalWorker: pip install "swath[ray]"')
+
+
+def _registration(name: str | None, namespace: str) -> Registration | None:
+    for given, value in (("name", name), ("namespace", namespace)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise ValueError(f"{given}={value!r} must be a non-empty string")
+    return None if name is None else Registration(name, namespace)
+
+
+def _patience(timeout_s: float, deadlines: Deadlines) -> Patience:
+    EvalLimits(None, timeout_s)
+    return Patience(timeout_s, deadlines.start_s, deadlines.placement_s)

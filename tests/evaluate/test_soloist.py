@@ -1,0 +1,237 @@
+"""What lives in the actor of a `RayEvalWorker`, without an actor."""
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import SyncVectorEnv
+
+from swath.errors import Superseded
+from swath.evaluate.rollout_request import Ask, Manner, Recipe, Token
+from swath.evaluate.soloist import Soloist
+from swath.rollout.policies.exploration import ExplorationType
+from swath.seeds import derive
+from swath.weights.manifest import Manifest
+from swath.weights.names import flat_weights
+from swath.weights.snapshot import copied
+
+LENGTHS = (3, 9)
+NUMBERS = {
+    *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
+    *("reward_ci_low", "reward_ci_high", "num_episodes", "num_frames", "episode_length", "fps", "duration_s"),
+    *("policy_version", "episode_rewards", "episode_lengths", "truncated", "frames_truncated"),
+}
+
+
+class Count(gym.Env):
+    """Ends after so many steps; earns what the action is."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(5)
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, length=3, render_mode=None, fails=()):
+        self.length, self.render_mode, self.fails = length, render_mode, list(fails)
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.made = 0
+        self.seeds.append(seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.made += 1
+        if self.fails:
+            raise self.fails.pop()
+        return np.zeros(1, np.float32), float(action), self.made >= self.length, False, {}
+
+    def render(self):
+        return np.full((4, 6, 3), self.made, np.uint8)
+
+
+class Constant(torch.nn.Module):
+    def __init__(self, action=1):
+        super().__init__()
+        self.action = torch.nn.Parameter(torch.tensor(float(action)))
+
+    def forward(self, observation):
+        return torch.full(observation.shape[:-1], round(self.action.item()))
+
+
+class Sampling(torch.nn.Module):
+    def forward(self, observation):
+        return torch.randint(5, observation.shape[:-1])
+
+
+class Lent:
+    def __init__(self, policy):
+        self._snapshot = copied(flat_weights(policy), Manifest.of_weights(policy))
+
+    def open(self):
+        return self._snapshot
+
+
+def soloist(env_maker=Count, policy_maker=Constant, **options):
+    return Soloist(Recipe(None, cloudpickle.dumps((env_maker, policy_maker)), **options))
+
+
+def ask(number=1, weights=None, version=0, asker="a", **manner):
+    return Ask(Token(asker, number), Manner(**manner), None if weights is None else Lent(weights), version)
+
+
+def two(render_mode=None):
+    return SyncVectorEnv([lambda length=length: Count(length, render_mode) for length in LENGTHS])
+
+
+def test_the_reward_is_the_return_of_one_whole_episode():
+    numbers = soloist().rollout(ask())
+    assert numbers.keys() == {*NUMBERS, "frames"}
+    assert (numbers["reward"], numbers["episode_length"], numbers["num_frames"]) == (3.0, 3.0, 3)
+    assert numbers["frames"] is None
+    assert not numbers["truncated"].any()
+
+
+def test_max_steps_truncates():
+    numbers = soloist().rollout(ask(max_steps=2))
+    assert numbers["episode_lengths"].tolist() == [2]
+    assert numbers["truncated"].tolist() == [True]
+
+
+def test_a_batch_stops_with_the_first_that_is_done():
+    numbers = soloist(two).rollout(ask())
+    assert numbers["episode_lengths"].tolist() == [3, 3]
+    assert numbers["truncated"].tolist() == [False, True]
+    assert numbers["reward"] == 3.0
+
+
+def test_a_batch_can_go_on_until_all_are_done():
+    numbers = soloist(two).rollout(ask(until_any_done=False))
+    assert numbers["episode_lengths"].tolist() == list(LENGTHS)
+    assert numbers["reward"] == 6.0
+    assert numbers["num_frames"] == sum(LENGTHS)
+    assert not numbers["truncated"].any()
+
+
+def test_each_sub_env_begins_with_the_seed_of_its_episode_every_time():
+    lone = soloist(two, seed=7)
+    for number in (1, 2):
+        lone.rollout(ask(number))
+    envs = lone._setting.host.env.envs
+    for episode, env in enumerate(envs):
+        assert [seed for seed in env.seeds if seed is not None] == [derive(7, "evaluation", 0, episode)] * 2
+
+
+@pytest.mark.parametrize("maker", [lambda: Count(3, "rgb_array"), lambda: two("rgb_array")])
+def test_frames_are_those_of_sub_env_0_after_each_step(maker):
+    parcel = soloist(maker).rollout(ask())
+    assert parcel.head.keys() == NUMBERS
+    assert parcel.body.shape == (3, 4, 6, 3)
+    assert parcel.body.dtype == np.uint8
+    assert parcel.body[:, 0, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_frames_are_bounded():
+    parcel = soloist(lambda: Count(5, "rgb_array"), film_bytes=2 * 4 * 6 * 3).rollout(ask())
+    assert len(parcel.body) == 2
+    assert parcel.head["frames_truncated"]
+    assert parcel.head["episode_length"] == 5.0
+
+
+def test_weights_are_those_that_were_sent_last_and_are_counted():
+    lone = soloist()
+    assert lone.rollout(ask(1))["policy_version"] == 0
+    sent = lone.rollout(ask(2, Constant(2), 1))
+    assert (sent["reward"], sent["policy_version"]) == (6.0, 1)
+    kept = lone.rollout(ask(3))
+    assert (kept["reward"], kept["policy_version"]) == (6.0, 1)
+    assert lone.rollout(ask(1, Constant(3), 1, asker="b"))["policy_version"] == 2
+
+
+def test_weights_that_do_not_fit_change_nothing():
+    lone = soloist()
+    with pytest.raises(KeyError, match="missing"):
+        lone.rollout(ask(1, torch.nn.Linear(1, 1), 1))
+    assert lone.rollout(ask(2))["reward"] == 3.0
+
+
+def test_a_policy_without_weights_plays_and_takes_none():
+    lone = soloist(policy_maker=lambda: lambda observation: torch.ones(observation.shape[:-1], dtype=torch.long))
+    assert lone.rollout(ask(1))["reward"] == 3.0
+    with pytest.raises(TypeError, match="has none; submit None"):
+        lone.rollout(ask(2, Constant(), 1))
+
+
+def test_the_policy_gets_the_env_and_is_in_evaluation_mode():
+    def policy_maker(env):
+        policy = Constant()
+        policy.length = env.length
+        return policy
+
+    policy = soloist(policy_maker=policy_maker)._setting.policy
+    assert policy.length == 3
+    assert not policy.training
+
+
+def test_sampling_is_repeatable():
+    lone = soloist(lambda: Count(30), Sampling)
+    first, second = (lone.rollout(ask(n, exploration=ExplorationType.RANDOM)) for n in (1, 2))
+    assert first["reward"] == second["reward"] not in (0.0, 30.0)
+
+
+class Announcing(Count):
+    """Has another rollout announced at its second step."""
+
+    target = None
+
+    def step(self, action):
+        if self.made == 1 and Announcing.target is not None:
+            Announcing.target.announce(Token("b", 1))
+        return super().step(action)
+
+
+def test_a_rollout_stops_at_its_next_step_when_another_is_announced():
+    lone = soloist(lambda: Announcing(50))
+    env = lone._setting.host.env
+    first = env[0] if isinstance(env, list) else env
+    Announcing.target = lone
+    try:
+        with pytest.raises(Superseded, match="another handle"):
+            lone.rollout(ask())
+    finally:
+        Announcing.target = None
+    assert first.made == 2
+    assert lone.rollout(ask(1, asker="b"))["episode_length"] == 50.0
+
+
+def test_what_was_superseded_before_it_began_is_not_played():
+    lone = soloist()
+    lone.announce(Token("a", 1))
+    lone.announce(Token("b", 1))
+    with pytest.raises(Superseded):
+        lone.rollout(ask(1))
+    lone.announce(Token("a", 1))
+    assert lone.rollout(ask(1, asker="b"))["reward"] == 3.0
+
+
+def broken_at_first():
+    made.append(Count(3, fails=[] if made else [OSError("broken")]))
+    return made[-1]
+
+
+made = []
+
+
+def test_after_an_exception_the_next_rollout_has_an_env_made_anew():
+    lone = soloist(broken_at_first)
+    with pytest.raises(OSError, match="broken") as caught:
+        lone.rollout(ask(1))
+    assert any("RayEvalWorker" in note for note in caught.value.__notes__)
+    assert lone.rollout(ask(2))["reward"] == 3.0
+    assert len(made) == 2
+
+
+def test_a_key_that_the_env_does_not_write_is_named():
+    with pytest.raises(KeyError, match="bonus"):
+        soloist().rollout(ask(reward_keys=("next", "bonus")))

@@ -1,0 +1,336 @@
+"""`RayEvalWorker`: one rollout per submit, in an actor of Ray."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import ray_cluster
+from swath import RayEvalWorker
+from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
+from swath.testing.toy_worker import Gate
+
+NAME = "the tests' own"
+OPTIONS = {"num_gpus": 0, "num_cpus": 1}
+
+
+class Endless(gym.Env):
+    """Never ends by itself; earns what the action is; waits at each step for as long as a gate is closed."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(5)
+    metadata = {"render_modes": ["rgb_array"]}
+    render_mode = "rgb_array"
+
+    def __init__(self, gate=None):
+        self._gate = gate
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        if self._gate is not None:
+            self._gate.go_through()
+        return np.zeros(1, np.float32), float(action), False, False, {}
+
+    def render(self):
+        return np.zeros((4, 6, 3), np.uint8)
+
+
+class Constant(torch.nn.Module):
+    def __init__(self, action=1):
+        super().__init__()
+        self.action = torch.nn.Parameter(torch.tensor(float(action)))
+
+    def forward(self, observation):
+        return torch.full(observation.shape[:-1], round(self.action.item()))
+
+
+class Upright:
+    """A policy without weights."""
+
+    def __call__(self, observation):
+        return (observation[..., 1:].sum(-1) > 0).long()
+
+
+def cartpole():
+    return gym.make("CartPole-v1")
+
+
+def raising():
+    raise OSError("no such env")
+
+
+@pytest.fixture(scope="module")
+def ray():
+    return ray_cluster.up()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    yield gate
+    gate.open()
+
+
+@pytest.fixture(scope="module")
+def worker(ray):
+    """For tests that leave it as it is; a fresh one takes seconds to import torch."""
+    with RayEvalWorker(None, Endless, Constant, name=NAME, **OPTIONS) as worker:
+        worker.submit(None, 1)
+        worker.poll(None)
+        yield worker
+
+
+def actor_of(worker):
+    return worker._desk._actor.actor
+
+
+def kill(worker):
+    ray_cluster.up().kill(actor_of(worker))
+    assert worker._desk._backend.wait([worker._desk._actor.ended], 20.0)
+
+
+def played(worker, max_steps):
+    worker.submit(None, max_steps)
+    return worker.poll(None)
+
+
+# Rollouts
+
+
+def test_the_reward_is_a_return_and_each_step_has_a_frame(worker):
+    worker.submit(Constant(2), 9)
+    result = worker.poll(None)
+    assert (result["reward"], result["episode_length"], result["num_frames"]) == (18.0, 9.0, 9)
+    assert result["frames"].shape == (9, 4, 6, 3)
+    assert result["frames"].dtype == torch.uint8
+    assert result["frames"].device.type == "cpu"
+
+
+def test_an_outcome_is_read_once(worker):
+    worker.submit(None, 1)
+    assert worker.poll(None) is not None
+    assert worker.poll() is None
+    assert worker.poll(None) is None
+
+
+def test_weights_are_those_of_the_moment_and_stay(worker):
+    policy = Constant(2)
+    worker.submit(policy, 3)
+    with torch.no_grad():
+        policy.action.fill_(3.0)
+    first = worker.poll(None)
+    worker.submit(policy, 3)
+    second = worker.poll(None)
+    worker.submit(None, 3)
+    third = worker.poll(None)
+    assert [result["reward"] for result in (first, second, third)] == [6.0, 9.0, 9.0]
+    assert third["policy_version"] == second["policy_version"] == first["policy_version"] + 1
+
+
+def test_a_later_submit_does_not_wait_for_an_earlier_one(worker):
+    worker.submit(None, None)
+    worker.submit(None, 2)
+    assert worker.poll(None)["num_frames"] == 2
+    assert worker.poll() is None
+
+
+def test_another_handle_takes_over_and_the_first_is_told(worker):
+    other = RayEvalWorker.from_name(NAME)
+    worker.submit(None, None)
+    other.submit(None, 2)
+    assert other.poll(None)["num_frames"] == 2
+    with pytest.raises(Superseded, match="another handle"):
+        worker.poll(None)
+    assert worker.poll(None) is None
+
+
+def test_weights_that_do_not_fit_are_an_outcome(worker):
+    worker.submit(torch.nn.Linear(1, 1), 2)
+    with pytest.raises(KeyError, match="missing"):
+        worker.poll(None)
+    worker.submit(None, 2)
+    assert worker.poll(None)["episode_length"] == 2
+
+
+@pytest.mark.parametrize("max_steps", [0, -1, True, 2.5])
+def test_max_steps_is_a_positive_integer(worker, max_steps):
+    with pytest.raises((ValueError, TypeError), match="max_steps"):
+        worker.submit(None, max_steps)
+
+
+# Names
+
+
+def test_a_name_is_taken_once(worker):
+    with pytest.raises(ValueError, match="from_name"):
+        RayEvalWorker(None, Endless, Constant, name=NAME, **OPTIONS)
+
+
+def test_a_name_that_nobody_has_is_an_error_with_the_namespace(ray):
+    with pytest.raises(ValueError, match="'nobody' in namespace 'elsewhere'"):
+        RayEvalWorker.from_name("nobody", namespace="elsewhere")
+
+
+def test_another_kind_of_actor_is_a_type_error(ray):
+    class Other:
+        def ping(self):
+            return 1
+
+    other = ray.remote(num_cpus=0)(Other).options(name="other", namespace="swath").remote()
+    with pytest.raises(TypeError, match="no RayEvalWorker"):
+        RayEvalWorker.from_name("other")
+    ray.kill(other)
+
+
+DRIVER = """
+import os
+os.environ["RAY_AUTH_MODE"] = "disabled"
+import ray
+ray.init({address!r}, log_to_driver=False, logging_level="ERROR", namespace="another")
+from swath import RayEvalWorker
+import gymnasium as gym
+
+class Policy:
+    def __call__(self, observation):
+        return (observation.sum(-1) > 0).long()
+
+worker = RayEvalWorker(None, lambda: gym.make("CartPole-v1"), Policy, name="left", num_gpus=0, num_cpus=1)
+worker.submit(None, 3)
+print(worker.poll(None)["reward"])
+"""
+
+
+def test_a_later_driver_finds_replaces_and_ends_what_an_earlier_one_has_left(ray):
+    address = ray.get_runtime_context().gcs_address
+    script = textwrap.dedent(DRIVER).format(address=address)
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r})\n{script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.stdout.split() == ["3.0"], done.stderr
+    with RayEvalWorker.from_name("left") as found:
+        found.submit(None, 4)
+        assert found.poll(None)["reward"] == 4
+        kill(found)
+        found.submit(None, 5)
+        assert found.poll(None)["reward"] == 5
+        third = RayEvalWorker.from_name("left")
+    with pytest.raises(Closed, match="another handle"):
+        played(third, 2)
+    with pytest.raises(ValueError, match="no actor named"):
+        RayEvalWorker.from_name("left")
+
+
+# Faults
+
+
+def test_an_actor_that_is_lost_is_replaced_and_the_rollout_repeated(ray, gate):
+    with RayEvalWorker(None, partial(Endless, gate), Constant, **OPTIONS) as worker:
+        worker.submit(Constant(3), 4)
+        gate.await_arrival()
+        kill(worker)
+        gate.open()
+        result = worker.poll(None)
+        assert (result["reward"], result["policy_version"]) == (12.0, 1)
+
+
+def test_an_actor_that_is_lost_while_it_is_idle_is_replaced_with_its_weights(ray):
+    with RayEvalWorker(None, Endless, Constant, retries=0, **OPTIONS) as worker:
+        worker.submit(Constant(3), 4)
+        assert worker.poll(None)["reward"] == 12.0
+        kill(worker)
+        again = played(worker, 4)
+        assert (again["reward"], again["policy_version"]) == (12.0, 1)
+
+
+def test_without_retries_the_loss_is_the_outcome_and_the_next_rollout_is_played(ray, gate):
+    with RayEvalWorker(None, partial(Endless, gate), Constant, retries=0, **OPTIONS) as worker:
+        worker.submit(None, 2)
+        gate.await_arrival()
+        kill(worker)
+        gate.open()
+        with pytest.raises(WorkerLost):
+            worker.poll(None)
+        assert worker.poll() is None
+        assert played(worker, 2)["reward"] == 2
+
+
+def test_what_makes_the_env_may_raise(ray):
+    with RayEvalWorker(None, raising, Upright, **OPTIONS) as worker:
+        worker.submit(None, 2)
+        with pytest.raises(OSError, match="no such env"):
+            worker.poll(None)
+        assert worker.poll(None) is None
+
+
+def test_without_room_it_says_so_and_ends_at_once(ray):
+    worker = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=0.5)
+    worker.submit(None, 2)
+    with pytest.raises(PlacementFailed, match="num_gpus=0"):
+        worker.poll(None)
+    worker.shutdown()
+    with pytest.raises(Closed):
+        worker.submit(None, 2)
+
+
+def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
+    with RayEvalWorker(None, partial(Endless, gate), Constant, timeout_s=1.0, **OPTIONS) as worker:
+        worker.submit(None, 2)
+        with pytest.raises(WorkerLate, match="timeout_s=1"):
+            worker.poll(None)
+        gate.open()
+        worker.submit(None, 2)
+        assert worker.poll(None)["reward"] == 2
+
+
+def test_whoever_waits_is_woken_by_shutdown(ray):
+    worker, raised = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=60.0), []
+
+    def wait():
+        try:
+            worker.poll(None)
+        except Closed as closed:
+            raised.append(closed)
+
+    worker.submit(None, 2)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not worker._desk._backend._actors.board._changed._waiters:
+        waiting.join(0.01)
+    worker.shutdown()
+    waiting.join(10)
+    assert len(raised) == 1
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_restarts": 1}, "remote_kwargs has 'max_restarts'"),
+        ({"name": "x", "lifetime": "detached"}, "lifetime"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"start_timeout_s": float("inf")}, "start_timeout_s"),
+        ({"retries": -1}, "retries"),
+        ({"max_video_bytes": 0}, "max_video_bytes"),
+        ({"name": ""}, "name"),
+        ({"reward_keys": []}, "reward_keys"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_before_anything_is_begun(options, said):
+    with pytest.raises(ValueError, match=said):
+        RayEvalWorker(None, cartpole, Upright, **options)
