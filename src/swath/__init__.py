@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
     from swath.evaluators.evaluate_policy import evaluate_policy
+    from swath.evaluators.evaluator import Evaluator
     from swath.evaluators.ray_eval_worker import RayEvalWorker
     from swath.options import Restarts
     from swath.rollout.episodes.gae import GAE
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Comparison": "swath.evaluate.comparison",
     "EvalResult": "swath.evaluate.result",
+    "Evaluator": "swath.evaluators.evaluator",
     "ExplorationType": "swath.rollout.policies.exploration",
     "BaseCollector": "swath.collectors.base",
     "Collector": "swath.collectors.collector",
@@ -85,6 +87,7 @@ __all__ = [
     "Comparison",
     "DataCollectorBase",
     "EvalResult",
+    "Evaluator",
     "ExplorationType",
     "LocalWeightsUpdaterBase",
     "MultiAsyncCollector",

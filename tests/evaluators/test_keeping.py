@@ -2,6 +2,11 @@
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +17,27 @@ from swath.evaluate.result import EvalResult
 from swath.evaluators import Evaluator
 from swath.evaluators.keeping import Keeper
 from swath.testing import Counting, CountingEnv, Script
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import torch
+from test_keeping import scored
+from swath.evaluators import keeping
+
+def half(path, text):
+    path.write_bytes(text[:10].encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+keeper = keeping.Keeper("best.safetensors", "eval")
+keeper.keep(scored(1.0), {"policy": {"w": torch.tensor([1.0])}})
+if sys.argv[2] == "weights":
+    keeping.save_file = lambda tensors, path: half(Path(path), "half of it")
+else:
+    Path.write_text = half
+keeper.keep(scored(2.0), {"policy": {"w": torch.tensor([2.0])}})
+"""
 
 
 def scored(reward):
@@ -94,3 +120,17 @@ def test_a_failed_write_is_counted_and_harms_nothing(tmp_path, caplog):
         assert ev.stats()["write_errors"] == 1
         assert result["eval/num_episodes"] == 2
     assert "could not be written" in caplog.text
+
+
+@pytest.mark.parametrize(("during", "kept"), [("weights", 1.0), ("result", 2.0)])
+def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_on(tmp_path, during, kept):
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), during]
+    child = subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=100, check=False)
+    assert child.returncode == -signal.SIGKILL
+    best = tmp_path / "best.safetensors"
+    assert load_file(best)["w"].tolist() == [kept]
+    assert EvalResult.from_json(best.with_suffix(".json").read_text())["eval/reward"] == 1.0
+    keeper = Keeper(best, "eval")
+    assert keeper.bar == 1.0
+    keeper.keep(scored(3.0), {"policy": {"w": torch.tensor([3.0])}})
+    assert load_file(best)["w"].tolist() == [3.0]

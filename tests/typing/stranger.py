@@ -13,10 +13,13 @@ from torch import Tensor, nn
 import swath
 from swath import (
     Collector,
+    EvalResult,
+    Evaluator,
     ExplorationType,
     MultiSyncCollector,
     SharedMemWeightSyncScheme,
     WeightUpdaterBase,
+    compare,
     evaluate_policy,
     split_trajectories,
 )
@@ -100,10 +103,20 @@ def evaluate(actor: nn.Module) -> float:
     return mean
 
 
+def judge(actor: nn.Module) -> float:
+    with Evaluator("CartPole-v1", actor, num_trajectories=2, busy_policy="latest") as evaluator:
+        accepted: bool = evaluator.trigger_eval(actor, step=1)
+        result: EvalResult | None = evaluator.wait()
+        assert accepted
+        assert result is not None
+        return compare(result, evaluator.evaluate()).difference
+
+
 def mistakes(actor: nn.Module) -> None:
     Collector("CartPole-v1")  # type: ignore[call-arg]
     Collector("CartPole-v1", frames_per_batch="100")  # type: ignore[arg-type]
     evaluate_policy(actor, n_eval_episodes="ten")  # type: ignore[call-overload]
+    Evaluator("CartPole-v1", actor, busy_policy="busy")  # type: ignore[arg-type]
     swath.Colector  # type: ignore[attr-defined]  # noqa: B018
 
 
@@ -113,6 +126,7 @@ def main() -> None:
     assert trajectories.names[-1] == "time"
     train(actor)
     assert 0 < evaluate(actor) <= 500
+    assert abs(judge(actor)) <= 500
 
 
 if __name__ == "__main__":
