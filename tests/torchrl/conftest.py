@@ -13,7 +13,7 @@ MISSED_WITHOUT_NEED = "The env passed to Collector is missing transforms"
 try:
     metadata.version("torchrl")
 except metadata.PackageNotFoundError:
-    collect_ignore_glob = ["test_torchrl_*.py"]
+    collect_ignore_glob = ["test_*.py"]
 else:
     with warnings.catch_warnings(action="ignore"):
         import torchrl.collectors

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.runner import EpisodeOf
 from swath.evaluate.watching import Performer
-from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.compiling import is_trusted
@@ -40,7 +41,7 @@ class Acting:
     """
 
     policy: Any
-    spec: ArraySpec
+    spec: HostSpec
     exploration: ExplorationType
     noise_root: int | None
     device: torch.device | None = None
@@ -53,9 +54,14 @@ class Acting:
     def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Performer:
         """The policy, bound to the host; the process's random states are left as they are."""
         with preserved(self.place):
-            if self.exploration is not ExplorationType.RANDOM or self.noise_root is None:
+            if self.exploration is not ExplorationType.RANDOM or self.noise_root is None or self._is_seeded_as_one:
                 return self._bind(self.spec, observation)
             return self._row_by_row(observation, episode_of, self.noise_root)
+
+    @property
+    def _is_seeded_as_one(self) -> bool:
+        """Whether episodes have no seeds of their own, and rows of a batch of TorchRL's none that are alike."""
+        return isinstance(self.spec, TensorDictSpec) and self.spec.seeding != "episode"
 
     def _row_by_row(self, observation: Leaves, episode_of: EpisodeOf, root: int) -> Performer:
         spec = replace(self.spec, num_envs=1, batch_shape=(1,) if self.spec.batch_shape else ())
@@ -63,11 +69,19 @@ class Acting:
         device = self.place
         return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
-    def _bind(self, spec: ArraySpec, observation: Leaves) -> Performer:
+    def _bind(self, spec: HostSpec, observation: Leaves) -> Performer:
         if isinstance(self.policy, Predicts):
-            return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
+            return self._predictor(spec)
         trust = is_trusted(self.policy, None)
         return bind(self.policy, spec, observation, Binding(self.place, self.exploration, trust=trust))
+
+    def _predictor(self, spec: HostSpec) -> Performer:
+        if isinstance(spec, ArraySpec):
+            return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
+        raise TypeError(
+            f"{type(self.policy).__name__}.predict takes arrays, and a TorchRL env gives TensorDicts; pass a policy "
+            "for those, or a gymnasium env"
+        )
 
 
 class RowByRow:
@@ -118,8 +132,11 @@ class RowByRow:
 
 
 def _row(leaves: Leaves, slot: int) -> Leaves:
-    return [leaf[slot : slot + 1] for leaf in leaves]
+    """The leaves of one slot; a TensorDict without batch dimension is its own, with entries that may be added to."""
+    return [leaf[slot : slot + 1] if leaf.ndim else leaf.copy() for leaf in leaves]
 
 
 def _stacked(rows: Sequence[Any]) -> Any:
+    if isinstance(rows[0], TensorDictBase):
+        return torch.cat([*rows]) if rows[0].ndim else rows[0]
     return torch.cat(list(rows)) if isinstance(rows[0], torch.Tensor) else np.concatenate(rows)

@@ -14,11 +14,14 @@ import torch
 
 from swath.evaluate.request import EvalRequest
 from swath.options import count
-from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.sources import Source, build, is_env_instance
-from swath.rollout.hosts.torchrl import is_torchrl_env
+from swath.rollout.hosts.specs import TensorDictSpec
+from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
+from swath.rollout.hosts.torchrl_list import TorchRLListHost
+from swath.rollout.hosts.torchrl_source import Fitting
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
@@ -44,12 +47,18 @@ class Making:
         rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
         return Source(env, {**rendered, **self.kwargs}, copies, _NAME)
 
-    def require_there(self, host: ArrayHost) -> None:
+    def build(self, env: Any, copies: int | None = None) -> Host:
+        """The host of an env source, or of several copies of it."""
+        return build(self.source(env, copies), Fitting(device=self.device, apart=True))
+
+    def require_there(self, host: Host) -> None:
         """Check that the envs are where they should be.
 
         Raises:
             ValueError: they cannot go there.
         """
+        if isinstance(host.spec, TensorDictSpec):
+            return  # they went there when the host was built
         if self.device is not None and self.device.type != host.spec.device.type:
             raise ValueError(
                 f"env_device={str(self.device)!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'"
@@ -59,7 +68,7 @@ class Making:
 AS_THEY_ARE = Making()
 
 
-def make_host(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> tuple[ArrayHost, bool]:
+def make_host(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> tuple[Host, bool]:
     """The host of an evaluation, and whether its envs were built here (else they are borrowed).
 
     Args:
@@ -77,9 +86,9 @@ def make_host(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> t
     elif is_vec_env(env):
         host, mine = VecEnvHost(env), False
     elif is_env_instance(env):
-        host, mine = build(making.source(env)), False
+        host, mine = making.build(env), False
     else:
-        host, mine = build(making.source(env, num_envs)), True
+        host, mine = making.build(env, num_envs), True
     with closed_on_failure([host] if mine else []):
         making.require_there(host)
     return host, mine
@@ -101,25 +110,36 @@ def require_form(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -
         _require_size(env, _size_of(env), num_envs)
 
 
-def only_together(host: ArrayHost, request: EvalRequest) -> bool:
+def only_together(host: Host, request: EvalRequest) -> bool:
     """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
     seeded = request.seed is not None and host.spec.seeding == "episode"
     return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
 
 
-def _many_tasks(entries: list[Any], num_envs: int | None, making: Making) -> tuple[ArrayHost, bool]:
+def _many_tasks(entries: list[Any], num_envs: int | None, making: Making) -> tuple[Host, bool]:
     sources = [making.source(entry) for entry in entries]
     borrowed = _are_instances(sources)
     size = _slots_of(len(entries), num_envs, fixed=borrowed)
-    owned: list[ArrayHost] = []
+    owned: list[Host] = []
     with closed_on_failure(owned):
-        envs = [_single(sources[slot % len(entries)], owned) for slot in range(size)]
-        for env in envs:
-            action_leaves(env.action_space)
-            observation_leaves(env.observation_space)
+        hosts = [_single(making, sources[slot % len(entries)], owned) for slot in range(size)]
+        envs = [first_of(host.env) for host in hosts]
         _require_different(envs)
-        require_equal_spaces(envs)
-        return EnvListHost(envs), not borrowed
+        return _side_by_side(hosts, envs), not borrowed
+
+
+def _side_by_side(hosts: list[Host], envs: list[Any]) -> Host:
+    """One host for envs of one kind."""
+    of_torchrl = [host for host in hosts if isinstance(host, TorchRLHost)]
+    if of_torchrl:
+        if len(of_torchrl) < len(hosts):
+            raise TypeError("env is a list of TorchRL envs and of others; make it one kind")
+        return TorchRLListHost(of_torchrl)
+    for env in envs:
+        action_leaves(env.action_space)
+        observation_leaves(env.observation_space)
+    require_equal_spaces(envs)
+    return EnvListHost(envs)
 
 
 def _are_instances(sources: list[Source]) -> bool:
@@ -138,7 +158,7 @@ def _size_of(env: Any) -> int:
     return 1 if isinstance(env, gym.Env) else int(env.num_envs)
 
 
-def _require_different(envs: list[gym.Env[Any, Any]]) -> None:
+def _require_different(envs: list[Any]) -> None:
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError("env is a list that gives the same env twice; every slot needs one of its own")
 
@@ -151,13 +171,13 @@ def _slots_of(n_entries: int, num_envs: int | None, *, fixed: bool) -> int:
     return size
 
 
-def _single(source: Source, owned: list[ArrayHost]) -> gym.Env[Any, Any]:
-    host = build(source)
+def _single(making: Making, source: Source, owned: list[Host]) -> Host:
+    host = making.build(source.env)
     if not source.is_instance:
         owned.append(host)
-    if not isinstance(host.env, gym.Env):
+    if not isinstance(host.env, gym.Env) and not (is_torchrl_env(host.env) and not host.env.batch_size):
         raise TypeError(f"{source.env!r} in a list of envs gives {host.env}; a list takes single envs")
-    return host.env
+    return host
 
 
 def _require_size(env: Any, size: int, num_envs: int | None) -> None:

@@ -97,11 +97,13 @@ class Performed:
         rounds: with all episodes.
         facts: beside them.
         footage: of each worker and round.
+        unwritten: what recorders in the envs could not write, in words.
     """
 
     rounds: Rounds
     facts: Facts
     footage: Sequence[Footage]
+    unwritten: Sequence[str] = ()
 
 
 class Company:
@@ -181,11 +183,12 @@ class Company:
                 rounds.played(played.rows)
                 seconds += played.seconds
                 footage.extend(played.footage)
+            unwritten = playing.dump((order.request.step, order.wishes.dump), stopped)
         except FleetFailed as failure:
             raise failure.causes[-1] from None
         finally:
             playing.let_go()
-        return Performed(rounds, Facts(seconds, played.seeding, playing.losses), footage)
+        return Performed(rounds, Facts(seconds, played.seeding, playing.losses), footage, unwritten)
 
     def wake(self) -> None:
         """Let `perform`, in another thread, ask whether it is stopped."""
@@ -261,6 +264,9 @@ class Company:
         self._terms.require_declared(models)
         self._learn([model_id for model_id in models if model_id not in self._manifests])
         fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
+        extras = {model_id: each.extras for model_id, each in fitted.items() if each.extras and model_id != _POLICY}
+        if extras:
+            self._asked("check", extras)
         if fitted:
             self._weights.update(fitted)
             self._channel.publish(fitted)

@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.wrappers import vector as vector_wrappers
 
 from swath.evaluate.layers import layers
+from swath.evaluate.transforms import FROZEN, frozen_makers, makers_to_be, statistics_of
 from swath.rollout.hosts.vec_env import is_from_stable_baselines
 
 _FLAG = "update_running_mean"
@@ -26,17 +27,23 @@ _GYMNASIUM = (
 def frozen(env: Any) -> Iterator[None]:
     """No step within updates a running mean or variance of the env; the wrappers' flags are put back at the end.
 
-    Of an `AsyncVectorEnv`, whose envs live in other processes, the outermost such wrapper of each env is reached.
+    Batches of TorchRL that build their envs later, maybe in other processes, build them so. Of an `AsyncVectorEnv`,
+    whose envs live in other processes, the outermost such wrapper of each env is reached.
     """
     before = [(layer, flag, getattr(layer, flag)) for layer, flag in _flags(env)]
+    to_be = [(batch, batch.create_env_fn) for batch in makers_to_be(env)]
     remote = [(layer, layer.get_attr(_FLAG)) for layer in layers(env) if _has_remote_flags(layer)]
     try:
         for layer, flag, _ in before:
-            setattr(layer, flag, False)
+            setattr(layer, flag, flag == FROZEN)
+        for batch, makers in to_be:
+            batch.create_env_fn = frozen_makers(makers)
         for vector, _ in remote:
             vector.set_attr(_FLAG, values=False)
         yield
     finally:
+        for batch, makers in to_be:
+            batch.create_env_fn = makers
         for layer, flag, value in before:
             setattr(layer, flag, value)
         for vector, values in remote:
@@ -44,6 +51,7 @@ def frozen(env: Any) -> Iterator[None]:
 
 
 def _flags(env: Any) -> Iterator[tuple[Any, str]]:
+    yield from ((transform, FROZEN) for transform in statistics_of(env))
     for layer in layers(env):
         if isinstance(layer, _GYMNASIUM):
             yield layer, _FLAG

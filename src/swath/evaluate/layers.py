@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from gymnasium import wrappers
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper, VectorWrapper
 from gymnasium.wrappers import vector as vector_wrappers
 
+from swath.rollout.hosts.torchrl import is_torchrl_env
 from swath.rollout.hosts.vec_env import is_from_stable_baselines, is_vec_env
 
 _REWARD_WRAPPERS = (
@@ -27,12 +29,28 @@ def layers(env: Any) -> Iterator[Any]:
             yield from layers(inner)
         return
     yield env
+    yield from layers(below(env))
+
+
+def below(env: Any) -> list[Any]:
+    """What an env wraps, or the envs that it steps together; nothing where they live in other processes."""
     if isinstance(env, gym.Wrapper | VectorWrapper):
-        yield from layers(env.env)
-    elif isinstance(env, SyncVectorEnv):
-        yield from layers(list(env.envs))
-    elif is_vec_env(env):
-        yield from layers([env.venv] if "venv" in vars(env) else vars(env).get("envs", []))
+        return [env.env]
+    if isinstance(env, SyncVectorEnv):
+        return [*env.envs]
+    if is_torchrl_env(env):
+        return _below_torchrl(env)
+    if is_vec_env(env):
+        return [env.venv] if "venv" in vars(env) else [*vars(env).get("envs", [])]
+    return []
+
+
+def _below_torchrl(env: Any) -> list[Any]:
+    """What a TorchRL env wraps or steps: the env below its transforms, or the envs of a batch that lives here."""
+    envs = sys.modules["torchrl.envs"]
+    if isinstance(env, envs.TransformedEnv):
+        return [env.base_env]
+    return [*env._envs] if isinstance(env, envs.SerialEnv) and not env.is_closed else []  # noqa: SLF001
 
 
 def is_monitored(env: Any) -> bool:

@@ -29,6 +29,7 @@ from swath.evaluate.rounds import Rounds
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.scoring import Scoring, if_monitored, monitored, own_sums
 from swath.evaluate.watching import Watcher
+from swath.rollout.hosts.specs import ArraySpec
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class LocalEvaluation:
 
     def _manner(self, request: EvalRequest, watchers: Sequence[Watcher]) -> Manner:
         trusting = self._slots.trust_monitors
-        scoring = _scoring(self.env) if trusting else own_sums
+        reading = request.reading.applied_to(self._host)
+        scoring = _scoring(self.env) if trusting and isinstance(self._host.spec, ArraySpec) else reading
         together = only_together(self._host, request) or (trusting and keeps_books_of_all(self.env))
         return Manner(scoring, together, watchers)
 

@@ -25,12 +25,14 @@ class Wishes:
         film_bytes: frames held at most, by each worker.
         report_every: env steps between two reports, at most.
         steps: whether all steps are kept.
+        dump: whether recorders among the env's transforms write what they have seen.
     """
 
     film: int = 0
     film_bytes: int = 2**30
     report_every: int = 1000
     steps: bool = False
+    dump: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Report:
         seconds: spent on the part so far.
         seeding: how far seeds reach.
         rows: complete episodes by number.
+        records: whether transforms of the envs have recorded something that is to be written.
     """
 
     over: bool
@@ -69,6 +72,7 @@ class Report:
     seconds: float
     seeding: Seeding
     rows: Mapping[int, Booked] = field(default_factory=dict)
+    records: bool = False
 
 
 @dataclass(frozen=True)

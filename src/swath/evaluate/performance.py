@@ -14,7 +14,8 @@ from swath.evaluate.quota import Quota
 from swath.evaluate.recording import Recording
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting
-from swath.rollout.hosts.base import ArrayHost, first_of
+from swath.evaluate.transforms import empty_recorders, has_recorders
+from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.random_state import PrivateStreams
 from swath.seeds import derive, fresh_root
 from swath.workers.packing import Parcel
@@ -38,16 +39,18 @@ class Performance:
 
     def __init__(self, setting: Setting, part: Part, first_slot: int, num_slots: int) -> None:
         request, host = part.request, setting.host
-        request.reading.require_written(host.spec)
         self.number = part.evaluation
         self._part, self._host = part, host
+        empty_recorders(host.env)
+        self._records = has_recorders(host.env)
         self._where = num_slots, first_slot
         self._film = Film(part.wishes.film, part.wishes.film_bytes) if part.wishes.film else None
         self._recording = Recording(request.policy_version) if part.wishes.steps else None
         acting = Acting(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
         watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
         self._watched = bool(watchers)
-        manner = Manner(together=only_together(host, request), watchers=watchers)
+        scoring = request.reading.applied_to(host)
+        manner = Manner(scoring, together=only_together(host, request), watchers=watchers)
         self._runner = Runner(host, acting.bind, request, manner)
         root = fresh_root() if request.seed is None else request.seed
         self._streams = PrivateStreams(derive(root, "global"), setting.device)
@@ -81,7 +84,7 @@ class Performance:
         runner = self._runner
         rows = runner.ledger.rows()
         asked = {episode: rows[episode] for episode in self._part.episodes if episode in rows} if over else {}
-        return Report(over, len(rows), runner.unfinished, self._seconds, runner.seeding, asked)
+        return Report(over, len(rows), runner.unfinished, self._seconds, runner.seeding, asked, self._records)
 
     def _footage(self) -> Footage:
         film, recording = self._film, self._recording
@@ -89,6 +92,6 @@ class Performance:
         return footage if recording is None else replace(footage, steps=recording.taken())
 
 
-def _fps(host: ArrayHost) -> float | None:
+def _fps(host: Host) -> float | None:
     rate = (getattr(first_of(host.env), "metadata", None) or {}).get("render_fps")
     return float(rate) if rate else None

@@ -12,14 +12,17 @@ played in envs that were built anew.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from swath.evaluate.models import Models
 from swath.evaluate.parts import Part, Report
 from swath.evaluate.performance import Performance
 from swath.evaluate.setting import Setting
+from swath.evaluate.transforms import dump_recorders, empty_recorders
+from swath.rollout.hosts.base import first_of
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
 from swath.workers.packing import Parcel
@@ -63,6 +66,7 @@ class Player:
     def __init__(self, setting: Setting, post: Post, turn: threading.Lock | None = None) -> None:
         self._setting, self._post = setting, post
         self._turn = nullcontext() if turn is None else turn
+        self._models = Models(setting)
         self._performance: Performance | None = None
         self._failed = False
 
@@ -73,7 +77,17 @@ class Player:
             KeyError: there is no such model.
         """
         with self._setting.sheltered():
-            return {model_id: Manifest.of(self._model(model_id)) for model_id in model_ids}
+            return {model_id: self._models.manifest(model_id) for model_id in model_ids}
+
+    def check(self, extras: Mapping[str, Mapping[str, Any]]) -> None:
+        """Whether extra state fits these models.
+
+        Raises:
+            KeyError, ValueError: it does not.
+        """
+        with self._setting.sheltered():
+            for model_id, each in extras.items():
+                self._models.check(model_id, each)
 
     def play(self, update: Update | None, part: Part) -> Report | Parcel:
         """Begin a part, whatever was being played before.
@@ -103,10 +117,23 @@ class Player:
         with self._telling():
             return self._performance.go_on()
 
+    def dump(self, step: int, write: bool) -> list[str]:
+        """Have the recorders of this worker's envs let go of what they have seen; what went wrong, in words.
+
+        Args:
+            step: the training step it is written under.
+            write: whether those of the very first slot write it.
+        """
+        env = self._setting.host.env
+        with self._turn, self._setting.sheltered():
+            failures = dump_recorders(first_of(env), step) if write and self._post.name.worker == 0 else []
+            empty_recorders(env)
+        return failures
+
     def weights(self, model_id: str) -> Any:
         """The state of a model as it is here."""
         with self._setting.sheltered():
-            return self._model(model_id).state_dict()
+            return self._models.state(model_id)
 
     def close(self) -> None:
         """Close the envs."""
@@ -117,10 +144,11 @@ class Player:
     def _prepare(self, update: Update | None) -> None:
         if update is not None:
             self._performance = None
-            update.apply(self._model)
+            self._models.apply(update)
         if self._failed:
             self._performance = None
             self._setting.renew()
+            self._models.apply_again()
             self._failed = False
 
     @contextmanager
@@ -132,8 +160,3 @@ class Player:
         except Exception:
             self._failed, self._performance = True, None
             raise
-
-    def _model(self, model_id: str) -> Any:
-        if model_id != "policy":
-            raise KeyError(f"there is no model {model_id!r} here that takes weights; there is 'policy'")
-        return self._setting.policy

@@ -76,7 +76,7 @@ class Playing:
             seen = fleet.changes
             self._ask(part)
             tickets = [ticket for _, ticket in self._open.values()]
-            done = fleet.wait(tickets, max(0.0, self._until - monotonic()), stopped, seen)
+            done = fleet.wait(tickets, self._left(), stopped, seen)
             footage.extend(self._heard(done))
             progressed(sum(report.complete for report in self._reports.values()))
             if stopped():
@@ -85,6 +85,33 @@ class Playing:
                 raise self._late(part)
         rows = {episode: row for report in over for episode, row in report.rows.items()}
         return Played(rows, max(report.seconds for report in over), self._reports[0].seeding, footage)
+
+    def dump(self, order: tuple[int, bool], stopped: Callable[[], bool]) -> list[str]:
+        """After the last round: recorders in the envs let go of what they have seen; what went wrong, in words.
+
+        Args:
+            order: the training step, and whether they are to write it.
+            stopped: true ends it with `Cancelled`.
+        """
+        for worker, handle in self._fleet.up.items():
+            if worker in self._reports and self._reports[worker].records:
+                self._open[worker] = handle, self._fleet.call(handle, "dump", *order)
+        failures: list[str] = []
+        while self._open:
+            seen = self._fleet.changes
+            done = self._fleet.wait([ticket for _, ticket in self._open.values()], self._left(), stopped, seen)
+            for worker, (_, ticket) in list(self._open.items()):
+                if ticket in done:
+                    del self._open[worker]
+                    failures.extend(_told(ticket))
+            if stopped():
+                raise Cancelled
+            if not done and not self._left():
+                return [*failures, f"recorders of workers {sorted(self._open)} did not come to an end in time"]
+        return failures
+
+    def _left(self) -> float:
+        return max(0.0, self._until - monotonic())
 
     def let_go(self) -> None:
         """Wait for slices that are being played though nobody wants them; end workers that do not come back."""
@@ -150,3 +177,12 @@ class Playing:
             workers=late,
             deadline=self._timeout_s,
         )
+
+
+def _told(ticket: Ticket) -> list[str]:
+    """What a worker said of its recorders."""
+    try:
+        failures: list[str] = ticket.value
+    except Exception as error:  # noqa: BLE001  it is told, and the evaluation stands
+        return [f"{type(error).__name__}: {error}"]
+    return failures

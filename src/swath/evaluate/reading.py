@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from swath.evaluate.scoring import Scoring, own_sums, summing
 from swath.keys import DONE, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
-from swath.rollout.hosts.specs import HostSpec, TensorDictSpec
+from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
+from swath.rollout.hosts.torchrl import TorchRLHost
+from swath.rollout.hosts.torchrl_list import TorchRLListHost
 
 REWARDS: tuple[Key, ...] = (under_next(REWARD),)
 DONES: tuple[Key, ...] = (under_next(DONE),)
@@ -36,18 +40,49 @@ class Reading:
         return cls(_keys("reward_keys", reward_keys), _keys("done_keys", done_keys))
 
     def require_written(self, spec: HostSpec) -> None:
-        """Check that envs whose entries are arrays write these; others are asked where they are read.
+        """Check that the envs write these.
 
         Raises:
             KeyError: they do not; the message has those that they write.
         """
-        if isinstance(spec, TensorDictSpec):
-            return
-        dones = [under_next(name) for name in (DONE, TERMINATED, TRUNCATED)]
-        for name, keys, there in (("reward_keys", self.rewards, [*REWARDS]), ("done_keys", self.dones, dones)):
+        rewards, dones = _written(spec)
+        for name, keys, there in (("reward_keys", self.rewards, rewards), ("done_keys", self.dones, dones)):
             missing = [key for key in keys if as_tuple(key) not in map(as_tuple, there)]
             if missing:
                 raise KeyError(f"{name} has {missing}, which the env does not write; it writes {there}")
+
+    def applied_to(self, host: Host) -> Scoring:
+        """Have the host read these; how its episodes are scored.
+
+        Raises:
+            KeyError: the envs do not write them.
+        """
+        self.require_written(host.spec)
+        if isinstance(host.spec, ArraySpec):
+            return own_sums
+        assert isinstance(host, TorchRLHost | TorchRLListHost)
+        host.read([_within(key) for key in self.rewards], [_within(key) for key in self.dones])
+        sums = [_sum_beside(key) for key in self.rewards]
+        summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))
+        return summing(sums, host.spec.num_envs) if summed else own_sums
+
+
+def _written(spec: HostSpec) -> tuple[list[Key], list[Key]]:
+    """Entries that hold rewards, and end flags."""
+    if isinstance(spec, TensorDictSpec):
+        return [under_next(key) for key in spec.rewarded], [under_next(key) for key in spec.flags]
+    return [*REWARDS], [under_next(name) for name in (DONE, TERMINATED, TRUNCATED)]
+
+
+def _within(key: Key) -> Key:
+    """The key of an entry of `"next"`."""
+    return as_key(as_tuple(key)[1:])
+
+
+def _sum_beside(key: Key) -> Key:
+    """Where `RewardSum` keeps the sum of this reward."""
+    *parents, name = as_tuple(_within(key))
+    return as_key((*parents, f"episode_{name}"))
 
 
 def _keys(name: str, given: Any) -> tuple[Key, ...]:

@@ -22,8 +22,8 @@ from swath.evaluate.record import NO_SEED
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.scoring import Score, Scoring, own_sums
 from swath.evaluate.watching import Performer, Scene, Watcher
-from swath.rollout.hosts.base import ArrayHost, EnvRaised
-from swath.rollout.hosts.specs import Seeding
+from swath.rollout.hosts.base import EnvRaised, Host
+from swath.rollout.hosts.specs import Seeding, TensorDictSpec
 from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
@@ -65,7 +65,7 @@ class Runner:
         steps: env steps made, those of the slots that idle left out.
     """
 
-    def __init__(self, host: ArrayHost, bind: Bind, request: EvalRequest, manner: Manner | None = None) -> None:
+    def __init__(self, host: Host, bind: Bind, request: EvalRequest, manner: Manner | None = None) -> None:
         n = host.spec.num_envs
         self._host, self._bind, self._request = host, bind, request
         self._manner = manner or Manner()
@@ -74,6 +74,7 @@ class Runner:
         self.steps = 0
         self._limit = EpisodeLimit(request.limits.max_steps, self.ledger.lengths)
         self._rules = Rules(self._limit, self._begin, never_forgive)
+        self._plays_on = isinstance(host.spec, TensorDictSpec) and not host.spec.alone
         self._policy: Performer | None = None
         self._quota = Quota(range(0), n)
         self._playing: list[int | None] = [None] * n
@@ -145,11 +146,13 @@ class Runner:
         raise failure
 
     def _first_seeds(self) -> list[int] | None:
-        """One seed per slot; slots without an episode get that of one they would play."""
-        slots = range(len(self._playing))
-        if self.seeding == "episode":
-            return [self._seed_of(self._quota.nearest(slot)) for slot in slots]
-        return [self._seed_of(self._quota.nearest(0))] * len(slots) if self.seeding == "layout" else None
+        """One seed per slot; slots without an episode get that of one they would play.
+
+        Where envs take one seed for all it is the first; a host given equal ones would deal out no others.
+        """
+        if self.seeding == "none":
+            return None
+        return [self._seed_of(self._quota.nearest(slot)) for slot in range(len(self._playing))]
 
     def _seed_of(self, episode: int) -> int:
         assert self._request.seed is not None
@@ -167,8 +170,11 @@ class Runner:
         raise failure
 
     def _begin(self, due: Sequence[int]) -> tuple[Sequence[int], Sequence[int | None] | None]:
-        """The loop asks: which of these slots begin another episode, and from which seeds."""
-        starts = [slot for slot in due if self._playing[slot] is not None]
+        """The loop asks: which of these slots begin another episode, and from which seeds.
+
+        TorchRL's batches step all of their envs: those that idle begin again too, for none may be stepped past its end.
+        """
+        starts = [*due] if self._plays_on else [slot for slot in due if self._playing[slot] is not None]
         fresh = [slot for slot in starts if slot not in self._within]
         self.ledger.begin(fresh)
         self._within.difference_update(starts)
@@ -222,7 +228,7 @@ class Runner:
         return error
 
 
-def _seeding(host: ArrayHost, root: int | None) -> Seeding:
+def _seeding(host: Host, root: int | None) -> Seeding:
     if root is not None and host.spec.seeding == "none":
         why = f"{host.env} cannot be seeded; seed it where it is made, and pass seed=None"
         warn_of_no_effect("the seed of an evaluation", why)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from swath.keys import NEXT, Key
 from swath.rollout.hosts.infos import info_of
+from swath.rollout.hosts.torchrl_reading import mean_of
 from swath.rollout.loop import Step
 
 Score: TypeAlias = tuple[float, int]
@@ -20,6 +22,15 @@ _EPISODE = "episode"
 def own_sums(step: Step, slot: int, sums: Score) -> Score:  # noqa: ARG001  one signature for all
     """Every end counts, with the rewards and steps we saw."""
     return sums
+
+
+def summing(keys: Sequence[Key], num_envs: int) -> Scoring:
+    """Scores by what the env itself has summed: the mean of these entries of `"next"`, of all agents, at the end."""
+
+    def scored(step: Step, slot: int, sums: Score) -> Score:
+        return float(mean_of(step.outputs[0].get(NEXT), keys, num_envs)[slot]), sums[1]
+
+    return scored
 
 
 def monitored(step: Step, slot: int, sums: Score) -> Score | None:  # noqa: ARG001

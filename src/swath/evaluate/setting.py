@@ -21,7 +21,7 @@ from swath.evaluate.freezing import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
 from swath.rollout.apart import apart
-from swath.rollout.hosts.base import ArrayHost, first_of
+from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
 from swath.rollout.policies.placement import device_of
@@ -117,7 +117,7 @@ class Setting:
             self._open.close()
             self.host.close()
 
-    def _host(self) -> ArrayHost:
+    def _host(self) -> Host:
         host, self._owned = make_host(self._request.env, self._request.num_envs, self._request.making)
         self._open.enter_context(frozen(host.env))
         return host

@@ -9,7 +9,7 @@ from typing import Protocol
 from swath.evaluate.ledger import Ledger
 from swath.evaluate.quota import Quota
 from swath.keys import Key
-from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.base import Host
 from swath.rollout.loop import Actor, Step
 
 
@@ -31,7 +31,7 @@ class Scene:
         policy: what acts.
     """
 
-    host: ArrayHost
+    host: Host
     quota: Quota
     ledger: Ledger
     playing: Sequence[int | None]

@@ -17,9 +17,10 @@ from swath.evaluate.stopping import StopRule
 from swath.evaluate.watching import Scene, Watcher
 from swath.options import count
 from swath.rollout.hosts.infos import info_of
+from swath.rollout.hosts.specs import ArraySpec, HostSpec
 from swath.rollout.loop import Step
 from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.spaces import joiner
+from swath.rollout.spaces import Leaves, joiner
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
@@ -188,7 +189,7 @@ class _Caller:
 
 def _of_step(step: Step, slot: int, scene: Scene) -> dict[str, Any]:
     spec = scene.host.spec
-    join = observation_joiner(spec.observation)
+    see, act = _shapers(spec)
     done = np.zeros(spec.num_envs, dtype=np.bool_)
     done[[env for env, _, _ in step.ended]] = True
     return {
@@ -197,13 +198,20 @@ def _of_step(step: Step, slot: int, scene: Scene) -> dict[str, Any]:
         "reward": step.reward[slot],
         "done": bool(done[slot]),
         "info": info_of(step.info, slot),
-        "actions": joiner(spec.action_space)(step.outputs),
-        "observations": join(step.observation),
-        "new_observations": join(step.next_observation),
+        "actions": act(step.outputs),
+        "observations": see(step.observation),
+        "new_observations": see(step.next_observation),
         "states": scene.policy.state if isinstance(scene.policy, Predictor) else None,
         "episode_starts": done,
         "env": scene.host.env,
     }
+
+
+def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves], Any]]:
+    """How leaves are shown: as gymnasium has them, or TensorDicts as they are."""
+    if isinstance(spec, ArraySpec):
+        return observation_joiner(spec.observation), joiner(spec.action_space)
+    return (lambda leaves: leaves[0]), (lambda leaves: leaves[0].select(*spec.acted))
 
 
 def _of_books(scene: Scene) -> dict[str, Any]:

@@ -62,6 +62,8 @@ class Evaluator:
         device: where the policy runs; `None` leaves it where it is.
         exploration_type: how the policy picks actions.
         metrics_fn: called with the trajectories of each evaluation; what it returns is added to the result.
+        dump_video: whether TorchRL's recorders among the env's transforms write after each evaluation what they have
+            seen; those of the first env do, others forget it.
         on_result: called with each result as a flat TensorDict, before it can be read, in a thread of ours.
         busy_policy: what `trigger_eval` does while one is pending: `"error"`, `"queue"`, `"skip"`, `"latest"`.
         backend: `"thread"`, `"process"` or `"ray"`.
@@ -109,6 +111,7 @@ class Evaluator:
         device: torch.device | str | int | None = None,
         exploration_type: ExplorationType | str = ExplorationType.DETERMINISTIC,
         metrics_fn: Callable[[Any], Mapping[str, Any]] | None = None,
+        dump_video: bool = True,
         on_result: Callable[[TensorDict], Any] | None = None,
         busy_policy: BusyPolicy = "error",
         backend: Place = "thread",
@@ -158,7 +161,7 @@ class Evaluator:
         cast = Cast(env, num_envs, policy, policy_factory, settings.device(device), making, settings.speedup)
         cast.check(place)
         every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        wishes = Wishes(record_video, max_video_bytes // crew.workers, every, metrics_fn is not None)
+        wishes = Wishes(record_video, max_video_bytes // crew.workers, every, metrics_fn is not None, dump_video)
         self._source, self._crew = Source(policy, declared), crew
         rules = InboxRules(busy_policy, reported=on_result is not None)
         self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)

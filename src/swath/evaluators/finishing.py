@@ -33,7 +33,7 @@ class Finisher:
         metrics: what users measure.
 
     Attributes:
-        write_errors: how many films could not be written.
+        write_errors: how many films, and recordings of transforms, could not be written.
     """
 
     def __init__(self, extras: Extras, metrics: Metrics) -> None:
@@ -46,6 +46,11 @@ class Finisher:
         Raises:
             Exception: what measuring raised.
         """
+        for failure in performed.unwritten:
+            self.write_errors += 1
+            _log.error(
+                "what a recorder has seen in the evaluation of step %d was not written: %s", request.step, failure
+            )
         measured = self._metrics(performed.footage)
         more, films = self._films(performed, request)
         more.update(measured)

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
+from swath.evaluate.moments import has_moments, moments_of
 from swath.evaluate.service import Brief
 from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import Manifest
@@ -72,7 +73,9 @@ class Source:
         if weights is not None and given.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
         sent = {
-            model_id: snapshot_of(source) for model_id, source in given.items() if model_id not in self.declared.left
+            model_id: snapshot_of(source, moments=model_id != POLICY)
+            for model_id, source in given.items()
+            if model_id not in self.declared.left
         }
         if sent:
             return Brief(sent, weighted=True)
@@ -81,14 +84,20 @@ class Source:
         return Brief()
 
 
-def snapshot_of(source: Any) -> Snapshot:
+def snapshot_of(source: Any, *, moments: bool = False) -> Snapshot:
     """A copy of weights, whatever model they are for.
+
+    Args:
+        source: has them.
+        moments: whether it may be an object or a mapping with `mean`, `var` and `count`.
 
     Raises:
         TypeError: not weights.
     """
     if isinstance(source, Snapshot):
         return source
+    if moments and has_moments(source):
+        source = moments_of(source)
     return copied(flat_weights(source), Manifest.of_weights(source))
 
 

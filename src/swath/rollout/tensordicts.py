@@ -150,6 +150,8 @@ class TensorDictBuffer:
         for env, terminated, truncated in step.ended:
             rows.terminated[env, t] = terminated
             rows.truncated[env, t] = truncated
+            if truncated and not self._is_marked(made, env):
+                self._cuts.append((env, t))
         if step.cut:
             self._cut(rows, t, step.cut)
 
@@ -169,6 +171,11 @@ class TensorDictBuffer:
         for key in self._shared:
             made.set(key, made.get(key).clone())
         return made
+
+    def _is_marked(self, made: TensorDictBase, env: int) -> bool:
+        """Whether the env itself said that its episode ended."""
+        flags = (made.get(under_next(key)).reshape(self._spec.num_envs, -1)[env] for key in self._spec.done)
+        return any(bool(flag.any()) for flag in flags)
 
     def _cut(self, rows: TensorDictRows, t: int, envs: Sequence[int]) -> None:
         if t == 0:

@@ -19,7 +19,7 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     are from all. What the vector env itself says beside the envs' final infos is kept.
     """
     if not isinstance(infos, Mapping):
-        return infos[env]
+        return infos[env] if infos else {}
     row = _row(infos, env)
     final = row.pop(_FINAL, None)
     if not isinstance(final, dict):

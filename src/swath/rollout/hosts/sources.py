@@ -19,6 +19,7 @@ from swath.rollout.hosts.base import ArrayHost, Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
+from swath.rollout.hosts.torchrl_list import TorchRLListHost
 from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of, has_makers
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
@@ -116,8 +117,22 @@ def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
                 f"{source.copies_name}={source.copies} for {type(first).__name__}, which is batched already "
                 f"(batch size {list(first.batch_size)}); leave it out"
             )
+        if source.copies is not None and fitting.apart:
+            return _torchrl_list(source, first, fitting)
         env = fitting.applied(first if source.copies is None else _torchrl_batch(source, first))
     return TorchRLHost(env, None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source)))
+
+
+def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
+    """The env and its copies, each by itself."""
+    envs, mine = [first], list[Any]()
+    with closed_on_failure(mine):
+        for env in _more(source, first):
+            envs.append(env)
+            _require_different(envs, source)
+            mine.append(env)
+        make = None if source.is_instance else lambda: fitting.applied(_make(source))
+        return TorchRLListHost([TorchRLHost(fitting.applied(env), make) for env in envs])
 
 
 def _torchrl_anew(source: Source) -> Any:
@@ -143,15 +158,24 @@ def _all(source: Source, first: Any) -> list[Any]:
         action_leaves(first.action_space)
         observation_leaves(first.observation_space)
         for env in _more(source, first):
-            if any(env is other for other in envs):
-                raise ValueError(
-                    f"{source.copies_name}={source.copies}: the env callable returned the same env twice; "
-                    "it must build a new one"
-                )
-            mine.append(env)
             envs.append(env)
+            _require_different(envs, source)
+            mine.append(env)
         require_equal_spaces(envs)
     return envs
+
+
+def _require_different(envs: list[Any], source: Source) -> None:
+    """Check that the last env is none of those before.
+
+    Raises:
+        ValueError: it is.
+    """
+    if any(envs[-1] is other for other in envs[:-1]):
+        raise ValueError(
+            f"{source.copies_name}={source.copies}: the env callable returned the same env twice; it must build a new "
+            "one"
+        )
 
 
 def _more(source: Source, first: Any) -> Iterator[Any]:

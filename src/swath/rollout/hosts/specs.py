@@ -79,6 +79,8 @@ class TensorDictSpec:
         draw: writes random actions into a TensorDict.
         imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
         env: the env itself, for policies that take their action spec from it.
+        alone: as in `ArraySpec`.
+        seeding: as in `ArraySpec`.
     """
 
     num_envs: int
@@ -92,10 +94,10 @@ class TensorDictSpec:
     draw: Callable[[TensorDictBase], TensorDictBase]
     imagine: Callable[[], TensorDictBase]
     env: Callable[[], Any]
+    alone: bool = False
+    seeding: Seeding = "layout"
     resettable: ClassVar[bool] = True
-    alone: ClassVar[bool] = False
     skips: ClassVar[bool] = False
-    seeding: ClassVar[Seeding] = "layout"
     limits: ClassVar[bool] = True
     open: ClassVar[bool] = True
 

@@ -18,19 +18,20 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.keys import Key, as_key, as_tuple
+from swath.keys import DONE, Key, as_key, as_tuple
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.hosts.torchrl_masks import drawing
+from swath.rollout.hosts.torchrl_reading import StepReading, ends_of, groups_of, pixels_of, reward_of
 from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
-from swath.rollout.tensordicts import entries_of
 
-_DONE, _TERMINATED, _TRUNCATED, _RESET = "done", "terminated", "truncated", "_reset"
+_RESET = "_reset"
 _FOUND_NONE = (KeyError, AttributeError, TypeError)
+_HOOKS = "_post_step_mdp_hooks"
 _OWN_WAYS = ("_torchrl_native_autoreset", "_compiled_step_and_maybe_reset")
 
 
@@ -54,12 +55,16 @@ class TorchRLHost:
         self._closed = False
         self._ended: list[int] = []
         self._begun: Leaves | None = None
+        self._following: TensorDictBase | None = None
         self._env = env
         self.spec = spec_of(lambda: self._env)
         self._groups = groups_of(self.spec.done)
         self._advance: Callable[[Any], tuple[Any, Any]]
+        self._hooks: Callable[[Any, Any], tuple[Any, Any]] | None
         self._begin: Callable[[TensorDictBase, Sequence[int]], TensorDictBase]
         self._any_done: Callable[[TensorDictBase], bool]
+        self._ends: Callable[[TensorDictBase], list[Ended]] = self._flagged
+        self._reward: Callable[[TensorDictBase], Array] = lambda following: reward_of(following, self.spec)
         self._install(env)
 
     @property
@@ -76,12 +81,14 @@ class TorchRLHost:
         except Exception as error:
             raise EnvRaised(0, error) from error
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:  # noqa: ARG002
-        """Begin an episode in these envs, from the env's own random state."""
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs; only an env that is no batch takes a seed for it."""
+        if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
+            return self.reset_all([seeds[0]])
         if self._begun is not None:
-            return self._begun
+            envs, onto = [env for env in envs if env not in self._ended], self._begun
         try:
-            return [self._begin(onto[0].copy(), envs)]
+            return [self._begin(onto[0].copy(), envs)] if envs else onto
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
 
@@ -94,10 +101,10 @@ class TorchRLHost:
             everyone = [(env, cause) for env in range(self.spec.num_envs)]
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         action[0] = made
-        following = made.get("next")
+        self._following = following = made.get("next")
         ended = self._ends(following) if self._any_done(following) else []
         self._ended = [env for env, _, _ in ended]
-        return Transition([root], reward_of(following, self.spec), ended)
+        return Transition([root], self._reward(following), ended)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: an `EnvBase` steps as a whole."""
@@ -116,10 +123,10 @@ class TorchRLHost:
         """Nothing to do: rows of these envs are ignored by whoever retired them."""
 
     def render(self, env: int) -> Array | None:
-        """A frame of a single env, if it renders arrays."""
+        """A frame of a single env, if it renders arrays; else the pixels that the env has written, if it has."""
         render = getattr(self._env, "render", None)
         frame = None if render is None or env or self.spec.num_envs > 1 else render()
-        return frame if isinstance(frame, np.ndarray) else None
+        return frame if isinstance(frame, np.ndarray) else pixels_of(self._following, env, self.spec.batch_shape)
 
     def seed_of(self, env: int) -> int | None:  # noqa: ARG002  the env deals it out in its own way
         """The seed that was given to the env."""
@@ -131,6 +138,15 @@ class TorchRLHost:
             self._closed = True
             if not getattr(self._env, "is_closed", False):
                 self._env.close()
+
+    def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
+        """From now on rewards are the mean of these entries, and all of these flags together end an episode too.
+
+        Keys are those under `"next"`.
+        """
+        reading = StepReading(self.spec, rewards, dones)
+        self._reward, self._ends = reading.reward, reading.ends
+        self._any_done = lambda _: True
 
     def env_state(self) -> Mapping[str, Any]:
         """The state of the transforms."""
@@ -152,10 +168,12 @@ class TorchRLHost:
             self._begin, self._any_done = short.reset, lambda _: short.any_ended
         self._step = without_searches(step_of(env) if short is None else short.step)
         self._advance = self._in_one if _has_own_way(env) else self._in_two
+        self._hooks = _hooks_of(env)
 
     def _in_two(self, td: Any) -> tuple[Any, Any]:
         self._step(td)
-        return td, self._env.step_mdp(td)
+        root = self._env.step_mdp(td)
+        return (td, root) if self._hooks is None else self._hooks(td, root)
 
     def _in_one(self, td: Any) -> tuple[Any, Any]:
         """For envs that have a way of their own to step and reset: what they begin with is kept for `reset`."""
@@ -178,18 +196,9 @@ class TorchRLHost:
             *parents, _ = as_tuple(next(iter(group.values())))
             root.set((*parents, _RESET), mask)
 
-    def _ends(self, following: TensorDictBase) -> list[Ended]:
+    def _flagged(self, following: TensorDictBase) -> list[Ended]:
         """Episodes that ended: where any flag that counts is set."""
-        n, flags = self.spec.num_envs, {}
-        for kind in (_DONE, _TERMINATED, _TRUNCATED):
-            found = [following.get(group[kind]).reshape(n, -1).any(1) for group in self._groups if kind in group]
-            flags[kind] = torch.stack(found).any(0).tolist() if found else [False] * n
-        over = zip(flags[_DONE], flags[_TERMINATED], flags[_TRUNCATED], strict=True)
-        return [
-            (env, terminated or not truncated, truncated)
-            for env, (done, terminated, truncated) in enumerate(over)
-            if done or terminated or truncated
-        ]
+        return ends_of(following, self._groups, self.spec.num_envs)
 
     def _set_seed(self, seeds: Sequence[int]) -> None:
         same = len(seeds) > 1 and len(set(seeds)) == 1
@@ -219,6 +228,7 @@ def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
         draw=drawing(live),
         imagine=lambda: live().fake_tensordict(),
         env=live,
+        seeding="layout" if env.batch_size else "episode",
     )
 
 
@@ -239,39 +249,26 @@ def effective(done: Sequence[Key]) -> tuple[Key, ...]:
     return tuple(key for key in done if not any(_inside(as_tuple(key)[:-1], parent) for parent in parents))
 
 
-def groups_of(done: Sequence[Key]) -> list[dict[str, Key]]:
-    """End flags by their group, as `{"done": key, "terminated": key, …}`."""
-    groups: dict[tuple[str, ...], dict[str, Key]] = {}
-    for key in done:
-        *parents, name = as_tuple(key)
-        groups.setdefault(tuple(parents), {})[name] = key
-    return list(groups.values())
-
-
 def any_done_of(done: Sequence[Key]) -> Callable[[TensorDictBase], bool]:
     """How to see at a glance whether any flag is set in a `"next"`; `"done"` says it for its group."""
-    telling = [group.get(_DONE) for group in groups_of(done)]
+    telling = [group.get(DONE) for group in groups_of(done)]
     keys = list(done) if None in telling else telling
     if len(keys) == 1:
         return lambda following: bool(following.get(keys[0]).any())
     return lambda following: any(bool(following.get(key).any()) for key in keys)
 
 
-def reward_of(following: TensorDictBase, spec: TensorDictSpec) -> Array:
-    """Rewards `[B]`: the sum over all reward entries and their dimensions behind `*B`."""
-    rewards: list[Array] = [entry.detach().cpu().numpy() for entry in entries_of(following, spec.rewarded)]
-    if len(rewards) == 1 and rewards[0].size == spec.num_envs:
-        return rewards[0].reshape(-1)
-    total: Array = sum((reward.reshape(spec.num_envs, -1).sum(1) for reward in rewards), np.zeros(spec.num_envs))
-    return total
-
-
 def _has_own_way(env: Any) -> bool:
     base = sys.modules["torchrl.envs.common"].EnvBase
     batched = sys.modules["torchrl.envs.batched_envs"].BatchedEnvBase
     own = type(env).step_and_maybe_reset is not base.step_and_maybe_reset and not isinstance(env, batched)
-    hooks = getattr_static(env, "_post_step_mdp_hooks", None)  # a transformed env passes on what it does not have
-    return own or hooks is not None or any(env.__dict__.get(name) for name in _OWN_WAYS)
+    return own or any(env.__dict__.get(name) for name in _OWN_WAYS)
+
+
+def _hooks_of(env: Any) -> Callable[[Any, Any], tuple[Any, Any]] | None:
+    """What transforms do with a step and the root that follows, before anybody resets."""
+    there = getattr_static(env, _HOOKS, None)  # a transformed env passes on what it does not have
+    return None if there is None else getattr(env, _HOOKS)
 
 
 def _inside(inner: tuple[str, ...], outer: tuple[str, ...]) -> bool:

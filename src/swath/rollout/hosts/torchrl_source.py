@@ -22,11 +22,13 @@ class Fitting:
         max_steps: most steps of an episode; counted, and cut, by the env itself.
         device: where it runs; `None` leaves it where it is.
         policy: the policy for such an env, if the env is to supply what that reads; `None` if not.
+        apart: whether several copies are stepped one by one, each with seeds of its own, instead of as one batch.
     """
 
     max_steps: int | None = None
     device: torch.device | None = None
     policy: Callable[[Any], Any] | None = None
+    apart: bool = False
 
     def applied(self, env: Any) -> Any:
         """The env, fitted.

@@ -1,0 +1,167 @@
+"""Recorders among the transforms of TorchRL's envs: written once per evaluation, by the first slot's env."""
+
+import functools
+
+import pytest
+import torch
+from torchrl.data import Bounded
+from torchrl.envs import Compose, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs.transforms import Transform
+from torchrl.record import VideoRecorder
+from torchrl_toys import Answer, Counting, Images
+
+from swath.evaluators import Evaluator
+
+PLACES = ("thread", "process")
+
+
+class Files:
+    """A logger that says in a file of its own what it was told."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def log_video(self, name, video, step=None, **kwargs):
+        (self.folder / f"{name}-{step}-{len(list(self.folder.iterdir()))}").write_text(str(video.shape[1]))
+
+
+class Broken:
+    """A logger that cannot."""
+
+    def log_video(self, name, video, step=None, **kwargs):
+        raise OSError("the disk is full")
+
+
+class Seen(Transform):
+    """A recorder whose `dump` takes no step."""
+
+    def __init__(self, folder):
+        super().__init__(in_keys=["observation"])
+        self.folder, self.obs = folder, []
+
+    def _call(self, next_tensordict):
+        self.obs.append(0)
+        return next_tensordict
+
+    def _reset(self, tensordict, tensordict_reset):
+        return self._call(tensordict_reset)
+
+    def dump(self, suffix=None):
+        (self.folder / "seen").write_text(str(len(self.obs)))
+
+
+class Pixels(Counting):
+    """Sees a picture beside its step number."""
+
+    def _make_specs(self):
+        super()._make_specs()
+        self.observation_spec["pixels"] = Bounded(0, 255, (6, 8, 3), dtype=torch.uint8)
+
+    def _seen(self):
+        return {**super()._seen(), "pixels": torch.full((6, 8, 3), int(self._step_nr), dtype=torch.uint8)}
+
+
+def recorded(logger, *, nested=False):
+    recorder = VideoRecorder(logger, tag="film", make_grid=False, skip=1)
+    return TransformedEnv(Pixels(), Compose(StepCounter(), recorder) if nested else recorder)
+
+
+def still(env=None):
+    return Answer(lambda observation: torch.zeros_like(observation[..., :1]))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("nested", [False, True], ids=["single", "composition"])
+def test_a_recorder_writes_what_the_first_slot_played_once_per_evaluation(place, nested, tmp_path):
+    make = functools.partial(recorded, Files(tmp_path), nested=nested)
+    layout = {"num_envs": 2, "num_workers": 1 if place == "thread" else 2}
+    with Evaluator(make, policy_factory=still, backend=place, num_trajectories=4, **layout) as evaluator:
+        for step in (10, 20):
+            evaluator.evaluate(step=step)
+        assert evaluator.stats()["write_errors"] == 0
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["film-10-0", "film-20-1"]
+
+
+def test_nothing_is_written_and_nothing_kept_where_it_is_not_wanted(tmp_path):
+    env = recorded(Files(tmp_path))
+    with Evaluator(env, still(), num_trajectories=2, dump_video=False) as evaluator:
+        evaluator.evaluate()
+        assert env.transform.obs == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rounds_of_one_evaluation_are_written_together(tmp_path):
+    with Evaluator(
+        recorded(Files(tmp_path)), still(), num_trajectories=2, until_ci_halfwidth=1e-9, max_trajectories=6
+    ) as evaluator:
+        lengths = evaluator.evaluate(step=1).lengths
+    (path,) = tmp_path.iterdir()
+    assert len(lengths) == 6
+    assert int(path.read_text()) >= sum(lengths)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_dump_that_fails_is_logged_and_counted_and_the_result_stands(place, caplog):
+    make = functools.partial(recorded, Broken())
+    with Evaluator(make, policy_factory=still, backend=place, num_trajectories=2) as evaluator:
+        for _ in range(2):
+            assert evaluator.evaluate()["eval/num_episodes"] == 2
+        assert evaluator.stats()["write_errors"] == 2
+    assert "the disk is full" in caplog.text
+
+
+def test_a_dump_without_step_is_called_without_it(tmp_path):
+    env = TransformedEnv(Counting(), Seen(tmp_path))
+    with Evaluator(env, still(), num_trajectories=1) as evaluator:
+        length = evaluator.evaluate(step=3).lengths[0]
+    assert int((tmp_path / "seen").read_text()) == length + 1
+
+
+def test_an_evaluation_that_failed_leaves_no_frame_to_the_next(tmp_path):
+    fails = [True]
+
+    def act(observation):
+        if fails[0] and observation.max() > 1:
+            raise OSError("no action")
+        return torch.zeros_like(observation)
+
+    with Evaluator(recorded(Files(tmp_path)), Answer(act), num_trajectories=1) as evaluator:
+        with pytest.raises(OSError, match="no action"):
+            evaluator.evaluate()
+        fails[0] = False
+        result = evaluator.evaluate(step=5)
+    (path,) = tmp_path.iterdir()
+    assert int(path.read_text()) == result.lengths[0] + 1
+
+
+def test_recorders_inside_a_batch_forget(tmp_path):
+    env = SerialEnv(2, functools.partial(recorded, Files(tmp_path)))
+    with Evaluator(env, still(), num_trajectories=2) as evaluator:
+        evaluator.evaluate()
+        assert [inner.transform.obs for inner in env._envs] == [[], []]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pixels_that_an_env_writes_are_filmed():
+    with Evaluator(Pixels, still(), num_trajectories=2, num_envs=2, record_video=1) as evaluator:
+        result = evaluator.evaluate()
+    film = result["eval/video"]
+    assert film.shape == (result.lengths[0], 6, 8, 3)
+    assert film[:, 0, 0, 0].tolist() == list(range(1, result.lengths[0] + 1))
+
+
+def test_pixels_with_colours_first_are_turned():
+    class Few(Images):
+        def _seen(self):
+            return super()._seen()
+
+    policy = Answer(lambda observation: torch.zeros((*observation.shape[:-1], 4), dtype=torch.int8))
+    with Evaluator(Few, policy, num_trajectories=1, record_video=1) as evaluator:
+        assert evaluator.evaluate()["eval/video"].shape[1:] == (16, 16, 3)
+
+
+def test_an_env_without_pictures_says_how_to_build_one():
+    evaluator = Evaluator(Counting, still(), num_trajectories=1, record_video=1)
+    with evaluator, pytest.raises(ValueError, match="rgb_array"):
+        evaluator.evaluate()

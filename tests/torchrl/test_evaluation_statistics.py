@@ -1,0 +1,186 @@
+"""Running statistics of TorchRL's envs in evaluations: they stand still, and those that are sent are used."""
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.envs import Compose, EnvCreator, GymEnv, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs.transforms import VecNorm, VecNormV2
+from torchrl_toys import Counting, push
+
+from swath.evaluators import Evaluator
+
+KEYS = ["observation"]
+
+
+def counting(kind=VecNormV2):
+    return TransformedEnv(Counting(), Compose(StepCounter(), kind(in_keys=KEYS, decay=0.9)))
+
+
+def alone(kind=VecNormV2):
+    return TransformedEnv(Counting(), kind(in_keys=KEYS, decay=0.9))
+
+
+def trained(make=counting, steps=12):
+    env = make()
+    env.rollout(steps, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
+    return env
+
+
+def pushing(env=None):
+    return TensorDictModule(push, KEYS, ["action"])
+
+
+def first_observation(env, *, weights=None, times=1, factory=pushing, **options):
+    """What the policy saw first, in each evaluation."""
+    seen = []
+
+    def measure(batch):
+        seen.append(float(batch["observation"][0, 0, 0]))
+        return {}
+
+    with Evaluator(env, policy_factory=factory, num_trajectories=3, metrics_fn=measure, **options) as evaluator:
+        for _ in range(times):
+            evaluator.evaluate(weights_dict=weights)
+    return seen
+
+
+def normalised(env):
+    """What the env's own transform makes of an observation of 0."""
+    return float(env.transform[1].loc["observation"].neg() / env.transform[1].scale["observation"])
+
+
+def frozen_and_count(env):
+    transform = env.transform[1]
+    return transform.frozen, transform._count["observation"].item()
+
+
+@pytest.mark.parametrize("kind", [VecNorm, VecNormV2])
+def test_an_instance_is_frozen_from_the_constructor_on_and_given_back_as_it_was(kind):
+    env = alone(kind)
+    assert not env.transform.frozen
+    evaluator = Evaluator(env, pushing(), num_trajectories=2)
+    try:
+        assert env.transform.frozen
+        evaluator.evaluate()
+    finally:
+        evaluator.shutdown()
+    assert not env.transform.frozen
+
+
+def test_statistics_of_an_instance_do_not_move():
+    env = trained()
+    before = frozen_and_count(env)[1]
+    first, second = first_observation(env, times=2)
+    assert first == second == pytest.approx(normalised(env))
+    assert frozen_and_count(env) == (False, before)
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+@pytest.mark.parametrize("layout", [{}, {"num_envs": 3}], ids=str)
+def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(place, layout):
+    env = trained()
+    weights = {"env.transform[1]": env.transform[1]}
+    seen = first_observation(counting, weights=weights, times=2, backend=place, **layout)
+    assert seen == [pytest.approx(normalised(env), rel=1e-5)] * 2
+
+
+def test_a_single_transform_and_weights_as_a_tensordict_do_as_well():
+    env = trained(alone)
+    sent = Evaluator.extract_weights(env.transform)
+    seen = first_observation(alone, weights={"env.transform": sent})
+    loc, scale = env.transform.loc["observation"], env.transform.scale["observation"]
+    assert seen == [pytest.approx(float(-loc / scale), rel=1e-5)]
+
+
+def test_each_env_of_a_batch_here_gets_them():
+    env = trained()
+    assert first_observation(lambda: SerialEnv(2, counting), weights={"env.transform[1]": env.transform[1]}) == [
+        pytest.approx(normalised(env), rel=1e-5)
+    ]
+
+
+def test_an_env_creator_keeps_its_shared_statistics_and_what_is_sent_does_not_reach_training():
+    creator = EnvCreator(lambda: alone(VecNorm))
+    training = creator()
+    training.rollout(9, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
+    before = training.transform._td.clone()
+    other = trained(lambda: alone(VecNorm), steps=5)
+    shared = first_observation(creator)
+    sent = first_observation(creator, weights={"env.transform": other.transform})
+    assert shared == [pytest.approx(_of_sums(before), rel=1e-4)]
+    assert sent == [pytest.approx(_of_sums(other.transform._td), rel=1e-4)]
+    assert (training.transform._td == before).all()
+
+
+def _of_sums(td):
+    mean = td["observation_sum"] / td["observation_count"]
+    spread = (td["observation_ssq"] / td["observation_count"] - mean**2).clamp_min(1e-4).sqrt()
+    return float(-mean / spread)
+
+
+def test_envs_that_a_batch_has_yet_to_build_are_frozen_too():
+    creator = EnvCreator(lambda: alone(VecNorm))
+    training = creator()
+    training.rollout(9, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
+    before = training.transform._td.clone()
+    env = ParallelEnv(2, creator, mp_start_method="fork")
+    with Evaluator(env, pushing(), num_trajectories=4) as evaluator:
+        evaluator.evaluate()
+    assert (training.transform._td == before).all()
+
+
+def test_an_id_that_leads_nowhere_is_a_key_error_with_those_there_are_and_nothing_is_applied():
+    env, policy = trained(), pushing()
+    good = {"env.transform[1]": env.transform[1]}
+    with Evaluator(counting, policy, num_trajectories=1) as evaluator:
+        for wrong in ("env.transform[7]", "env.nothing", "env", "value", "env.transform[0"):
+            with pytest.raises(KeyError, match=r"env\.transform\[0\].*env\.transform\[1\]"):
+                evaluator.evaluate(weights_dict={**good, wrong: env.transform[1]})
+        assert evaluator.evaluate()["eval/policy_version"] > 0
+
+
+def test_statistics_of_another_shape_are_refused_and_leave_the_old_ones():
+    def cartpole():
+        return TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=KEYS))
+
+    env, other = trained(alone), cartpole()
+    seen = []
+
+    def measure(batch):
+        seen.append(float(batch["observation"][0, 0, 0]))
+        return {}
+
+    with Evaluator(alone, policy_factory=pushing, num_trajectories=1, metrics_fn=measure) as evaluator:
+        evaluator.evaluate(weights_dict={"env.transform": env.transform})
+        with pytest.raises(ValueError, match=r"env\.transform.*shape"):
+            evaluator.evaluate(weights_dict={"env.transform": other.transform})
+        evaluator.evaluate()
+    assert seen[0] == seen[1]
+
+
+def test_envs_that_are_built_anew_after_an_error_have_what_was_sent():
+    class Failing(Counting):
+        fails = False
+
+        def _step(self, tensordict):
+            if Failing.fails:
+                raise OSError("the simulator is gone")
+            return super()._step(tensordict)
+
+    def make():
+        return TransformedEnv(Failing(), VecNormV2(in_keys=KEYS, decay=0.9))
+
+    env, seen = trained(alone), []
+
+    def measure(batch):
+        seen.append(float(batch["observation"][0, 0, 0]))
+        return {}
+
+    with Evaluator(make, policy_factory=pushing, num_trajectories=1, metrics_fn=measure) as evaluator:
+        evaluator.evaluate(weights_dict={"env.transform": env.transform})
+        Failing.fails = True
+        with pytest.raises(OSError, match="gone"):
+            evaluator.evaluate()
+        Failing.fails = False
+        evaluator.evaluate()
+    assert seen[0] == seen[1]
