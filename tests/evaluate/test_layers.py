@@ -42,11 +42,11 @@ def test_layers_are_listed_from_the_outermost_wrapper_to_every_env_at_the_bottom
     assert names(vector) == [
         "RecordEpisodeStatistics",
         "SyncVectorEnv",
-        "CoinEnv",
+        CoinEnv.__name__,
         "RecordEpisodeStatistics",
-        "CoinEnv",
+        CoinEnv.__name__,
     ]
-    assert names([CoinEnv(), FloatCoin()]) == ["CoinEnv", "FloatCoin"]
+    assert names([CoinEnv(), FloatCoin()]) == [CoinEnv.__name__, "FloatCoin"]
 
 
 def test_monitors_are_found_at_any_depth():
