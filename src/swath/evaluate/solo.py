@@ -40,12 +40,12 @@ class Solo:
 
     def __init__(self, setting: Setting, request: EvalRequest, film_bytes: int) -> None:
         host = setting.host
-        request.reading.require_written(host.spec)
+        scoring = request.reading.applied_to(host)
         self._request, self._quota = request, Quota(range(host.spec.num_envs), host.spec.num_envs)
         self.film = Film(1, film_bytes) if _renders(host.env) else None
         acting = Acting(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
         watchers = [] if self.film is None else [self.film]
-        manner = Manner(together=only_together(host, request), watchers=watchers)
+        manner = Manner(scoring, together=only_together(host, request), watchers=watchers)
         self._runner = Runner(host, acting.bind, request, manner)
         root = fresh_root() if request.seed is None else request.seed
         self._streams = PrivateStreams(derive(root, "global"), setting.device)
