@@ -394,3 +394,9 @@ def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
     assert not ev.pending
     with pytest.raises(Closed):
         ev.trigger_eval()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_only_ray_has_to_find_room(place):
+    with pytest.raises(ValueError, match=r"placement_timeout_s=5 with backend"):
+        evaluator(None, place, placement_timeout_s=5.0)

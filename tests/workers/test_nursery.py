@@ -85,7 +85,7 @@ def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers
 def test_a_backend_whose_nursery_cannot_begin_leaves_nothing(monkeypatch):
     before = descriptors(), threading.active_count()
     monkeypatch.setattr(sys, "executable", "")
-    monkeypatch.setattr(nursery_process, "_nurseries", [])
+    monkeypatch.setattr(nursery_process, "_nurseries", {})
     with pytest.raises(PlacementFailed, match=r"sys\.executable"):
         ProcessBackend()
     assert (descriptors(), threading.active_count()) == before

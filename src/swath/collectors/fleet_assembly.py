@@ -72,7 +72,8 @@ def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assem
         Exception: what building env or policy raised; everything is closed again.
     """
     crew = _crew(request)
-    places = backend(request.places.backend, preload=PRELOADED, options=request.places.options)
+    bare = crew.before is not None
+    places = backend(request.places.backend, preload=PRELOADED, bare=bare, options=request.places.options)
     fleet = Fleet(places, crew.job, len(request.workers), request.survival)
     try:
         late = fleet.bring_up()

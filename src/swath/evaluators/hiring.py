@@ -39,7 +39,7 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     )
     jobs = Jobs(request, crew, [Setting(request)] if not alone and not _still_to_be_built(cast) else [])
     return Terms(
-        partial(create.backend, crew.place, preload=PRELOADED),
+        partial(create.backend, crew.place, preload=PRELOADED, bare=crew.init is not None),
         jobs,
         jobs.close,
         crew.workers,

@@ -30,7 +30,8 @@ from swath.weights.register import Mark, Register
 from swath.weights.snapshot import Snapshot
 from swath.workers.packing import pack, unpack
 from swath.workers.process.blocks import extent, mapped
-from swath.workers.process.cargo import Cargo, given, viewed
+from swath.workers.process.cargo import given, viewed
+from swath.workers.process.messages import Cargo
 from swath.workers.process.wire import Ended, Frame, Wire, close_all
 
 _ASK = struct.Struct("<32sqqd")  # key, worker, after, timeout

@@ -26,7 +26,8 @@ class Job:
         build: makes the object whose methods are called; runs in the worker, travels by cloudpickle.
         name: which life of which worker.
         threads: torch's threads in a worker that has a process of its own.
-        before: runs first in the worker, before `build` is even unpickled.
+        before: runs first in the worker, before `build` is even unpickled; on Ray, and in the processes of a bare
+            backend, before torch and numpy are imported.
         resources: what the place is asked for, as `ray.remote` options; empty elsewhere.
         public: methods that can be called on the worker by others; on Ray with `handle.method.remote()`.
     """

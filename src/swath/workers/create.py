@@ -11,12 +11,15 @@ from swath.workers.inline import InlineBackend
 from swath.workers.thread import ThreadBackend
 
 
-def backend(name: str, *, preload: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Backend:
+def backend(
+    name: str, *, preload: Sequence[str] = (), bare: bool = False, options: Mapping[str, Any] | None = None
+) -> Backend:
     """A place for workers.
 
     Args:
         name: `"inline"` or `"direct"`, `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
         preload: modules that workers need besides torch, tensordict and gymnasium, imported once where that saves time.
+        bare: nothing is imported in workers before `Job.before` has run, so that each imports all for itself.
         options: further arguments of the backend; only Ray's has some.
 
     Raises:
@@ -34,7 +37,7 @@ def backend(name: str, *, preload: Sequence[str] = (), options: Mapping[str, Any
             )
         from swath.workers.process.backend import PRELOAD, ProcessBackend  # noqa: PLC0415  not where there is no fork
 
-        return ProcessBackend((*PRELOAD, *preload))
+        return ProcessBackend(() if bare else (*PRELOAD, *preload))
     if name == "ray":
         from swath.workers.ray.backend import RayBackend  # noqa: PLC0415  needed by few, imports much
 

@@ -23,7 +23,7 @@ from swath.workers.process.processes import Processes
 from swath.workers.process.sharing import ProcessShared, ProcessWatched
 from swath.workers.tickets import Ticket
 
-PRELOAD = ("torch", "tensordict", "gymnasium")
+PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.desk")
 
 
 class ProcessBackend:
@@ -31,6 +31,7 @@ class ProcessBackend:
 
     Args:
         preload: modules that the nursery imports, so that workers need not; none that starts threads when imported.
+            With none at all it is a nursery apart, whose workers begin before torch and numpy are imported.
     """
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:

@@ -8,28 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from swath.workers.packing import Packed, unpack
 from swath.workers.process.blocks import Block, Bytes, Lender, extent, filled, mapped, new_memory, offsets
+from swath.workers.process.messages import Cargo
 
 INLINE_BYTES = 1 << 16
-
-
-class Cargo(NamedTuple):
-    """A value in a frame.
-
-    Attributes:
-        head: its structure.
-        inline: its buffers, where they are small.
-        sizes: of its buffers, where they are in memory of their own.
-        block: the id of the block that is lent; 0 for memory that is given away.
-    """
-
-    head: bytes
-    inline: tuple[bytearray, ...] = ()
-    sizes: tuple[int, ...] = ()
-    block: int = 0
 
 
 def given(packed: Packed, fds: list[int]) -> Cargo:

@@ -1,4 +1,7 @@
-"""What a forked worker does: settles in, builds its object, answers calls until nobody can ask any more."""
+"""What a forked worker does: settles in, runs what is to run first, builds its object, answers until nobody asks.
+
+Imports nothing heavy: what runs first may say how torch and numpy are to be imported.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,18 @@ import ctypes
 import io
 import os
 import pickle
-import random
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
-import torch
-
-from swath.workers.hosting import THREAD_SETTINGS, Hosted, attempted
-from swath.workers.outcome import Error, Outcome, Value, frozen
-from swath.workers.packing import Parcel, pack
-from swath.workers.process import sharing
-from swath.workers.process.blocks import Lender
-from swath.workers.process.cargo import given, introduced, lent, taken
-from swath.workers.process.messages import Reply, Request, Setup
-from swath.workers.process.wire import Ended, Wire, close_all
+from swath.workers.first import ran
+from swath.workers.hosting import THREAD_SETTINGS, attempted
+from swath.workers.outcome import Error
+from swath.workers.process.messages import Setup
+from swath.workers.process.wire import Ended, Wire, flush
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -52,87 +48,25 @@ def live(fds: Sequence[int], nursery: int, not_mine: Iterable[int]) -> NoReturn:
     except BaseException:  # noqa: BLE001  there is nobody above to tell
         traceback.print_exc()
     finally:
-        _flush()
+        flush()
         os._exit(code)
-
-
-class _Desk:
-    """Answers requests.
-
-    Args:
-        wire: to the driver.
-        hosted: the worker's object.
-    """
-
-    def __init__(self, wire: Wire, hosted: Hosted) -> None:
-        self._wire = wire
-        self._hosted = hosted
-        self._lender = Lender()
-        self._known: set[int] = set()
-
-    def answer(self, body: bytes, fds: list[int]) -> None:
-        """Carry out a request and reply."""
-        request: Request = pickle.loads(body)  # noqa: S301  our own driver wrote it
-        rest = iter(fds)
-        sharing.here.learn(request.fresh, rest)
-        sharing.here.forget(request.gone)
-        self._lender.returned.extend(request.returned)
-        self.reply(request.serial, self._outcome(request, rest))
-
-    def reply(self, serial: int, outcome: Outcome) -> None:
-        """Send what became of a request."""
-        fds: list[int] = []
-        encoded = attempted(self._encoded, serial, outcome, fds)
-        if isinstance(encoded, Error):
-            close_all(fds)
-            fds, encoded = [], Value(Reply(serial, frozen(encoded.exception)))
-        _flush()
-        self._wire.send(pickle.dumps(encoded.value), fds)
-
-    def _outcome(self, request: Request, fds: Iterator[int]) -> Outcome:
-        given_args = attempted(taken, request.args, fds)
-        if isinstance(given_args, Error):
-            return given_args
-        return self._hosted.answer(request.method, given_args.value)
-
-    def _encoded(self, serial: int, outcome: Outcome, fds: list[int]) -> Reply:
-        if isinstance(outcome, Error):
-            return Reply(serial, frozen(outcome.exception))
-        if not isinstance(outcome.value, Parcel):
-            return Reply(serial, given(pack(outcome.value), fds))
-        return self._parcel(serial, outcome.value, fds)
-
-    def _parcel(self, serial: int, parcel: Parcel, fds: list[int]) -> Reply:
-        head, body = pack(parcel.head), pack(parcel.body)
-        value = given(head, fds)
-        loan, block = lent(body, self._lender)
-        fresh, fresh_fds = introduced([block] if block else [], self._known)
-        fds[:0] = fresh_fds
-        return Reply(serial, value, loan, fresh, self._lender.gone(self._known))
 
 
 def _serve(wire: Wire) -> None:
     first = wire.receive()
     setup: Setup = pickle.loads(first.body)  # noqa: S301  our own driver wrote it
-    hosted = Hosted(setup.name)
-    desk = _Desk(wire, hosted)
-    desk.reply(0, _built(setup, hosted, iter(first.fds)))
+    settled = attempted(_settle_in, setup)
+    before = settled if isinstance(settled, Error) else ran(setup.before)
+    from swath.workers.process.desk import Desk  # noqa: PLC0415  imports torch and numpy, which `before` comes before
+
+    desk = Desk(wire, setup)
+    desk.build(before, iter(first.fds))
     while True:
         try:
             frame = wire.receive()
         except Ended:
             return
         desk.answer(*frame)
-
-
-def _built(setup: Setup, hosted: Hosted, fds: Iterator[int]) -> Outcome:
-    settled = attempted(_settle_in, setup)
-    if isinstance(settled, Error):
-        return settled
-    before = attempted(taken, setup.before, fds)
-    if isinstance(before, Error):
-        return before
-    return hosted.build(before.value, lambda: taken(setup.build, fds))
 
 
 def _leave_nursery(nursery: int, not_mine: Iterable[int]) -> None:
@@ -154,7 +88,7 @@ def _die_with(parent: int) -> None:
 
 
 def _settle_in(setup: Setup) -> None:
-    """Look like the caller: its directory, paths, variables; but random states of one's own."""
+    """Look like the caller: its directory, paths, variables."""
     if sys.platform == "linux":
         _prctl(_PR_SET_NAME, f"swath-w{setup.name.worker}".encode())
     for stream in (sys.stdout, sys.stderr):
@@ -166,10 +100,6 @@ def _settle_in(setup: Setup) -> None:
     sys.path[:] = setup.path
     sys.argv[:] = setup.argv
     os.chdir(setup.cwd)
-    torch.set_num_threads(setup.threads)
-    random.seed()
-    np.random.seed()  # noqa: NPY002  users draw from it
-    torch.seed()
 
 
 def _prctl(option: int, value: Any) -> None:
@@ -181,10 +111,3 @@ def _exit_code(error: SystemExit) -> int:
         return error.code or 0
     print(error.code, file=sys.stderr)  # noqa: T201  as the interpreter does
     return 1
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or the user has closed it
-                stream.flush()

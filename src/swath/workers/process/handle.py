@@ -16,8 +16,8 @@ from swath.workers.hosting import Loss
 from swath.workers.outcome import Error, Outcome, Value, thawed
 from swath.workers.packing import unpack
 from swath.workers.process.blocks import Block, Borrower, Bytes, Lender
-from swath.workers.process.cargo import Cargo, introduced, taken, viewed
-from swath.workers.process.messages import Reply, Request
+from swath.workers.process.cargo import introduced, taken, viewed
+from swath.workers.process.messages import Cargo, Reply, Request
 from swath.workers.process.nursing import Nursing
 from swath.workers.process.reader import Line
 from swath.workers.process.wire import Frame, close_all

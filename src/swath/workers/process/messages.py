@@ -1,5 +1,7 @@
 """What the driver, its nursery and its process workers say to each other; frames are pickles of these.
 
+Imports nothing heavy: a worker reads what it is before torch and numpy are there.
+
 driver ─ Preload, Fork, Kill ─▶ nursery          driver ─ Setup, Request, Request, … ─▶ worker
        ◀─ Ready, Forked, Ended ─                        ◀─ Reply (built), Reply, … ───
 """
@@ -8,8 +10,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from swath.workers.process.cargo import Cargo
 from swath.workers.tickets import Name
+
+
+class Cargo(NamedTuple):
+    """A value in a frame.
+
+    Attributes:
+        head: its structure.
+        inline: its buffers, where they are small.
+        sizes: of its buffers, where they are in memory of their own.
+        block: the id of the block that is lent; 0 for memory that is given away.
+    """
+
+    head: bytes
+    inline: tuple[bytearray, ...] = ()
+    sizes: tuple[int, ...] = ()
+    block: int = 0
 
 
 class Preload(NamedTuple):
@@ -50,7 +67,12 @@ class Ended(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """Be this worker: these surroundings, then `before`, then `build`. Their descriptors come along, in this order."""
+    """Be this worker: these surroundings, then `before`, then `build`, whose descriptor comes along.
+
+    Attributes:
+        before: as `travelling`.
+        build: how to make the object.
+    """
 
     name: Name
     environ: dict[str, str]
@@ -58,7 +80,7 @@ class Setup(NamedTuple):
     argv: list[str]
     cwd: str
     threads: int
-    before: Cargo
+    before: bytes
     build: Cargo
 
 

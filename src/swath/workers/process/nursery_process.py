@@ -27,12 +27,17 @@ _SURROUNDINGS = {
 class NurseryProcess:
     """The process, and the wire on which it is told of backends. Any thread may use it.
 
+    Args:
+        bare: whether nothing is ever imported in it.
+
     Attributes:
+        bare: likewise.
         driver: the process that began it; a fork of that must begin its own.
         users: backends that have a wire to it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, bare: bool) -> None:
+        self.bare = bare
         self.driver = os.getpid()
         self.users = 0
         self._process, sock = _started()
@@ -74,12 +79,17 @@ class NurseryProcess:
             return self._process.wait()
 
 
-def join() -> tuple[NurseryProcess, socket.socket]:
-    """The nursery of this process, begun if there is none, and a wire to it."""
+def join(*, bare: bool = False) -> tuple[NurseryProcess, socket.socket]:
+    """The nursery of this process, begun if there is none, and a wire to it.
+
+    Args:
+        bare: the one in which nothing is imported.
+    """
     with _lock:
         while True:
-            nursery = _nurseries[0] if _nurseries and _nurseries[0].usable else NurseryProcess()
-            _nurseries[:] = [nursery]
+            nursery = _nurseries.get(bare)
+            if nursery is None or not nursery.usable:
+                nursery = _nurseries[bare] = NurseryProcess(bare=bare)
             here, there = socket.socketpair()
             if nursery.adopt(there):
                 return nursery, here
@@ -97,8 +107,8 @@ def leave(nursery: NurseryProcess, *, at_once: bool) -> None:
         nursery.users -= 1
         if nursery.users:
             return
-        if nursery in _nurseries:
-            _nurseries.remove(nursery)
+        if _nurseries.get(nursery.bare) is nursery:
+            del _nurseries[nursery.bare]
     nursery.end(at_once=at_once)
 
 
@@ -129,4 +139,4 @@ def _started() -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 _lock = threading.Lock()
-_nurseries: list[NurseryProcess] = []  # none or one
+_nurseries: dict[bool, NurseryProcess] = {}  # by whether they are bare

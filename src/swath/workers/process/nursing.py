@@ -40,7 +40,7 @@ class Nursing:
         self._heard = heard
         self._gone = gone
         self._ready = False
-        self._nursery, sock = join()
+        self._nursery, sock = join(bare=not preload)
         self._line = Line(reader, sock, self._told, self._ended)
         self._line.send(pickle.dumps(Preload(tuple(preload), module_path())))
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from swath.errors import Closed
 from swath.workers.base import Job
+from swath.workers.first import travelling
 from swath.workers.hosting import Loss
 from swath.workers.packing import Packed, pack
 from swath.workers.process.blocks import Lender
@@ -72,7 +73,7 @@ class Processes:
 
     def spawn(self, job: Job) -> ProcessHandle:
         """See `Backend.spawn`."""
-        before, build = _packed("before", job.before), _packed("build", job.build)
+        before, build = travelling(job.before), _packed(job.build)
         fds: list[int] = []
         try:
             setup = pickle.dumps(_setup(job, before, build, fds))
@@ -240,18 +241,18 @@ class Processes:
         return Nursing(self._reader, self._preload, self._heard, self._orphaned)
 
 
-def _packed(part: str, function: Any) -> Packed:
+def _packed(function: Any) -> Packed:
     try:
         return pack(function)
     except Exception as error:
         raise TypeError(
-            f"{part}={function!r} cannot be sent to a process: {error}; make what it refers to in the worker, inside it"
+            f"build={function!r} cannot be sent to a process: {error}; make what it refers to in the worker, inside it"
         ) from error
 
 
-def _setup(job: Job, before: Packed, build: Packed, fds: list[int]) -> Setup:
+def _setup(job: Job, before: bytes, build: Packed, fds: list[int]) -> Setup:
     surroundings = dict(os.environ), list(sys.path), list(sys.argv), str(Path.cwd()), job.threads
-    return Setup(job.name, *surroundings, given(before, fds), given(build, fds))
+    return Setup(job.name, *surroundings, before, given(build, fds))
 
 
 def _orphan(nursing: Nursing) -> str:

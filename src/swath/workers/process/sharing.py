@@ -13,7 +13,8 @@ from typing import Any
 
 from swath.workers.packing import unpack
 from swath.workers.process.blocks import Block, Borrower, Bytes, Lender
-from swath.workers.process.cargo import Cargo, viewed
+from swath.workers.process.cargo import viewed
+from swath.workers.process.messages import Cargo
 
 here = Borrower(writable=False)  # in a worker: the blocks of its driver
 

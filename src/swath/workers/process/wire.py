@@ -9,9 +9,11 @@ Sockets stay in blocking mode: whoever must not block says so.
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -215,3 +217,11 @@ def close_all(fds: Iterable[int]) -> None:
     """Close these descriptors."""
     for fd in fds:
         os.close(fd)
+
+
+def flush() -> None:
+    """Send on what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or the user has closed it
+                stream.flush()

@@ -19,6 +19,7 @@ from typing import Any
 from swath.errors import Closed, PayloadLost
 from swath.extras import need
 from swath.workers.base import Job
+from swath.workers.first import travelling
 from swath.workers.hosting import THREAD_SETTINGS, lost
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
@@ -232,15 +233,15 @@ _OURS = {
 def _setup(job: Job) -> Setup:
     given = (job.resources.get("runtime_env") or {}).get("env_vars") or {}
     variables = {name: str(job.threads) for name in THREAD_SETTINGS if name not in given}
-    before, build = _packed("before", job.before), _packed("build", job.build)
+    before, build = travelling(job.before), _packed(job.build)
     path = [entry or str(Path.cwd()) for entry in sys.path]
     return Setup(job.name, path, variables, job.threads, before, build)
 
 
-def _packed(part: str, function: Callable[[], Any] | None) -> Wire:
+def _packed(function: Callable[[], Any]) -> Wire:
     try:
         return packed(function)
     except Exception as error:
         raise TypeError(
-            f"{part}={function!r} cannot be sent to Ray: {error}; make what it refers to in the worker, inside it"
+            f"build={function!r} cannot be sent to Ray: {error}; make what it refers to in the worker, inside it"
         ) from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from swath.errors import warn_of_no_effect
@@ -44,7 +46,7 @@ class Cluster:
         self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
         with _joining:
             if not self._ray.is_initialized():
-                self._ray.init(**{"include_dashboard": False, **(init_config or {})})
+                in_lasting_thread(partial(self._ray.init, **{"include_dashboard": False, **(init_config or {})}))
             elif init_config is not None:
                 warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
         if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
@@ -107,6 +109,30 @@ class Cluster:
     def _present(self) -> tuple[str, str]:
         context = self._ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
+
+
+def in_lasting_thread(start: Callable[[], Any]) -> None:
+    """Start what lives no longer than the thread that starts it, as Ray's own processes do: in one that does not end.
+
+    Raises:
+        BaseException: what starting it raised.
+    """
+    if threading.current_thread() is threading.main_thread():
+        start()
+        return
+    begun: Future[None] = Future()
+
+    def keep() -> None:
+        try:
+            start()
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            begun.set_exception(error)
+            return
+        begun.set_result(None)
+        threading.Event().wait()
+
+    threading.Thread(target=keep, name="swath keeps Ray", daemon=True).start()
+    begun.result()
 
 
 def asked(options: Mapping[str, Any]) -> str:

@@ -37,11 +37,10 @@ class RayDesk:
         random.seed()
         np.random.seed()  # noqa: NPY002  users draw from it
 
-    def build(self, before: Wire, build: Wire) -> Answer:
-        """Run `before`, then make the object."""
-        first = attempted(unpacked, before)
+    def build(self, before: Outcome, build: Wire) -> Answer:
+        """Make the object, if what comes before it went well."""
         return _answer(
-            first if isinstance(first, Error) else self._hosted.build(first.value, lambda: unpacked(build, own=True))
+            before if isinstance(before, Error) else self._hosted.build(None, lambda: unpacked(build, own=True))
         )
 
     def answer(self, method: str, wire: Wire) -> Answer:

@@ -35,15 +35,15 @@ class Setup(NamedTuple):
         path: where the driver finds modules.
         variables: of the environment, set before anything is imported.
         threads: torch's.
-        before: the function.
-        build: likewise.
+        before: as `travelling`.
+        build: how to make the object.
     """
 
     name: Name
     path: list[str]
     variables: dict[str, str]
     threads: int
-    before: Wire
+    before: bytes
     build: Wire
 
 

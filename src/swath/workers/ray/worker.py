@@ -86,12 +86,15 @@ class RayWorker:
     def _build(self, setup: Setup) -> Answer:
         os.environ.update(setup.variables)
         sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
+        from swath.workers.first import ran  # noqa: PLC0415  it is found only now
+
+        before = ran(setup.before)
         from swath.workers.ray.desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
         from swath.workers.ray.lean import import_tensordict  # noqa: PLC0415
 
         import_tensordict()
         self._desk = RayDesk(setup.name, setup.threads)
-        return self._desk.build(setup.before, setup.build)
+        return self._desk.build(before, setup.build)
 
 
 def public(name: str) -> Callable[..., Any]:

@@ -1,0 +1,121 @@
+"""What goes wrong in an evaluation on Ray."""
+
+import threading
+
+import pytest
+from eval_mischief import Broke, Mischief, evaluator
+
+import ray_cluster
+from swath.errors import PlacementFailed, WorkerLate, WorkerLost
+from swath.workers.ray.cluster import in_lasting_thread
+
+
+@pytest.fixture(scope="module")
+def truth():
+    with evaluator(None) as ev:
+        return ev.evaluate().returns.tolist()
+
+
+def company(ev):
+    return ev._service._company
+
+
+def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_the_same(tmp_path, truth):
+    ray = ray_cluster.up()
+    mischief = Mischief.at(tmp_path)
+    with evaluator(mischief, "ray") as ev:
+        mischief.order("step", "raise")
+        with pytest.raises(Broke) as raised:
+            ev.evaluate()
+        notes = "\n".join(raised.value.__notes__)
+        assert "backend 'ray'" in notes
+        assert "remote traceback" in notes
+        mischief.order("step", "kill")
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (truth, 1)
+        worker = company(ev)._fleet.handle(0)
+        ray.kill(worker.actor)
+        company(ev)._fleet._backend.wait([worker.ended], 60)
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (truth, 0)
+        counts = ev.stats()
+        assert [counts[name] for name in ("accepted", "completed", "errors", "retries")] == [3, 2, 1, 1]
+
+
+def test_more_losses_than_retries_exits_and_hangs_are_errors_and_the_next_evaluation_is_fine(tmp_path, truth):
+    ray_cluster.up()
+    mischief = Mischief.at(tmp_path)
+    with evaluator(mischief, "ray", retries=0, timeout_s=5.0) as ev:
+        for what, error in [("exit", WorkerLost), ("hang", WorkerLate)]:
+            mischief.order("policy", what)
+            with pytest.raises(error):
+                ev.evaluate()
+        assert ev.evaluate().returns.tolist() == truth
+
+
+def test_what_cannot_be_placed_is_told_with_what_there_is_and_asked_for_again():
+    ray_cluster.up()
+    with evaluator(None, "ray", num_gpus=1, placement_timeout_s=0.5) as ev:
+        for _ in range(2):
+            with pytest.raises(
+                PlacementFailed, match=r"placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
+            ) as raised:
+                ev.evaluate()
+            assert (raised.value.asked, "CPU" in raised.value.available) == ("num_gpus=1", True)
+        ev.trigger_eval()
+        ev.shutdown()
+        assert not ev.pending
+
+
+def test_a_policy_that_is_not_built_in_time_is_late_and_no_matter_of_room(tmp_path, truth):
+    ray_cluster.up()
+    mischief = Mischief.at(tmp_path)
+    mischief.order("factory", "hang")
+    with evaluator(mischief, "ray", start_timeout_s=15.0) as ev:
+        with pytest.raises(WorkerLate, match="start_timeout_s=15"):
+            ev.evaluate()
+        assert ev.evaluate().returns.tolist() == truth
+
+
+def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ray_there_is(truth):
+    ray = ray_cluster.up()
+    with evaluator(None, "ray", retries=0) as ev:
+        assert ev.evaluate().returns.tolist() == truth
+        fleet = company(ev)._fleet
+        actor = fleet.handle(0).actor
+        fleet._backend.cluster._session = ("another node", "another job")
+        with pytest.raises(WorkerLost, match="Ray was started anew"):
+            ev.evaluate()
+        assert ev.evaluate().returns.tolist() == truth
+    ray.kill(actor)
+
+
+def test_what_ends_with_its_thread_is_started_in_one_that_lasts():
+    threads = []
+
+    def start():
+        in_lasting_thread(lambda: threads.append(threading.current_thread()))
+
+    in_lasting_thread(lambda: threads.append(threading.current_thread()))
+    passing = threading.Thread(target=start)
+    passing.start()
+    passing.join()
+    assert threads[0] is threading.main_thread()
+    assert threads[1] is not passing
+    assert threads[1].is_alive()
+    assert threads[1].daemon
+
+
+def test_what_cannot_be_started_is_said_where_it_was_asked_for():
+    said = []
+
+    def start():
+        try:
+            in_lasting_thread(lambda: int("none"))
+        except ValueError as error:
+            said.append(error)
+
+    asking = threading.Thread(target=start)
+    asking.start()
+    asking.join()
+    assert len(said) == 1

@@ -1,0 +1,84 @@
+"""`init_fn` runs first in each new worker process: before torch is there, and before what it is given is opened."""
+
+import json
+import os
+import sys
+
+import pytest
+import torch
+import torch_first
+
+import ray_cluster
+from swath import MultiSyncCollector
+from swath.errors import NoEffectWarning
+from swath.evaluators import Evaluator
+
+PLACES = ["process", "ray"]
+
+
+@pytest.fixture(autouse=True)
+def seen(tmp_path, monkeypatch):
+    path = tmp_path / "seen"
+    monkeypatch.setenv(torch_first.SEEN, str(path))
+    return path
+
+
+def options(place, seen):
+    if place == "process":
+        return {"backend": "process"}
+    ray_cluster.up()
+    return {"backend": "ray", "num_gpus": 0, "ray_kwargs": {"runtime_env": {"env_vars": {torch_first.SEEN: str(seen)}}}}
+
+
+def evaluator(init_fn, **given):
+    return Evaluator(
+        torch_first.env, policy_factory=torch_first.policy, init_fn=init_fn, num_trajectories=2, max_steps=20, **given
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_heavy_is_imported_before_it_though_its_own_module_does_so(place, seen):
+    assert "torch" in sys.modules
+    assert torch_first.torch is torch
+    with evaluator(torch_first.note_modules, **options(place, seen)) as ev:
+        assert ev.evaluate()["eval/num_episodes"] == 2
+    found = json.loads(seen.read_text())
+    assert [name for name in found if place == "process" or name != "numpy"] == []  # Ray itself imports numpy
+
+
+def test_it_is_a_copy_and_what_it_refers_to_is_imported(seen):
+    noted = []
+
+    def init():
+        noted.append(1)
+        torch_first.note_modules()
+
+    with evaluator(init, backend="process") as ev:
+        ev.evaluate()
+    assert {"torch", "torch_first"} <= set(json.loads(seen.read_text()))
+    assert not noted
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_it_raises_is_the_outcome(place, seen):
+    with evaluator(torch_first.fail, **options(place, seen)) as ev:
+        for _ in range(2):
+            with pytest.raises(LookupError, match="no such licence"):
+                ev.evaluate()
+
+
+def test_with_a_thread_it_is_not_called(monkeypatch):
+    monkeypatch.setattr("swath.errors._warned_of", set())
+    with pytest.warns(NoEffectWarning, match="init_fn"):
+        ev = Evaluator("CartPole-v1", torch_first.Right(), init_fn=torch_first.fail, num_trajectories=1)
+    with ev:
+        ev.evaluate()
+
+
+def test_collectors_run_it_first_too(seen):
+    with MultiSyncCollector(
+        [torch_first.env], torch_first.Right(), frames_per_batch=4, init_fn=torch_first.note_modules, backend="process"
+    ) as collector:
+        collector.next()
+    assert json.loads(seen.read_text()) == []
+    assert os.environ[torch_first.SEEN] == str(seen)
