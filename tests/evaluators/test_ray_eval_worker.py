@@ -91,12 +91,12 @@ def worker(ray):
 
 
 def actor_of(worker):
-    return worker._desk._actor.actor
+    return worker._desk._tenure.actor.actor
 
 
 def kill(worker):
     ray_cluster.up().kill(actor_of(worker))
-    assert worker._desk._backend.wait([worker._desk._actor.ended], 20.0)
+    assert worker._desk._tenure.backend.wait([worker._desk._tenure.actor.ended], 20.0)
 
 
 def played(worker, max_steps):
@@ -309,7 +309,7 @@ def test_whoever_waits_is_woken_by_shutdown(ray):
     worker.submit(None, 2)
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not worker._desk._backend._actors.board._changed._waiters:
+    while not worker._desk._tenure.backend._actors.board._changed._waiters:
         waiting.join(0.01)
     worker.shutdown()
     waiting.join(10)

@@ -16,6 +16,7 @@ from swath.evaluate.rollout_request import Manner, Patience, Recipe, Registratio
 from swath.evaluators.asked import Deadlines
 from swath.evaluators.placing import NUM_GPUS, resources_of
 from swath.evaluators.rollout_desk import RolloutDesk
+from swath.evaluators.tenure import Tenure
 from swath.evaluators.weights import snapshot_of
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
@@ -93,8 +94,9 @@ class RayEvalWorker:
             _patience(timeout_s, Deadlines(start_timeout_s, placement_timeout_s)),
             count("retries", retries, least=0),
         )
-        self._desk, self._reward_keys = RolloutDesk(recipe, registration), reward_keys
-        self._desk.begin()
+        tenure = Tenure(recipe, registration)
+        tenure.begin()
+        self._desk, self._reward_keys = RolloutDesk(tenure), reward_keys
 
     @classmethod
     def from_name(cls, name: str, *, reward_keys: Any = ("next", "reward"), namespace: str | None = None) -> Self:
@@ -112,10 +114,10 @@ class RayEvalWorker:
         """
         _require_ray()
         Reading.of(reward_keys, ("next", "done"))
-        desk = RolloutDesk(None, _registration(name, NAMESPACE if namespace is None else namespace))
-        desk.join()
+        tenure = Tenure(None, _registration(name, NAMESPACE if namespace is None else namespace))
+        tenure.join()
         worker = cls.__new__(cls)
-        vars(worker).update(_desk=desk, _reward_keys=reward_keys)
+        vars(worker).update(_desk=RolloutDesk(tenure), _reward_keys=reward_keys)
         return worker
 
     def submit(
