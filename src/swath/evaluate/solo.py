@@ -89,4 +89,6 @@ class Solo:
 
 
 def _renders(env: Any) -> bool:
-    return getattr(first_of(env), "render_mode", None) == "rgb_array"
+    mode = getattr(first_of(env), "render_mode", None)
+    modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
+    return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"

@@ -123,10 +123,14 @@ class TorchRLHost:
         """Nothing to do: rows of these envs are ignored by whoever retired them."""
 
     def render(self, env: int) -> Array | None:
-        """A frame of a single env, if it renders arrays; else the pixels that the env has written, if it has."""
-        render = getattr(self._env, "render", None)
-        frame = None if render is None or env or self.spec.num_envs > 1 else render()
-        return frame if isinstance(frame, np.ndarray) else pixels_of(self._following, env, self.spec.batch_shape)
+        """A frame of this env, if it renders arrays; else the pixels that it has written, if it has."""
+        batched, written = self.spec.num_envs > 1, pixels_of(self._following, env, self.spec.batch_shape)
+        if (batched and written is not None) or not hasattr(self._env, "render"):
+            return written
+        frame = self._env.render()
+        if batched and isinstance(frame, list | tuple):  # one of each
+            frame = frame[env]
+        return frame if isinstance(frame, np.ndarray) else written
 
     def seed_of(self, env: int) -> int | None:  # noqa: ARG002  the env deals it out in its own way
         """The seed that was given to the env."""
