@@ -15,6 +15,7 @@ from swath.workers.fleet_state import (
     Forgiven,
     GiveUp,
     Overdue,
+    Placed,
     Ready,
     Standing,
     Start,
@@ -81,6 +82,23 @@ def test_the_first_replacement_is_immediate_and_later_ones_wait_longer_and_longe
         ready(fleet, at=now)
     assert waits == [0.0, 0.5, 1.0, 2.0, 3.0]
     assert fleet.restarts == 5
+
+
+def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
+    survival = Survival(
+        Restarts(backoff_s=0.0), fragment_timeout_s=None, placement_timeout_s=10.0, start_timeout_s=100.0
+    )
+    fleet = FleetState(1, survival)
+    fleet.handle(Ticked(), 0.0)
+    die(fleet, at=0.0)
+    assert fleet.due_at == 10.0
+    fleet.handle(Placed(Name(0, 0)), 5.0)
+    assert fleet.due_at == 10.0, "the life that was placed is over"
+    fleet.handle(Placed(Name(0, 1)), 9.0)
+    assert fleet.due_at == 109.0
+    assert fleet.handle(Ticked(), 109.0) == [Overdue(Name(0, 1))]
+    die(fleet, at=109.0)
+    assert fleet.due_at == 119.0, "the next life is to be placed first"
 
 
 def test_nobody_is_begun_before_it_is_time():

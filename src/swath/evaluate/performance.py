@@ -73,7 +73,7 @@ class Performance:
         over = True
         with self._streams.in_force():
             for _ in self._steps:
-                if self._runner.steps >= enough or monotonic() - began > SLICE_S:
+                if (self._runner.steps >= enough or monotonic() - began > SLICE_S) and self._runner.unfinished:
                     over = False
                     break
         self._seconds += monotonic() - began
