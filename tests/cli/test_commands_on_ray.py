@@ -48,3 +48,14 @@ def test_actors_train_what_processes_do_and_go_on(swath):
     lives = [[worker["life"] for worker in state["collector"]] for state in (actors, after)]
     assert all(now > before for before, now in zip(*lives, strict=True))
     assert swath("eval", "actors")[1][-1] == "every episode as stored"
+
+
+def test_an_actor_evaluates_what_a_thread_does(swath):
+    for place in ("thread", "ray"):
+        assert swath("train", "CartPole-v1", *TINY, "--no-video", "--eval-backend", place, "--out", place)[0] == 0
+    found = [
+        [{name: value for name, value in row.items() if name.startswith("eval/")} for row in read_rows(path)[1]]
+        for path in (Path("thread/metrics.csv"), Path("ray/metrics.csv"))
+    ]
+    assert len(found[0][0]) > 5
+    assert found[0] == found[1]

@@ -1,6 +1,7 @@
 """Films of evaluations, in results and as files."""
 
 import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -46,9 +47,10 @@ def test_the_first_episodes_follow_each_other_in_the_result(layout):
     assert (result.video_paths, result.video_truncated) == ((), False)
 
 
-def test_files_have_the_frames_and_the_rate(tmp_path):
+@pytest.mark.parametrize(("options", "rate"), [({}, "12 fps"), ({"video_fps": 7, "num_envs": 2}, "7 fps")], ids=str)
+def test_files_have_the_frames_and_the_rate(tmp_path, options, rate):
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
-    with evaluator(video_dir=tmp_path, log_prefix="a/b") as ev:
+    with evaluator(video_dir=tmp_path, log_prefix="a/b", **options) as ev:
         result = ev.evaluate(step=40)
         assert ev.stats()["write_errors"] == 0
     assert "a/b/video" not in result
@@ -56,7 +58,7 @@ def test_files_have_the_frames_and_the_rate(tmp_path):
     for path, length in zip(result.video_paths, result.lengths[:3], strict=True):
         command = [ffmpeg.get_ffmpeg_exe(), "-i", path, "-f", "null", "-"]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        assert "12 fps" in told
+        assert rate in told
         assert ffmpeg.count_frames_and_secs(path)[0] == length
 
 
@@ -92,3 +94,9 @@ def test_a_film_that_cannot_be_written_is_counted(tmp_path, caplog):
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         evaluator(**options)
+
+
+def test_without_what_writes_films_the_message_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(ImportError, match=r'pip install "swath\[video\]"'):
+        evaluator(video_dir=tmp_path)
