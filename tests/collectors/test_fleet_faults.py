@@ -536,4 +536,24 @@ def test_an_interrupt_leaves_the_draw_and_the_collector_usable(gate):
         interrupting.join()
         gate.open()
         batches = drawn(collector, 3)
-    check_lives(batches, LONG)
+        stats = collector.stats()
+    check_lives(batches, LONG, gaps=stats["frames_discarded"] > 0)  # it may have come in the midst of asking
+    assert stats["worker_frames"] == stats["frames"] + stats["frames_discarded"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fragment_that_nobody_asked_for_is_counted_and_its_episodes_are_not_whole(kind, tmp_path):
+    """An interrupt in the midst of asking leaves such a request."""
+    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
+    options = {"trajs_per_batch": 1, "traj_format": "cat", "prefetch": 0, "backend": "inline"}
+    with fleet(kind, numbered(1, counting=counting), frames_per_batch=10, **options) as collector:
+        collector.next()
+        desk = collector._assembled.collection.desk
+        with desk.lock:
+            desk.out.remove(desk.ask(0, 10))
+        batches = drawn(collector, 5)
+        stats = collector.stats()
+    for batch in batches:
+        assert batch.shape == (13,)
+        check_counted(batch.unsqueeze(0), counting)
+    assert stats["frames_discarded"] >= 10

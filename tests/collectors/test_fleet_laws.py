@@ -115,7 +115,8 @@ def test_law_3_every_fragment_has_the_one_version_that_acted(kind, place):
             assert len(batch[VERSION].unique()) == 1, "the shares of a batch were asked for with several versions"
         stop.set()
         assert training.join().error is None
-        assert collector.stats()["policy_version_min"] == min(last.values())
+        oldest = collector.stats()["policy_version_min"]  # a fragment that is there, but not drawn, may be newer
+        assert min(last.values()) <= oldest <= collector.policy_version
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)

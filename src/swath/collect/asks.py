@@ -79,6 +79,8 @@ class Head:
         episodes: return and length of each episode that ended.
         next_id: above every trajectory id given.
         next_ids: the same for each worker inside it that has given some, where it is a collector of several.
+        sent: how many frames this life has sent, these included.
+        since: the floors of the fragment before.
     """
 
     worker: int
@@ -90,6 +92,8 @@ class Head:
     episodes: tuple[tuple[float, int], ...]
     next_id: int
     next_ids: tuple[int, ...] = ()
+    sent: int = 0
+    since: tuple[int, ...] = ()
 
     @property
     def floors(self) -> tuple[int, ...]:

@@ -75,6 +75,8 @@ class Known:
         lives: in which of their lives that was.
         frames: collected, by worker.
         fragments: made, by worker.
+        sent: frames that each life has sent, by its own account.
+        arrived: how many of these have arrived.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -85,6 +87,8 @@ class Known:
     lives: dict[int, int] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
     fragments: dict[int, int] = field(default_factory=dict)
+    sent: dict[Name, int] = field(default_factory=dict)
+    arrived: dict[Name, int] = field(default_factory=dict)
     _mourned: set[Name] = field(default_factory=set)
 
     def mourn(self, name: Name) -> None:
@@ -92,8 +96,17 @@ class Known:
         self.fragments_lost += name not in self._mourned
         self._mourned.add(name)
 
+    def strayed(self, name: Name) -> int:
+        """How many frames a life has sent that have not arrived; they are not missed again."""
+        missing = max(0, self.sent.get(name, 0) - self.arrived.get(name, 0))
+        self.arrived[name] = self.arrived.get(name, 0) + missing
+        self.frames[name.worker] = self.frames.get(name.worker, 0) + missing
+        return missing
+
     def book(self, name: Name, head: Head) -> None:
         """A fragment was made."""
+        self.sent[name] = max(head.sent, self.sent.get(name, 0))
+        self.arrived[name] = self.arrived.get(name, 0) + head.frames
         self.tallies.note(name, head.tally)
         self.episodes.book(head.episodes)
         self.next_ids[name.worker] = head.next_id

@@ -248,9 +248,21 @@ class Desk:
     def _arrived(self, sent: Sent, received: Received) -> bool:
         sent.received = received
         self.known.book(sent.ticket.name, sent.head)
+        self._find_strays(sent)
         if sent.void:
             self.discard(sent)
         return not sent.void
+
+    def _find_strays(self, sent: Sent) -> None:
+        """Fragments that came before this one and belong to no request: Ctrl-C came while they were asked for."""
+        name = sent.ticket.name
+        if any(one.ticket.name == name and one.number < sent.number and one.received is None for one in self.out):
+            return  # one that is on its way may be what is missing
+        missing = self.known.strayed(name)
+        if missing:
+            self.counters.discard(missing)
+            for floor in sent.head.since:
+                self.skip(sent.worker, floor)
 
     def _broken(self, name: Name, broken: Broken) -> BaseException | None:
         """Book that there is no fragment; what is to be raised for it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from swath.collect.asks import Ask, Broken, Head, Kept, Written
@@ -33,6 +34,8 @@ class Responder(ABC):
     def __init__(self) -> None:
         super().__init__()
         self._unfit: Exception | None = None
+        self._sent = 0
+        self._since: tuple[int, ...] = ()
         self._pen: Pen | None = None
 
     @abstractmethod
@@ -94,7 +97,7 @@ class Responder(ABC):
     def _made(self, ask: Ask) -> Parcel | Broken:
         """A fragment, which is kept if it is to be written from here."""
         if ask.kept is None or self._pen is None:
-            return self._make(ask)
+            return self._numbered(self._make(ask))
         self._pen.sort_out(ask.kept)
         parcel = self._make(ask)
         head: Head = parcel.head
@@ -103,6 +106,13 @@ class Responder(ABC):
         except Exception as error:  # noqa: BLE001  travels, and is raised over there
             return Broken(frozen(error, one_note=True), self._tally(), frames=head.frames)
         return Parcel(head, None)
+
+    def _numbered(self, parcel: Parcel) -> Parcel:
+        """It says what was sent before it: an answer may find nobody who has asked for it."""
+        head: Head = parcel.head
+        self._sent += head.frames
+        since, self._since = self._since, head.floors
+        return Parcel(replace(head, sent=self._sent, since=since), parcel.body)
 
     def _is_by_env(self, before: Tally, after: Tally) -> bool:
         """Whether an env has raised what no fragment was made for."""
