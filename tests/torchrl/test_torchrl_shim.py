@@ -17,7 +17,7 @@ TESTS = """
     import swath
     from tensordict import TensorDict
     from torchrl.collectors import BaseCollector, Collector, Evaluator, MultiSyncCollector, VanillaWeightUpdater
-    from torchrl.collectors.distributed import RayCollector
+    from torchrl.collectors.distributed import RayCollector, RayEvalWorker, RPCCollector
     from torchrl.collectors.utils import split_trajectories
     from torchrl.data import MultiStep, RayReplayBuffer
     from torchrl.data.postprocs.postprocs import MultiStep as TheSame
@@ -38,7 +38,9 @@ TESTS = """
         assert RayReplayBuffer is swath.RayReplayBuffer
         assert SharedMemWeightSyncScheme is swath.SharedMemWeightSyncScheme
         assert VanillaWeightUpdater is swath.VanillaWeightUpdater
-        assert Evaluator.__module__.startswith("torchrl.")
+        assert Evaluator is swath.Evaluator
+        assert RayEvalWorker is swath.RayEvalWorker
+        assert RPCCollector.__module__.startswith("torchrl.")
 
     def test_uses():
         assert split_trajectories(batch()).shape == (2, 2)

@@ -110,7 +110,7 @@ def extract_weights(policy: Any) -> TensorDict:
     Raises:
         TypeError: it has no weights.
     """
-    weights = TensorDict(batch_size=[])
+    weights = TensorDict(batch_size=[], device="cpu")
     for name, value in flat_weights(policy).items():
         *path, last = name.split(".")
         if is_extra(name):

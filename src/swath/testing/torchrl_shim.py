@@ -23,6 +23,7 @@ from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
 from swath.collectors.updaters.ray_updater import RayWeightUpdater
 from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
+from swath.evaluators import Evaluator, RayEvalWorker
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
@@ -55,6 +56,7 @@ _COLLECTORS = {
     "MultiSyncDataCollector": MultiSyncCollector,
     "MultiAsyncCollector": MultiAsyncCollector,
     "MultiaSyncDataCollector": MultiAsyncCollector,
+    "Evaluator": Evaluator,
     **_UPDATERS,
 }
 _SCHEMES = {
@@ -69,7 +71,7 @@ _SCHEMES = {
 TABLE: Table = {
     "torchrl.collectors": _COLLECTORS,
     "torchrl.collectors.collectors": _COLLECTORS,
-    "torchrl.collectors.distributed": {"RayCollector": RayCollector},
+    "torchrl.collectors.distributed": {"RayCollector": RayCollector, "RayEvalWorker": RayEvalWorker},
     "torchrl.collectors.distributed.ray": {"RayCollector": RayCollector},
     "torchrl.collectors.weight_update": _UPDATERS,
     "torchrl.collectors.utils": {"split_trajectories": split_trajectories},
