@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tensordict.nn import TensorDictModule
 from torchrl.envs import Compose, EnvCreator, GymEnv, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import VecNorm, VecNormV2
@@ -90,6 +91,18 @@ def test_a_single_transform_and_weights_as_a_tensordict_do_as_well():
     seen = first_observation(alone, weights={"env.transform": sent})
     loc, scale = env.transform.loc["observation"], env.transform.scale["observation"]
     assert seen == [pytest.approx(float(-loc / scale), rel=1e-5)]
+
+
+def test_statistics_are_kept_with_the_best_weights(tmp_path):
+    env = trained()
+    sent = {"env.transform[1]": env.transform[1]}
+    with Evaluator(counting, policy_factory=pushing, num_trajectories=1, keep_best=tmp_path / "best") as evaluator:
+        evaluator.evaluate(weights_dict=sent)
+        assert evaluator.stats()["write_errors"] == 0
+    kept = load_file(tmp_path / "best" / "best.safetensors")
+    (name,) = (name for name in kept if "loc" in name)
+    assert name.startswith("env.transform[1]::")
+    assert kept[name].tolist() == env.transform[1]._loc["observation"].tolist()
 
 
 def test_each_env_of_a_batch_here_gets_them():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,15 @@ from swath.report.atomic import replacing
 
 POLICY = "policy"
 _SUFFIX = ".safetensors"
+
+
+def _parts(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The entries of a state; extra state that is a dict is one entry for each of its own, as `name.key`."""
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", part) for key, part in value.items())
+        else:
+            yield name, value
 
 
 class Keeper:
@@ -63,7 +72,7 @@ class Keeper:
         named = {
             name if model_id == POLICY else f"{model_id}::{name}": value
             for model_id, state in weights.items()
-            for name, value in state.items()
+            for name, value in _parts(state)
         }
         strange = [name for name, value in named.items() if not isinstance(value, torch.Tensor)]
         if strange:
