@@ -269,6 +269,31 @@ def test_without_retries_the_loss_is_the_outcome_and_the_next_rollout_is_played(
         assert played(worker, 2)["reward"] == 2
 
 
+def test_init_fn_runs_first_and_finds_no_torch(ray):
+    def init():
+        import sys
+
+        sys.found = "torch" in sys.modules
+
+    def policy():
+        import sys
+
+        if sys.found:
+            raise AssertionError("torch was imported before init_fn")
+        return Upright()
+
+    with RayEvalWorker(init, cartpole, policy, **OPTIONS) as worker:
+        assert played(worker, 2)["reward"] == 2
+
+
+def test_what_init_fn_raises_is_an_outcome_once(ray):
+    with RayEvalWorker(raising, cartpole, Upright, **OPTIONS) as worker:
+        worker.submit(None, 2)
+        with pytest.raises(OSError, match="no such env"):
+            worker.poll(None)
+        assert worker.poll() is None
+
+
 def test_what_makes_the_env_may_raise(ray):
     with RayEvalWorker(None, raising, Upright, **OPTIONS) as worker:
         worker.submit(None, 2)
