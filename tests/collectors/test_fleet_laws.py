@@ -21,6 +21,7 @@ from fleet_toys import (
     drawn,
     fleet,
     level,
+    numbered,
 )
 
 from swath.errors import Closed, RemoteFailure, WorkerLate
