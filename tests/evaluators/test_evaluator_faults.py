@@ -4,6 +4,8 @@ import gc
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -400,3 +402,26 @@ def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
 def test_only_ray_has_to_find_room(place):
     with pytest.raises(ValueError, match=r"placement_timeout_s=5 with backend"):
         evaluator(None, place, placement_timeout_s=5.0)
+
+
+LEFT_OPEN = """
+from functools import partial
+from eval_mischief import Mischief, TokenEnv, TokenPolicy
+from swath.evaluators import Evaluator
+mischief = Mischief.at({path!r})
+mischief.order("step", "hang")
+ev = Evaluator(partial(TokenEnv, mischief, True), policy_factory=TokenPolicy, num_trajectories=1, backend={place!r})
+ev.trigger_eval()
+mischief.gate.await_arrival()
+mischief.gate.open()
+print("played")
+"""
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_program_that_ends_while_it_evaluates_does_end(place, tmp_path):
+    code = LEFT_OPEN.format(path=tmp_path, place=place).replace("PosixPath", "__import__('pathlib').Path")
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code]
+    child = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=100, check=False)
+    assert (child.returncode, child.stdout) == (0, "played\n"), child.stderr

@@ -8,6 +8,7 @@ The inbox decides, under one lock; nothing of the user's is called while it is h
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections import deque
@@ -53,6 +54,8 @@ _log = logging.getLogger("swath")
 
 MANY_WAITING = 16
 JOIN_S = 1.0
+EXIT_S = 2.0
+"""How long the interpreter's end waits for evaluations that nobody shut down."""
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,7 @@ class EvaluationService:
 
     def close(self, timeout: float) -> None:
         """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine."""
+        atexit.unregister(self.close)
         until = monotonic() + timeout
         with self._changed:
             first = not self._inbox.closed
@@ -324,6 +328,7 @@ class EvaluationService:
         if self._thread is None:
             self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
             self._thread.start()
+            atexit.register(self.close, EXIT_S)  # a thread that is in torch then aborts the interpreter
 
     def _warn_if_many_wait(self) -> None:
         with self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -289,7 +290,7 @@ class Evaluator:
 
     def __del__(self) -> None:
         service = getattr(self, "_service", None)
-        if service is not None and not service.closed:
+        if service is not None and not service.closed and not sys.is_finalizing():
             threading.Thread(target=service.close, args=(2.0,), name="swath eval closes", daemon=True).start()
 
     def __repr__(self) -> str:
