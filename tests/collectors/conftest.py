@@ -24,8 +24,8 @@ def off_ray(monkeypatch):
         raise TypeError(f"workers on Ray cannot watch {size} numbers")
 
     def place(name="inline"):
-        def there(asked, *, preload=(), options=None):
-            made = backend(name if asked == "ray" else asked, preload=preload)
+        def there(asked, *, preload=(), bare=False, options=None):  # noqa: ARG001  Ray's own
+            made = backend(name if asked == "ray" else asked, preload=preload, bare=bare)
             if asked == "ray":
                 monkeypatch.setattr(made, "watched", unseen)
             return made
