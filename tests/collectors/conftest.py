@@ -24,7 +24,7 @@ def off_ray(monkeypatch):
         raise TypeError(f"workers on Ray cannot watch {size} numbers")
 
     def place(name="inline"):
-        def there(asked, *, preload=(), bare=False, options=None):  # noqa: ARG001  Ray's own
+        def there(asked, *, preload=(), bare=False, options=None):
             made = backend(name if asked == "ray" else asked, preload=preload, bare=bare)
             if asked == "ray":
                 monkeypatch.setattr(made, "watched", unseen)
