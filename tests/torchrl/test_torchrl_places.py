@@ -25,9 +25,9 @@ CASES = [pytest.param(case, id=case.name) for case in table()]
 IDS = ("collector", "traj_ids")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nursery():
-    """Forks workers that need not import TorchRL."""
+    """Forks workers that need not import TorchRL; ends with this module, since all backends share it."""
     backend = ProcessBackend((*PRELOAD, *PRELOADED, "torchrl.envs", "torchrl.modules"))
     yield backend
     backend.close()
