@@ -8,11 +8,12 @@ from typing import Any
 
 from swath.collect.making.acting import Acting
 from swath.collect.paths import call_at, call_each, follow
-from swath.collect.remote_weights import POLICY, RemoteWeights
+from swath.collect.remote_weights import RemoteWeights
 from swath.collect.saving import load_worker, save_worker
 from swath.collect.worker import Seeding, Worker
 from swath.rollout.hosts.base import first_of
 from swath.seeds import derive
+from swath.weights.names import POLICY
 
 
 class Followed:

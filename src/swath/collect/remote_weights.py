@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
-
-POLICY = "policy"
 
 
 class Received(Protocol):

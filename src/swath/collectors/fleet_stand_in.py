@@ -11,8 +11,8 @@ from torch import nn
 from swath.collect.making.frozen import thawed
 from swath.collect.saving import WEIGHTS
 from swath.collectors.fleet_assembly import Assembled
-from swath.collectors.weight_arguments import POLICY
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot
 
 

@@ -13,7 +13,7 @@ from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_part
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, spread_seed
 from swath.collectors.fleet_stand_in import stand_in_for
-from swath.collectors.weight_arguments import POLICY
+from swath.weights.names import POLICY
 from swath.weights.snapshot import take
 from swath.workers.tickets import Ticket
 

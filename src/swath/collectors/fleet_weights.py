@@ -11,10 +11,10 @@ import torch
 
 from swath.collectors.fleet_assembly import Assembled
 from swath.collectors.outlet import Items, Publication, WeightOutlet
-from swath.collectors.weight_arguments import POLICY
 from swath.weight_update.mail import EVERYONE, Post
 from swath.weight_update.outlet import Reads
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
 
 

@@ -16,7 +16,6 @@ from swath.collect.counters import Episodes
 from swath.collect.description import Description, signature_of
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.remote import description_of
-from swath.collect.remote_weights import POLICY
 from swath.collect.saving import LIFE, WEIGHTS, load_worker
 from swath.collect.worker import Seeding
 from swath.collectors.collector import Collector
@@ -25,6 +24,7 @@ from swath.collectors.fleet_state import load_fleet
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.seeds import derive, fresh_root
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, fitting
 
 

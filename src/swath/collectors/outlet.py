@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from swath.collectors.weight_arguments import POLICY
 from swath.weight_update.mail import EVERYONE, Post
 from swath.weight_update.outlet import Reads
-from swath.weights.names import by_worker
+from swath.weights.names import POLICY, by_worker
 from swath.weights.snapshot import Snapshot
 
 Items: TypeAlias = dict[str, Any]

@@ -11,10 +11,10 @@ from torch import nn
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
 from swath.collectors.outlet import Items, Publication, WeightOutlet
-from swath.collectors.weight_arguments import POLICY
 from swath.weight_update.mail import EVERYONE, Post
 from swath.weights.loading import plan
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
 
 Change = Callable[[], None]

@@ -10,8 +10,8 @@ from swath.collect.making.acting import Acting
 from swath.collect.paths import call_at, call_each, follow
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.receivers import Receivers
-from swath.collectors.weight_arguments import POLICY
 from swath.rollout.hosts.base import first_of
+from swath.weights.names import POLICY
 
 
 class Reaching:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swath.errors import warn
-from swath.weights.names import by_worker
-
-POLICY = "policy"
+from swath.weights.names import POLICY, by_worker
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from swath.collect.background import Background
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.receivers import Receivers
 from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.collectors.weight_arguments import POLICY, WeightArguments, renamed
+from swath.collectors.weight_arguments import WeightArguments, renamed
 from swath.collectors.weight_settings import WeightSettings, made_updater
 from swath.options import deadline
 from swath.weight_update.declared import require_schemes
 from swath.weight_update.scheme import WeightSyncScheme
+from swath.weights.names import POLICY
 
 
 class TakesWeights:

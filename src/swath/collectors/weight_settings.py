@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.collectors.weight_arguments import POLICY
 from swath.weight_update.declared import require_schemes
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.due import Automatic
+from swath.weights.names import POLICY
 
 Schemes = Mapping[str, WeightSyncScheme]
 

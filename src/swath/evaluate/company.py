@@ -23,12 +23,11 @@ from swath.evaluate.rounds import Rounds
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Name
-
-_POLICY = "policy"
 
 
 @dataclass(frozen=True)
@@ -150,10 +149,10 @@ class Company:
             FleetFailed: too few workers are left to fetch what was never sent.
             WorkerLost: the worker that was asked is gone.
         """
-        self._learn([_POLICY] if _POLICY not in self._manifests else [])
+        self._learn([POLICY] if POLICY not in self._manifests else [])
         sent = {model_id: self._state(model_id, weights) for model_id, weights in self._weights.items()}
-        if _POLICY not in sent:
-            sent = {_POLICY: self._asked("weights", _POLICY), **sent}
+        if POLICY not in sent:
+            sent = {POLICY: self._asked("weights", POLICY), **sent}
         return sent
 
     def perform(self, order: Order, stopped: Callable[[], bool]) -> Performed:
@@ -264,7 +263,7 @@ class Company:
         self._terms.require_declared(models)
         self._learn([model_id for model_id in models if model_id not in self._manifests])
         fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
-        extras = {model_id: each.extras for model_id, each in fitted.items() if each.extras and model_id != _POLICY}
+        extras = {model_id: each.extras for model_id, each in fitted.items() if each.extras and model_id != POLICY}
         if extras:
             self._asked("check", extras)
         if fitted:

@@ -21,10 +21,9 @@ from swath.evaluate.setting import Setting
 from swath.evaluate.transforms import detach_statistics, parts_of
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
-from swath.weights.names import owner
+from swath.weights.names import POLICY, owner
 from swath.weights.snapshot import Snapshot, fitting
 
-POLICY = "policy"
 _ENV = "env"
 _STEP = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d+)\]")
 _KNOWN = ("obs_rms", "return_rms", "ret_rms")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
@@ -117,16 +118,15 @@ class Playing:
         """Wait for slices that are being played though nobody wants them; end workers that do not come back."""
         if not self._open:
             return
-        until = monotonic() + GRACE_S
-        while (missing := [ticket for _, ticket in self._open.values() if not ticket.done]) and monotonic() < until:
-            self._fleet.wait(missing, until - monotonic())
+        with suppress(WorkerLate):  # those are seen to below
+            self._fleet.answers([ticket for _, ticket in self._open.values()], GRACE_S)
         for handle, ticket in self._open.values():
             if not ticket.done:
                 name = handle.name
                 why = f"worker {name.worker} (life {name.life}) was ended: it is stuck in code of the user"
                 self._fleet.replace(handle, WorkerLost(why, worker=name.worker, life=name.life))
-            elif isinstance(ticket.outcome, Value) and not isinstance(ticket.outcome.value, Report):
-                ticket.outcome.value.close()  # a parcel
+            elif isinstance(ticket.outcome, Value) and not isinstance(ticket.outcome.value, Report | list):
+                ticket.outcome.value.close()  # a parcel; a list is what recorders say
         self._open.clear()
 
     def _ask(self, part: Part) -> None:

@@ -39,7 +39,6 @@ from swath.evaluate.inbox_events import (
     Run,
     Skip,
     Stop,
-    Supersede,
     Supplied,
 )
 from swath.evaluate.inbox_events import Closed as Closing
@@ -65,12 +64,10 @@ class Brief:
     Attributes:
         models: weights by model id, the service's own.
         weighted: whether they count as a new set.
-        version: the version that they have already; `None` if they get one here.
     """
 
     models: Mapping[str, Snapshot] = field(default_factory=dict)
     weighted: bool = False
-    version: int | None = None
 
     @property
     def nbytes(self) -> int:
@@ -319,8 +316,6 @@ class EvaluationService:
                 case Stop(number):
                     self._stopping = number
                     self._company.wake()
-                case Supersede() | Drop():
-                    pass  # nobody but the inbox held them
         self._changed.notify_all()
         return [*instructions]
 
@@ -365,9 +360,8 @@ class EvaluationService:
 
     def _performed(self, accepted: Accepted[Brief]) -> Ending:
         brief, plan = accepted.request, self._plan
-        version = accepted.policy_version if brief.version is None else brief.version
         seed = fresh_root() if plan.request.seed is None else plan.request.seed
-        request = replace(plan.request, step=accepted.step, policy_version=version, seed=seed)
+        request = replace(plan.request, step=accepted.step, policy_version=accepted.policy_version, seed=seed)
         order = Order(accepted.number, request, brief.models, plan.wishes)
         try:
             performed = self._company.perform(order, lambda: self._stopping == accepted.number)

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 from swath.evaluate.result import EvalResult
 from swath.report.atomic import replacing
+from swath.weights.names import POLICY
 
-POLICY = "policy"
 _SUFFIX = ".safetensors"
 
 

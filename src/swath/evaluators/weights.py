@@ -15,10 +15,8 @@ from swath.evaluate.moments import has_moments, moments_of
 from swath.evaluate.service import Brief
 from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import Manifest
-from swath.weights.names import EXTRA_STATE, flat_weights, is_extra
+from swath.weights.names import EXTRA_STATE, POLICY, flat_weights, is_extra
 from swath.weights.snapshot import Snapshot, copied
-
-POLICY = "policy"
 
 
 @dataclass(frozen=True)

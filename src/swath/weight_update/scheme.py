@@ -19,10 +19,9 @@ from swath.weight_update.mail import EVERYONE, Address, OwnChannel, Post
 from swath.weight_update.outlet import Outlet, outlet_of
 from swath.weight_update.sides import Receiving, Sending, Source, weakly
 from swath.weight_update.strategy import Form, WeightStrategy
-from swath.weights.names import by_worker
+from swath.weights.names import POLICY, by_worker
 from swath.weights.snapshot import Snapshot
 
-POLICY = "policy"
 NO_WEIGHTS = "no weights of {model_id!r} to send: pass weights, or initialise the scheme with a model or weights"
 
 

@@ -12,6 +12,9 @@ from torch import nn
 Flat = dict[str, Any]
 """Tensors by their dotted names; what `get_extra_state()` gave under names that end in `_extra_state`."""
 
+POLICY = "policy"
+"""The id of the policy among the models that take weights."""
+
 _PREFIX = "module."
 _DEEPEST = 4
 _EXTRA = "_extra_state"

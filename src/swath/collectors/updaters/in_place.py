@@ -9,8 +9,8 @@ from tensordict import TensorDict
 from torch import nn
 
 from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.collectors.weight_arguments import POLICY
 from swath.weights.loading import plan_into
+from swath.weights.names import POLICY
 
 
 class _InPlace(WeightUpdaterBase):
