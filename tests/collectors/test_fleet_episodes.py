@@ -1,5 +1,7 @@
 """Batches of whole episodes, from many workers."""
 
+import time
+
 import pytest
 from fleet_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fleet, numbered
 
@@ -46,6 +48,19 @@ def test_batches_of_whole_episodes(kind, place):
     assert {batch.shape[0] for batch in batches} == {3}
     check_whole(batches, SHORT)
     assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches) >= 200
+    assert stats["frames"] + stats["frames_discarded"] == stats["worker_frames"]
+
+
+def test_what_had_come_and_was_not_wanted_any_more_is_counted():
+    with fleet("async", numbered(counting=SHORT), backend="process", trajs_per_batch=3, total_frames=120) as collector:
+        batches = []
+        while not collector.stats()["completed"]:
+            batches.append(collector.next())
+            while " busy" in repr(collector):  # so that the next draw finds a fragment of each worker
+                time.sleep(0.001)
+        assert collector.next() is None
+        stats = collector.stats()
+    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches)
     assert stats["frames"] + stats["frames_discarded"] == stats["worker_frames"]
 
 

@@ -1,6 +1,8 @@
 """What worker processes find around them: their caller's directory, paths and variables; nothing of the nursery."""
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -78,11 +80,22 @@ def test_nothing_has_touched_the_gpu(backend):
     assert ask_anew(backend, state) == (False, False)
 
 
-def test_what_workers_need_is_imported_before_they_begin(backend):
-    loaded = ask_anew(backend, lambda: set(sys.modules))
-    assert set(PRELOAD) <= loaded
-    assert "ray" not in loaded
-    assert "pytest" not in loaded
+LOADED = """
+import json, sys
+from swath.testing.backend.asking import ask, job
+from swath.workers.process.backend import ProcessBackend
+backend = ProcessBackend()
+print(json.dumps(ask(backend, backend.spawn(job()), "run", lambda: sorted(sys.modules))))
+backend.close()
+"""
+
+
+def test_what_workers_need_and_no_more_is_imported_before_they_begin():
+    """In a driver of its own: the nursery of this one has imported whatever other tests had asked for."""
+    said = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, timeout=60)
+    loaded = json.loads(said.stdout)
+    assert set(PRELOAD) <= set(loaded)
+    assert not {"ray", "torchrl", "pytest"} & set(loaded)
 
 
 def test_lives_of_a_worker_draw_different_numbers(backend):

@@ -119,7 +119,7 @@ class FleetCollection:
         with self.gate.drawing():
             self.gate.require_open()
             if self.completed:
-                self.drop_in_flight()
+                self.forget()
                 return Drawn(None, ended=True)
             self._clear_up()
             self.counters.start_clock()
@@ -236,11 +236,6 @@ class FleetCollection:
         if frames != self.desk.frames:
             with self.forgetting():
                 self.desk.frames, self.batch_frames = frames, batch_frames
-
-    def drop_in_flight(self) -> None:
-        """The run is over: forget episodes that wait for a batch; they are counted."""
-        with self.desk.lock:
-            self._drop_whole(None)
 
     def close(self, timeout: float) -> None:
         """End the collection, its workers and their places; `timeout` seconds for their farewells.
