@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.reshape import split_trajectories
     from swath.rollout.policies.exploration import ExplorationType
     from swath.rollout.policies.random_policy import RandomPolicy
+    from swath.rollout_workers.env_context import EnvContext
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
         MultiProcessWeightSyncScheme,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Comparison": "swath.evaluate.comparison",
+    "EnvContext": "swath.rollout_workers.env_context",
     "EvalResult": "swath.evaluate.result",
     "Evaluator": "swath.evaluators.evaluator",
     "ExplorationType": "swath.rollout.policies.exploration",
@@ -86,6 +88,7 @@ __all__ = [
     "Collector",
     "Comparison",
     "DataCollectorBase",
+    "EnvContext",
     "EvalResult",
     "Evaluator",
     "ExplorationType",
