@@ -12,9 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swath.rollout_workers.env_context import EnvContext as EnvContext
+    from swath.rollout_workers.filters.base import Filter as Filter
+    from swath.rollout_workers.filters.base import NoFilter as NoFilter
+    from swath.rollout_workers.filters.mean_std import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
+    from swath.rollout_workers.filters.mean_std import MeanStdFilter as MeanStdFilter
+    from swath.rollout_workers.filters.named import get_filter as get_filter
+    from swath.rollout_workers.filters.running_stat import RunningStat as RunningStat
+    from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
 
 _HOME = {
     "EnvContext": "swath.rollout_workers.env_context",
+    "ConcurrentMeanStdFilter": "swath.rollout_workers.filters.mean_std",
+    "Filter": "swath.rollout_workers.filters.base",
+    "FilterManager": "swath.rollout_workers.filters.sharing",
+    "MeanStdFilter": "swath.rollout_workers.filters.mean_std",
+    "NoFilter": "swath.rollout_workers.filters.base",
+    "RunningStat": "swath.rollout_workers.filters.running_stat",
+    "get_filter": "swath.rollout_workers.filters.named",
 }
 
 

@@ -1,0 +1,85 @@
+"""What a filter can do, and the one that does nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+
+
+class Filter(ABC):
+    """Turns observations into what the policy sees, and learns from them on the way.
+
+    What it has learnt since `reset_buffer` stands in a buffer, too: that is what workers tell each other.
+    """
+
+    @abstractmethod
+    def __call__(self, x: Any, update: bool = True) -> Any:
+        """One observation or a batch of them, filtered; the filter learns from them first, if `update`."""
+
+    @abstractmethod
+    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:
+        """Learn what stands in the buffer of one of the same kind; `with_buffer` takes that buffer over, too."""
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """A filter of the same state that shares nothing with this one."""
+
+    @abstractmethod
+    def sync(self, other: Any) -> None:
+        """Become a copy of one of the same kind."""
+
+    @abstractmethod
+    def reset_buffer(self) -> None:
+        """Empty the buffer; what was learnt stays."""
+
+    @abstractmethod
+    def as_serializable(self) -> Filter:
+        """A copy that can be pickled."""
+
+    def flushed(self) -> Filter:
+        """A copy that can be pickled; the buffer here is emptied after it is made."""
+        copy = self.as_serializable()
+        self.reset_buffer()
+        return copy
+
+    def rebase(self, new: Any) -> None:
+        """Take the statistics of the other one, not its buffer, and learn what is in the own buffer, which stays."""
+        unshared = self.copy()
+        self.sync(new)
+        self.apply_changes(unshared, with_buffer=True)
+
+
+class NoFilter(Filter):
+    """Hands observations on as they are; lists and numbers become arrays."""
+
+    def __call__(self, x: Any, update: bool = True) -> Any:  # noqa: ARG002  there is nothing to learn
+        """The observation, or an array of it.
+
+        Raises:
+            ValueError: no array can be made of it.
+        """
+        if isinstance(x, np.ndarray | dict | tuple):
+            return x
+        try:
+            return np.asarray(x)
+        except Exception as error:
+            raise ValueError(f"Failed to convert to array: {x!r}") from error
+
+    def apply_changes(self, other: Self, with_buffer: bool = False) -> None:
+        """Nothing."""
+
+    def copy(self) -> Self:
+        """Itself."""
+        return self
+
+    def sync(self, other: Self) -> None:
+        """Nothing."""
+
+    def reset_buffer(self) -> None:
+        """Nothing."""
+
+    def as_serializable(self) -> Self:
+        """Itself."""
+        return self

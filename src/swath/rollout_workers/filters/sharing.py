@@ -1,0 +1,85 @@
+"""How the filters of many workers come to know what all of them saw, each observation counted once.
+
+workers  rs + buffer ──copies, then buffers emptied──▶ local filters: rs + Σ buffers
+rs := theirs + what was seen meanwhile ◀──copies── local filters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from swath.rollout_workers.filters.base import Filter
+
+Filters = Mapping[str, Filter]
+"""By policy id."""
+
+
+class Reachable(Protocol):
+    """What is asked of a set of workers: its method of that name."""
+
+    def foreach_worker(self, func: Any, *, local_worker: bool, timeout_seconds: float | None) -> list[Any]:
+        """The answers of its remote workers."""
+
+
+def copies_of(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:
+    """Copies, with their buffers; the buffers here are emptied afterwards if asked for, statistics never."""
+    return {policy_id: own.flushed() if flush_after else own.as_serializable() for policy_id, own in filters.items()}
+
+
+def rebase_all(filters: Filters, new: Filters) -> None:
+    """Give each filter the statistics of the new one of its policy, and what it has seen since it was last asked.
+
+    Raises:
+        AssertionError: there is no new one for some of them, by whose ids it names them; nothing was changed.
+    """
+    missing = [policy_id for policy_id in filters if policy_id not in new]
+    if missing:
+        raise AssertionError(f"no new filters for the policies {missing}; there are those of {list(new)}")
+    for policy_id, own in filters.items():
+        own.rebase(new[policy_id])
+
+
+class FilterManager:
+    """Brings the filters of a set of workers to what all of them saw."""
+
+    @staticmethod
+    def synchronize(
+        local_filters: Filters,
+        worker_set: Reachable,
+        update_remote: bool = True,
+        timeout_seconds: float | None = None,
+        use_remote_data_for_update: bool = True,
+    ) -> None:
+        """Collect what the remote workers saw into the local filters, and send these to them.
+
+        Args:
+            local_filters: by policy id; changed in place.
+            worker_set: has `foreach_worker`, and workers with `get_filters` and `sync_filters`.
+            update_remote: send.
+            timeout_seconds: of each of the two rounds; None leaves it to the set.
+            use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to.
+        """
+        if not (update_remote or use_remote_data_for_update):
+            return
+        theirs = worker_set.foreach_worker(_flush, local_worker=False, timeout_seconds=timeout_seconds)
+        if use_remote_data_for_update:
+            _merge(local_filters, theirs)
+        if update_remote:
+            send = partial(_send, filters=copies_of(local_filters))
+            worker_set.foreach_worker(send, local_worker=False, timeout_seconds=timeout_seconds)
+
+
+def _merge(own: Filters, theirs: Iterable[Filters]) -> None:
+    for filters in theirs:
+        for policy_id, local in own.items():
+            local.apply_changes(filters[policy_id])
+
+
+def _flush(worker: Any) -> Any:
+    return worker.get_filters(flush_after=True)
+
+
+def _send(worker: Any, filters: Filters) -> None:
+    worker.sync_filters(filters)

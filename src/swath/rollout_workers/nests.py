@@ -1,0 +1,34 @@
+"""Values nested in dicts and tuples, as those of Dict and Tuple spaces are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
+    """`function(leaf, *leaves_of_the_others)` at each leaf of `nest`, in a nest of the same structure.
+
+    Whatever is no dict, list or tuple is a leaf. Lists become tuples.
+
+    Args:
+        function: called once per leaf.
+        nest: says what the structure is.
+        others: nests with at least that structure; what stands in the place of a leaf may be a nest itself.
+
+    Raises:
+        KeyError: an entry is missing in one of the others.
+        ValueError: one of the others has more or fewer parts.
+    """
+    if isinstance(nest, dict):
+        return {key: map_nest(function, part, *(other[key] for other in others)) for key, part in nest.items()}
+    if isinstance(nest, list | tuple):
+        return tuple(map_nest(function, *parts) for parts in zip(nest, *others, strict=True))
+    return function(nest, *others)
+
+
+def leaves_of(nest: Any) -> list[Any]:
+    """The leaves in order."""
+    found: list[Any] = []
+    map_nest(found.append, nest)
+    return found

@@ -1,0 +1,29 @@
+"""Values nested in dicts and tuples."""
+
+import pytest
+
+from swath.rollout_workers.nests import leaves_of, map_nest
+
+
+@pytest.mark.parametrize(
+    ("nest", "other", "sums", "leaves"),
+    [
+        (1, 10, 11, [1]),
+        ({"a": 1, "b": (2, 3)}, {"b": (20, 30), "a": 10}, {"a": 11, "b": (22, 33)}, [1, 2, 3]),
+        ([1, 2], (10, 20), (11, 22), [1, 2]),
+        ((), (), (), []),
+        ({}, {"more": 1}, {}, []),
+    ],
+    ids=str,
+)
+def test_leaves_are_met_in_order_each_with_those_in_its_place(nest, other, sums, leaves):
+    assert map_nest(lambda a, b: a + b, nest, other) == sums
+    assert leaves_of(nest) == leaves
+
+
+@pytest.mark.parametrize(
+    ("other", "error"), [({}, KeyError), ({"a": (1,)}, ValueError), ({"a": (1, 2, 3)}, ValueError)]
+)
+def test_another_structure_is_refused(other, error):
+    with pytest.raises(error):
+        map_nest(lambda a, b: a, {"a": (1, 2)}, other)
