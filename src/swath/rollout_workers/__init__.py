@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from swath.rollout_workers.filters.named import get_filter as get_filter
     from swath.rollout_workers.filters.running_stat import RunningStat as RunningStat
     from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
+    from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
+    from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
+    from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages
+    from swath.rollout_workers.postprocessing import compute_bootstrap_value as compute_bootstrap_value
+    from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch as compute_gae_for_sample_batch
+    from swath.rollout_workers.postprocessing import discount_cumsum as discount_cumsum
 
 _HOME = {
     "EnvContext": "swath.rollout_workers.env_context",
@@ -29,6 +35,12 @@ _HOME = {
     "NoFilter": "swath.rollout_workers.filters.base",
     "RunningStat": "swath.rollout_workers.filters.running_stat",
     "get_filter": "swath.rollout_workers.filters.named",
+    "Postprocessing": "swath.rollout_workers.postprocessing",
+    "adjust_nstep": "swath.rollout_workers.postprocessing",
+    "compute_advantages": "swath.rollout_workers.postprocessing",
+    "compute_bootstrap_value": "swath.rollout_workers.postprocessing",
+    "compute_gae_for_sample_batch": "swath.rollout_workers.postprocessing",
+    "discount_cumsum": "swath.rollout_workers.postprocessing",
 }
 
 

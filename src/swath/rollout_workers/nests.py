@@ -9,7 +9,7 @@ from typing import Any
 def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """`function(leaf, *leaves_of_the_others)` at each leaf of `nest`, in a nest of the same structure.
 
-    Whatever is no dict, list or tuple is a leaf. Lists become tuples.
+    Whatever is no dict or tuple is a leaf.
 
     Args:
         function: called once per leaf.
@@ -22,13 +22,6 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """
     if isinstance(nest, dict):
         return {key: map_nest(function, part, *(other[key] for other in others)) for key, part in nest.items()}
-    if isinstance(nest, list | tuple):
+    if isinstance(nest, tuple):
         return tuple(map_nest(function, *parts) for parts in zip(nest, *others, strict=True))
     return function(nest, *others)
-
-
-def leaves_of(nest: Any) -> list[Any]:
-    """The leaves in order."""
-    found: list[Any] = []
-    map_nest(found.append, nest)
-    return found

@@ -1,0 +1,198 @@
+"""What is computed from a chunk of a trajectory before it becomes part of a batch: values, advantages, n-step returns.
+
+A chunk is a batch of consecutive rows of one agent in one episode. The functions write into it and return it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from swath.rollout.spaces import Array
+from swath.rollout_workers.advantages import Chunks, Estimator, discount_cumsum, estimate
+from swath.rollout_workers.nests import map_nest
+
+__all__ = [
+    "Postprocessing",
+    "adjust_nstep",
+    "compute_advantages",
+    "compute_bootstrap_value",
+    "compute_gae_for_sample_batch",
+    "discount_cumsum",
+]
+
+REWARDS, VF_PREDS, VALUES_BOOTSTRAPPED = "rewards", "vf_preds", "values_bootstrapped"
+NEXT_OBS, TERMINATEDS, TRUNCATEDS = "new_obs", "terminateds", "truncateds"
+
+NOT_ONE_TRAJECTORY = "Unexpected terminated|truncated in middle of trajectory!"
+
+
+class Postprocessing:
+    """Names of the columns that post-processing adds."""
+
+    ADVANTAGES = "advantages"
+    VALUE_TARGETS = "value_targets"
+
+
+class Rollout(Protocol):
+    """What is asked of a batch: columns by name; a dict of arrays has them."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """A column."""
+
+    def __setitem__(self, name: str, column: Any, /) -> None:
+        """Add or replace one."""
+
+    def __contains__(self, name: object, /) -> bool:
+        """Whether there is one of this name."""
+
+
+class Chunk(Rollout, Protocol):
+    """A batch that knows what comes behind its last row."""
+
+    def get_single_step_input_dict(self, view_requirements: Any = None, index: str = "last") -> Any:
+        """The input of a policy there, of one row."""
+
+
+class Critic(Protocol):
+    """What is asked of a policy.
+
+    Attributes:
+        config: with `gamma`, `lambda`, `use_gae`, `use_critic`.
+        view_requirements: what belongs to its input.
+    """
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def view_requirements(self) -> Any: ...
+
+    def compute_values(self, input_dict: Any) -> Any:
+        """The values `[n]` of the states in an input of n rows."""
+
+
+R = TypeVar("R", bound=Rollout)
+C = TypeVar("C", bound=Chunk)
+
+
+def compute_gae_for_sample_batch(
+    policy: Critic,
+    sample_batch: C,
+    other_agent_batches: Any = None,  # noqa: ARG001  part of the signature of `postprocess_trajectory`
+    episode: Any = None,  # noqa: ARG001
+) -> C:
+    """Add `values_bootstrapped`, `advantages` and `value_targets`, all in the shape of `vf_preds`, `[n]` or `[n, 1]`.
+
+    Which estimate is made is read from the policy's `gamma`, `lambda`, `use_gae` and `use_critic`.
+    """
+    compute_bootstrap_value(sample_batch, policy)
+    shape = np.shape(sample_batch[VF_PREDS])
+    how = Estimator.of(policy.config)
+    compute_advantages(
+        sample_batch,
+        np.ravel(sample_batch[VALUES_BOOTSTRAPPED])[-1],
+        how.gamma,
+        how.lambda_,
+        how.use_gae,
+        how.use_critic,
+        rewards=np.ravel(sample_batch[REWARDS]),
+        vf_preds=np.ravel(sample_batch[VF_PREDS]),
+    )
+    for name in (Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS):
+        sample_batch[name] = sample_batch[name].reshape(shape)
+    return sample_batch
+
+
+def compute_bootstrap_value(sample_batch: C, policy: Critic) -> C:
+    """Add `values_bootstrapped`, the values of the states reached: `vf_preds` one row on, and one for the last row.
+
+    That is 0 if the last row is terminated, truncated as well or not; else the policy's value of its `new_obs`.
+    """
+    values = np.asarray(sample_batch[VF_PREDS], dtype=np.float32)
+    if np.ravel(sample_batch[TERMINATEDS])[-1]:
+        last = 0.0
+    else:
+        reached = sample_batch.get_single_step_input_dict(policy.view_requirements, index="last")
+        last = _number(policy.compute_values(reached))
+    after = np.append(np.ravel(values)[1:], np.float32(last))
+    sample_batch[VALUES_BOOTSTRAPPED] = after.reshape(values.shape)
+    return sample_batch
+
+
+def compute_advantages(
+    rollout: R,
+    last_r: Any,
+    gamma: float = 0.9,
+    lambda_: float = 1.0,
+    use_gae: bool = True,
+    use_critic: bool = True,
+    rewards: Array | None = None,
+    vf_preds: Array | None = None,
+) -> R:
+    """Add `advantages` and `value_targets`, float32 `[n]`.
+
+    With `use_gae` advantages are the sums of (gamma · lambda)^k · delta_{t+k}, delta_t = r_t + gamma · v_{t+1} - v_t,
+    and targets are advantages + v. Else advantages are discounted returns: less v, which makes them the targets, with
+    a critic; without one the targets are 0.
+
+    Args:
+        rollout: a chunk.
+        last_r: value of the state that its last row reached; 0 for an end state.
+        gamma: discount.
+        lambda_: trace decay.
+        use_gae: which estimate.
+        use_critic: whether there are values.
+        rewards: in place of the column `rewards`, `[n]`.
+        vf_preds: in place of the column `vf_preds`, `[n]`.
+
+    Raises:
+        AssertionError: a critic without values; `use_gae` without a critic.
+    """
+    estimator = Estimator(gamma, lambda_, use_gae, use_critic)
+    rewards = np.asarray(rollout[REWARDS] if rewards is None else rewards)
+    if use_critic and vf_preds is None and VF_PREDS in rollout:
+        vf_preds = np.asarray(rollout[VF_PREDS])
+    never, ends = np.zeros(len(rewards), dtype=np.bool_), np.arange(len(rewards)) == len(rewards) - 1
+    chunk = Chunks(rewards, vf_preds if use_critic else None, never, ends)
+    estimates = estimate(chunk, chunk.bootstrapped(np.asarray([_number(last_r)])), estimator)
+    rollout[Postprocessing.ADVANTAGES] = estimates.advantages
+    rollout[Postprocessing.VALUE_TARGETS] = estimates.value_targets
+    return rollout
+
+
+def adjust_nstep(n_step: int, gamma: float, batch: Rollout) -> None:
+    """Let each row look `n_step` rows ahead, fewer at the end of the chunk.
+
+    `rewards` become discounted sums over the way; `new_obs`, `terminateds` and, if there, `truncateds` are those of
+    the row reached. The columns are replaced: arrays that others share stay as they are.
+
+    Raises:
+        AssertionError: an episode ends before the last row.
+        ValueError: `n_step` below 1.
+    """
+    if n_step < 1:
+        raise ValueError(f"n_step={n_step} is no number of steps to look ahead; give 1 or more")
+    flags = [name for name in (TERMINATEDS, TRUNCATEDS) if name in batch]
+    if any(np.asarray(batch[name])[:-1].any() for name in flags):
+        raise AssertionError(NOT_ONE_TRAJECTORY)
+    rewards = np.asarray(batch[REWARDS])
+    reached = np.minimum(np.arange(len(rewards)) + n_step, len(rewards)) - 1
+    for name in (NEXT_OBS, *flags):
+        batch[name] = map_nest(lambda column: np.asarray(column)[reached], batch[name])
+    batch[REWARDS] = _summed_ahead(rewards, n_step, gamma)
+
+
+def _summed_ahead(rewards: Array, n_step: int, gamma: float) -> Array:
+    total = np.array(rewards, dtype=np.result_type(rewards, np.float32))
+    for ahead in range(1, min(n_step, len(rewards))):
+        total[:-ahead] += gamma**ahead * rewards[ahead:]
+    return total
+
+
+def _number(value: Any) -> float:
+    """Of a number, or of an array or tensor that holds one."""
+    return float(value.item()) if isinstance(value, np.ndarray | np.generic | torch.Tensor) else float(value)

@@ -1,0 +1,239 @@
+"""Post-processing of one chunk of a trajectory."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swath.rollout_workers import (
+    Postprocessing,
+    adjust_nstep,
+    compute_advantages,
+    compute_bootstrap_value,
+    compute_gae_for_sample_batch,
+    discount_cumsum,
+)
+
+F, T = False, True
+
+
+class Chunk(dict):
+    """Columns, and the input of a policy behind the last row."""
+
+    def get_single_step_input_dict(self, view_requirements=None, index="last"):
+        assert index == "last"
+        return {"obs": self["new_obs"][-1:], "required": view_requirements}
+
+
+class Critic:
+    """The value of a state is its observation times ten; the inputs it was shown are kept."""
+
+    view_requirements = {"obs": "a view"}
+
+    def __init__(self, **config):
+        self.config = {"gamma": 0.5, "lambda": 0.5, "use_gae": True, "use_critic": True, **config}
+        self.shown = []
+
+    def compute_values(self, input_dict):
+        self.shown.append(input_dict)
+        return torch.as_tensor(input_dict["obs"] * 10.0, dtype=torch.float32)
+
+
+def chunk(terminated=F, truncated=F, shape=(3,), **columns):
+    ends = [[F, F, flag] for flag in (terminated, truncated)]
+    made = {
+        "obs": np.array([1.0, 2.0, 3.0]),
+        "new_obs": np.array([2.0, 3.0, 4.0]),
+        "rewards": np.array([1, 2, 4], dtype=np.float32).reshape(shape),
+        "vf_preds": np.array([10, 20, 30], dtype=np.float32).reshape(shape),
+        "terminateds": np.array(ends[0]),
+        "truncateds": np.array(ends[1]),
+    }
+    return Chunk({**made, **columns})
+
+
+@pytest.mark.parametrize(("terminated", "truncated", "last"), [(F, F, 40), (F, T, 40), (T, F, 0), (T, T, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
+def test_the_value_behind_the_last_row_is_0_only_if_it_is_terminated(terminated, truncated, last, shape):
+    policy, batch = Critic(), chunk(terminated, truncated, shape)
+    assert compute_bootstrap_value(batch, policy) is batch
+    expected = np.array([20, 30, last], dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(batch["values_bootstrapped"], expected, strict=True)
+    shown = [(one["obs"].tolist(), one["required"]) for one in policy.shown]
+    assert shown == ([] if terminated else [([4.0], {"obs": "a view"})])
+
+
+def by_hand(rewards, values, last, *, gamma, lmbda, use_gae, use_critic):
+    """The definitions, written out as loops in float64."""
+    n, after = len(rewards), [*values[1:], last]
+    delta = [rewards[t] + gamma * after[t] - values[t] for t in range(n)]
+    gae = [sum((gamma * lmbda) ** k * delta[t + k] for k in range(n - t)) for t in range(n)]
+    returns = [sum(gamma**k * rewards[t + k] for k in range(n - t)) + gamma ** (n - t) * last for t in range(n)]
+    if use_gae:
+        return gae, [a + v for a, v in zip(gae, values, strict=True)]
+    if use_critic:
+        return [r - v for r, v in zip(returns, values, strict=True)], returns
+    return returns, [0.0] * n
+
+
+USES = [{"use_gae": T, "use_critic": T}, {"use_gae": F, "use_critic": T}, {"use_gae": F, "use_critic": F}]
+
+
+@pytest.mark.parametrize("use", USES, ids=str)
+@given(
+    st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=40),
+    st.floats(-9, 9),
+    st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    st.sampled_from([0.0, 0.9, 1.0]),
+)
+def test_advantages_and_targets_equal_the_definitions(use, rows, last, gamma, lmbda):
+    rewards, values = np.array(rows).T
+    batch = {"rewards": rewards.astype(np.float32), "vf_preds": values.astype(np.float32)}
+    assert compute_advantages(batch, last, gamma, lmbda, **use) is batch
+    expected = by_hand(batch["rewards"].tolist(), batch["vf_preds"].tolist(), last, gamma=gamma, lmbda=lmbda, **use)
+    for name, column in zip(("advantages", "value_targets"), expected, strict=True):
+        assert batch[name].dtype == np.float32
+        np.testing.assert_allclose(batch[name], column, rtol=1e-5, atol=1e-4)
+
+
+def test_one_case_worked_out_on_paper():
+    batch = {"rewards": np.array([1.0, 2.0]), "vf_preds": np.array([4.0, 8.0])}
+    compute_advantages(batch, 16.0, gamma=0.5, lambda_=0.5)
+    assert batch["advantages"].tolist() == [1 + 4 - 4 + 0.25 * 2, 2 + 8 - 8]
+    assert batch["value_targets"].tolist() == [5.5, 10.0]
+
+
+def test_its_defaults_are_those_of_the_field():
+    batch = {"rewards": np.array([0.0, 1.0]), "vf_preds": np.array([0.0, 0.0])}
+    compute_advantages(batch, 10.0)
+    np.testing.assert_allclose(batch["advantages"], [9.0, 10.0])
+
+
+def test_rewards_and_values_given_take_the_place_of_the_columns():
+    batch = {"rewards": np.array([9.0, 9.0])}
+    compute_advantages(batch, 0.0, 1.0, rewards=np.array([1.0, 2.0]), vf_preds=np.array([1.0, 1.0]))
+    assert batch["advantages"].tolist() == [2.0, 1.0]
+    assert batch["rewards"].tolist() == [9.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    "last", [2.0, np.float32(2), np.array([2.0]), torch.tensor([2.0]), torch.tensor(2.0)], ids=repr
+)
+def test_the_last_value_may_be_any_kind_of_number(last):
+    batch = {"rewards": np.zeros(1), "vf_preds": np.zeros(1)}
+    compute_advantages(batch, last, gamma=1.0)
+    assert batch["advantages"].tolist() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("use", "wanted"),
+    [
+        ({"use_gae": T, "use_critic": F}, "use_gae=True needs values"),
+        ({"use_gae": T, "use_critic": T}, "use_critic=True needs the column 'vf_preds'"),
+        ({"use_gae": F, "use_critic": T}, "use_critic=True needs the column 'vf_preds'"),
+    ],
+    ids=str,
+)
+def test_a_critic_without_values_and_gae_without_a_critic_are_refused(use, wanted):
+    with pytest.raises(AssertionError, match=wanted):
+        compute_advantages({"rewards": np.zeros(2)}, 0.0, **use)
+
+
+@pytest.mark.parametrize("use", USES, ids=str)
+@pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
+@pytest.mark.parametrize(("terminated", "last"), [(T, 0.0), (F, 40.0)])
+def test_a_batch_gets_what_its_policy_is_configured_for_in_the_shape_of_its_values(use, shape, terminated, last):
+    policy, batch = Critic(**use), chunk(terminated, shape=shape)
+    assert compute_gae_for_sample_batch(policy, batch, {}, None) is batch
+    expected = by_hand([1, 2, 4], [10, 20, 30], last, gamma=0.5, lmbda=0.5, **use)
+    np.testing.assert_allclose(batch[Postprocessing.ADVANTAGES], np.reshape(expected[0], shape), rtol=1e-6)
+    np.testing.assert_allclose(batch[Postprocessing.VALUE_TARGETS], np.reshape(expected[1], shape), rtol=1e-6)
+    assert batch["values_bootstrapped"].shape == batch["rewards"].shape == batch["vf_preds"].shape == shape
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (7, 3)], ids=str)
+@pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_discounted_sum_is_taken_along_axis_0(shape, gamma, dtype):
+    x = (10 * np.random.default_rng(0).normal(size=shape)).astype(dtype)
+    kept, expected, after = x.copy(), [], 0.0
+    for row in x[::-1].astype(np.float64):
+        after = row + gamma * after
+        expected.insert(0, after)
+    x.setflags(write=False)
+    out = discount_cumsum(x, gamma)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+    assert out.dtype == ("float64" if dtype == "int64" else dtype)
+    np.testing.assert_array_equal(x, kept)
+
+
+def steps(rewards, ends, obs=None):
+    obs = np.arange(len(rewards) + 1) if obs is None else obs
+    return {
+        "obs": obs[:-1],
+        "new_obs": obs[1:],
+        "rewards": np.array(rewards, dtype=np.float64),
+        "terminateds": np.array([*[F] * (len(rewards) - 1), ends == "terminated"]),
+        "truncateds": np.array([*[F] * (len(rewards) - 1), ends == "truncated"]),
+    }
+
+
+NSTEP = [
+    # n, gamma, rewards, summed, new_obs, end flags
+    (1, 0.9, [1, 2, 4], [1, 2, 4], [1, 2, 3], [F, F, T]),
+    (2, 0.5, [1, 2, 4], [2, 4, 4], [2, 3, 3], [F, T, T]),
+    (3, 0.5, [1, 2, 4], [3, 4, 4], [3, 3, 3], [T, T, T]),
+    (9, 0.5, [1, 2, 4], [3, 4, 4], [3, 3, 3], [T, T, T]),
+    (3, 0.9, [10, 0, 100, 100], [91, 171, 190, 100], [3, 4, 4, 4], [F, T, T, T]),
+    (2, 0.0, [5], [5], [1], [T]),
+]
+
+
+@pytest.mark.parametrize(("n", "gamma", "rewards", "summed", "new_obs", "flags"), NSTEP, ids=str)
+@pytest.mark.parametrize("ends", ["terminated", "truncated", "neither"])
+def test_rows_look_n_steps_ahead_and_fewer_at_the_end(n, gamma, rewards, summed, new_obs, flags, ends):
+    batch = steps(rewards, ends)
+    adjust_nstep(n, gamma, batch)
+    np.testing.assert_allclose(batch["rewards"], summed)
+    assert batch["new_obs"].tolist() == new_obs
+    for name in ("terminated", "truncated"):
+        assert batch[f"{name}s"].tolist() == (flags if ends == name else [F] * len(rewards))
+    assert batch["obs"].tolist() == list(range(len(rewards)))
+
+
+def test_arrays_shared_with_other_columns_stay_as_they_are():
+    obs, rewards = np.arange(4), np.array([1.0, 2.0, 4.0])
+    batch = {**steps([0, 0, 0], "neither", obs), "rewards": rewards, "prev": rewards}
+    adjust_nstep(2, 1.0, batch)
+    assert (obs.tolist(), rewards.tolist(), batch["prev"] is rewards) == ([0, 1, 2, 3], [1, 2, 4], True)
+
+
+def test_nested_observations_and_missing_truncateds_are_fine():
+    batch = {**steps([1, 2, 4], "terminated"), "new_obs": {"a": np.arange(3), "b": (np.arange(3, 6),)}}
+    del batch["truncateds"]
+    adjust_nstep(2, 1.0, batch)
+    assert batch["new_obs"]["a"].tolist() == [1, 2, 2]
+    assert batch["new_obs"]["b"][0].tolist() == [4, 5, 5]
+    assert "truncateds" not in batch
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_rewards_keep_their_dtype_unless_they_are_integers(dtype):
+    batch = {**steps([1, 2, 4], "neither"), "rewards": np.array([1, 2, 4], dtype=dtype)}
+    adjust_nstep(2, 0.5, batch)
+    assert batch["rewards"].tolist() == [2, 4, 4]
+    assert batch["rewards"].dtype == ("float64" if dtype == "int64" else dtype)
+
+
+@pytest.mark.parametrize("name", ["terminateds", "truncateds"])
+def test_more_than_one_trajectory_is_refused(name):
+    batch = steps([1, 2, 4], "terminated")
+    batch[name] = np.array([F, T, F])
+    with pytest.raises(AssertionError, match=r"Unexpected terminated\|truncated in middle"):
+        adjust_nstep(2, 1.0, batch)
+
+
+def test_no_steps_ahead_are_refused():
+    with pytest.raises(ValueError, match="n_step=0"):
+        adjust_nstep(0, 1.0, steps([1.0], "neither"))
