@@ -95,16 +95,15 @@ def test_a_sync_request_is_admitted_whatever_the_policy_and_makes_nobody_busy(si
     assert box.expects(8)
 
 
-def test_queue_is_first_in_first_out_and_the_workers_do_not_wait_for_readers():
+def test_queue_is_first_in_first_out_and_each_outcome_is_shown_before_the_next_begins():
     box = inbox("queue")
     assert ask(box, 0) == [Accept(accepted(0)), run(0)]
     for number in (1, 2):
         assert ask(box, number) == [Accept(accepted(number))]
-    assert finish(box, 0) == [run(1), Publish(accepted(0), "outcome 0")]
-    assert finish(box, 1) == [run(2)], "outcomes are shown one at a time"
-    assert show(box, 0) == [Wake(), Publish(accepted(1), "outcome 1")]
-    assert finish(box, 2) == []
-    assert show(box, 1) == [Wake(), Publish(accepted(2), "outcome 2")]
+    assert finish(box, 0) == [Publish(accepted(0), "outcome 0")]
+    assert show(box, 0) == [Wake(), run(1)], "it does not wait for readers"
+    assert settle(box, 1) == [Publish(accepted(1), "outcome 1"), Wake(), run(2)]
+    assert finish(box, 2) == [Publish(accepted(2), "outcome 2")]
     assert (box.pending, box.unread) == (True, 2)
     show(box, 2)
     assert [read(box) for _ in range(4)] == ["outcome 0", "outcome 1", "outcome 2", None]
@@ -129,10 +128,19 @@ def test_latest_replaces_the_waiting_request_and_leaves_the_running_one():
     assert ask(box, 1) == [Accept(accepted(1))]
     assert ask(box, 2) == [Accept(accepted(2)), Supersede(1)]
     assert not box.expects(1)
-    assert settle(box, 0) == [run(2), Publish(accepted(0), "outcome 0"), Wake()]
+    assert settle(box, 0) == [Publish(accepted(0), "outcome 0"), Wake(), run(2)]
     settle(box, 2)
     assert [read(box) for _ in range(3)] == ["outcome 0", "outcome 2", None]
     assert counts(box) == {"accepted": 3, "completed": 2, "superseded": 1}
+
+
+def test_latest_replaces_also_what_waits_for_an_outcome_to_be_shown():
+    box = inbox("latest")
+    ask(box, 0)
+    ask(box, 1)
+    finish(box, 0)
+    assert ask(box, 2) == [Accept(accepted(2)), Supersede(1)]
+    assert show(box, 0) == [Wake(), run(2)]
 
 
 def test_latest_never_replaces_a_sync_request_nor_overtakes_one():
@@ -141,8 +149,8 @@ def test_latest_never_replaces_a_sync_request_nor_overtakes_one():
     ask(box, 1)
     ask(box, 2, sync=True)
     assert ask(box, 3) == [Accept(accepted(3)), Supersede(1)]
-    assert finish(box, 0)[0] == run(2, sync=True)
-    assert finish(box, 2)[0] == run(3)
+    assert settle(box, 0)[-1] == run(2, sync=True)
+    assert settle(box, 2)[-1] == run(3)
 
 
 def test_latest_replaces_nothing_while_the_newer_one_is_not_complete():
@@ -152,8 +160,8 @@ def test_latest_replaces_nothing_while_the_newer_one_is_not_complete():
     assert box.handle(Asked(2)) == [Admit(2)]
     box.handle(Cancelled(2))
     assert box.expects(1)
-    assert finish(box, 0)[0] == run(1)
-    assert counts(box) == {"accepted": 2}
+    assert settle(box, 0)[-1] == run(1)
+    assert counts(box) == {"accepted": 2, "completed": 1}
 
 
 def test_what_is_superseded_or_cancelled_is_not_held():

@@ -121,16 +121,25 @@ def test_closing_drops_what_waits_stops_what_runs_and_wakes_everybody():
         ask(box, number, sync=number == 3)
     box.handle(Asked(5))
     settle(box, 0)
-    finish(box, 1)
-    assert box.handle(Closed()) == [Drop(3), Drop(4), Stop(2), Wake()]
+    assert box.handle(Closed()) == [Drop(2), Drop(3), Drop(4), Stop(1), Wake()]
     assert (box.closed, box.pending, box.queued, box.unread) == (True, False, 0, 1)
     assert not box.expects(3)
     assert box.handle(Supplied(5, "request 5")) == [Refuse("closed")]
     assert ask(box, 6) == ask(box, 7, sync=True) == [Refuse("closed")]
-    assert finish(box, 2) == []
-    assert show(box, 1) == [Wake()]
-    assert [read(box), read(box), read(box)] == ["outcome 0", "outcome 1", None]
-    assert counts(box) == {"accepted": 5, "completed": 2, "cancelled": 3}
+    assert finish(box, 1) == []
+    assert [read(box), read(box)] == ["outcome 0", None]
+    assert counts(box) == {"accepted": 5, "completed": 1, "cancelled": 4}
+
+
+def test_what_is_being_shown_when_it_is_closed_can_be_read_afterwards():
+    box = inbox("queue")
+    ask(box, 0)
+    ask(box, 1)
+    finish(box, 0)
+    assert box.handle(Closed()) == [Drop(1), Wake()]
+    assert show(box, 0) == [Wake()]
+    assert [read(box), read(box)] == ["outcome 0", None]
+    assert counts(box) == {"accepted": 2, "completed": 1, "cancelled": 1}
 
 
 def test_closing_does_not_cancel_twice_what_is_to_stop_already():

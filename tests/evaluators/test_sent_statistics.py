@@ -82,6 +82,9 @@ def test_something_else_is_refused_at_the_call():
     with Evaluator(normal, still, num_trajectories=1) as evaluator:
         with pytest.raises(TypeError, match="weights are a list"):
             evaluator.trigger_eval(weights_dict={"env.obs_rms": [1.0]})
+        for wrong in ([("env.obs_rms", SENT)], {1: SENT}, 5):
+            with pytest.raises(TypeError, match=r"weights_dict is .*by model id"):
+                evaluator.trigger_eval(weights_dict=wrong)
         assert not evaluator.pending
 
 

@@ -171,7 +171,8 @@ class Inbox(Generic[Request, Outcome]):
         return [Supersede(number) for number in numbers]
 
     def _next(self) -> list[Run[Request]]:
-        if self.running is not None or not self._waiting:
+        """While an outcome is shown none begins, so that the newest can still take the place of the one that waits."""
+        if self.running is not None or self._outbox.showing or not self._waiting:
             return []
         self.running = self._waiting.popitem(last=False)[1]
         return [Run(self.running)]
@@ -181,8 +182,7 @@ class Inbox(Generic[Request, Outcome]):
         if done is None or done.number != finished.number:
             return []
         self.running = None
-        following = self._next()  # first: the workers do not wait for those who look at outcomes
-        return [*following, *(self._outbox.take(done, finished.outcome) if self.expects(done.number) else [])]
+        return [self._outbox.take(done, finished.outcome)] if self.expects(done.number) else [*self._next()]
 
     def _published(self, published: Published[Outcome]) -> list[Instruction[Request, Outcome]]:
         accepted = self._outbox.shown(published.number)
@@ -192,7 +192,7 @@ class Inbox(Generic[Request, Outcome]):
         if self.expects(accepted.number):
             self._outbox.keep(published, sync=accepted.sync)
         self._forget(accepted.number)
-        return [Wake(), *self._outbox.first()]
+        return [Wake(), *self._next()]
 
     def _cancelled(self, number: int | None) -> list[Drop | Stop | Wake]:
         if number is None:

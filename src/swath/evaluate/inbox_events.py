@@ -17,7 +17,7 @@ ALREADY_PENDING = (
 )
 NOT_READ = "{unread} outcomes are unread and no more are kept without on_result; read them with poll() or wait() first"
 AT_WORK = "the evaluator has work that is pending, queued, or unread; wait for it, then read it with poll() or wait()"
-IS_CLOSED = "the evaluator was shut down; build another one"
+IS_CLOSED = "the evaluator was shut down, or is that of the process this one was forked from; build another one"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Outcomes on their way to their readers: shown first, then readable, each once.
 
-taken ──Publish──▶ first in line is shown ──Published──▶ unread ──▶ read
+taken ──Publish──▶ shown ──Published──▶ unread ──▶ read
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Outbox(Generic[Request, Outcome]):
 
     def __init__(self, rules: InboxRules) -> None:
         self._rules = rules
-        self._line: deque[Publish[Request, Outcome]] = deque()
+        self._shown: Accepted[Request] | None = None
         self._unread: deque[tuple[Outcome, bool]] = deque()  # and whether it is an error
         self._own: dict[int, Outcome] = {}  # of sync requests, by number
         self.dropped = 0
@@ -35,24 +35,27 @@ class Outbox(Generic[Request, Outcome]):
         return len(self._unread)
 
     @property
+    def showing(self) -> bool:
+        """Whether an outcome is being shown."""
+        return self._shown is not None
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing is left to be shown or read."""
-        return not (self._line or self._unread or self._own)
+        return not (self.showing or self._unread or self._own)
 
-    def take(self, accepted: Accepted[Request], outcome: Outcome) -> list[Publish[Request, Outcome]]:
-        """What came of a request; it stands in line until those before it have been shown."""
-        self._line.append(Publish(accepted, outcome))
-        return self.first() if len(self._line) == 1 else []
-
-    def first(self) -> list[Publish[Request, Outcome]]:
-        """Whose turn it is to be shown."""
-        return [self._line[0]] if self._line else []
+    def take(self, accepted: Accepted[Request], outcome: Outcome) -> Publish[Request, Outcome]:
+        """What came of a request is to be shown; none is being shown yet."""
+        self._shown = accepted
+        return Publish(accepted, outcome)
 
     def shown(self, number: int) -> Accepted[Request] | None:
-        """The first in line leaves it; `None` if that is not this request."""
-        if not self._line or self._line[0].accepted.number != number:
+        """That is done; `None` if it was not this request that was being shown."""
+        shown = self._shown
+        if shown is None or shown.number != number:
             return None
-        return self._line.popleft().accepted
+        self._shown = None
+        return shown
 
     def keep(self, published: Published[Outcome], *, sync: bool) -> None:
         """It can be read now: by the caller of a sync request, by anybody otherwise."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import SupportsIndex
+from operator import index
 
 from swath.evaluate.reading import Reading
 from swath.evaluate.stopping import StopRule
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
+
+_STEP = ": the training step the evaluation belongs to"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class EvalRequest:
 
     Raises:
         TypeError: `seed` or `step` is no integer.
+        ValueError: `step` has more than 64 bits.
     """
 
     stop: StopRule = field(default_factory=StopRule)
@@ -63,12 +66,27 @@ class EvalRequest:
     def __post_init__(self) -> None:
         if self.seed is not None:
             object.__setattr__(self, "seed", _integer("seed", self.seed, ", or None to seed nothing"))
-        step = _integer("step", self.step, ": the training step the evaluation belongs to")
-        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "step", step_of(self.step))
+
+
+def step_of(step: object) -> int:
+    """A training step as an int of Python's.
+
+    Raises:
+        TypeError: no integer.
+        ValueError: one of more than 64 bits, which no tensor holds.
+    """
+    if isinstance(step, bool):
+        raise TypeError(f"step={step!r} must be an integer{_STEP}")
+    number = _integer("step", step, _STEP)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"step={step!r} must fit in 64 bits{_STEP}")
+    return number
 
 
 def _integer(name: str, value: object, meaning: str) -> int:
     """The value as an int of Python's, also from numpy's and torch's."""
-    if not isinstance(value, SupportsIndex):
-        raise TypeError(f"{name}={value!r} must be an integer{meaning}")
-    return value.__index__()
+    try:
+        return index(value)  # type: ignore[arg-type]  # that is what is found out
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be an integer{meaning}") from None

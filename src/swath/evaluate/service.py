@@ -3,24 +3,25 @@
     ask ─▶ inbox ─Run─▶ coordination thread: company.perform ─▶ finish ─Publish─▶ show ─▶ readable
     read, wait ◀─────────────────────────────────────────────────────────────────────────┘
 
-The inbox decides, under one lock; nothing of the user's is called while it is held.
+The inbox decides, under one lock; nothing of the user's is called while it is held. An exception may come at any point
+in the threads of callers (an interrupt), so what the coordination thread does next follows from the inbox alone.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from time import monotonic
-from typing import Any
+from weakref import WeakSet
 
 from swath.errors import Closed, SwathError, warn
 from swath.evaluate.busy import InboxRules
-from swath.evaluate.company import Company, Order, Performed
+from swath.evaluate.company import Company, Order
 from swath.evaluate.inbox import Counted, Inbox
 from swath.evaluate.inbox_events import (
     IS_CLOSED,
@@ -36,18 +37,17 @@ from swath.evaluate.inbox_events import (
     Read,
     Refuse,
     Restored,
-    Run,
     Skip,
     Stop,
     Supplied,
 )
 from swath.evaluate.inbox_events import Closed as Closing
-from swath.evaluate.parts import Wishes
+from swath.evaluate.plan import Brief, Ending, Plan
 from swath.evaluate.playing import Cancelled as Stopped
-from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
+from swath.evaluate.telling import tell
+from swath.options import seconds
 from swath.seeds import fresh_root
-from swath.weights.snapshot import Snapshot
 
 _log = logging.getLogger("swath")
 
@@ -55,61 +55,6 @@ MANY_WAITING = 16
 JOIN_S = 1.0
 EXIT_S = 2.0
 """How long the interpreter's end waits for evaluations that nobody shut down."""
-
-
-@dataclass(frozen=True)
-class Brief:
-    """What differs from one evaluation to the next.
-
-    Attributes:
-        models: weights by model id, the service's own.
-        weighted: whether they count as a new set.
-    """
-
-    models: Mapping[str, Snapshot] = field(default_factory=dict)
-    weighted: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all weights."""
-        return sum(snapshot.nbytes for snapshot in self.models.values())
-
-
-@dataclass(frozen=True)
-class Ending:
-    """What came of an evaluation: a result, or an error."""
-
-    result: EvalResult | None = None
-    error: BaseException | None = None
-
-    def value(self) -> EvalResult:
-        """The result.
-
-        Raises:
-            BaseException: the error.
-        """
-        if self.error is not None:
-            raise self.error
-        assert self.result is not None
-        return self.result
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is the same for all evaluations of a service.
-
-    Attributes:
-        request: the conditions; step and version are filled in.
-        wishes: what is wanted beside the numbers.
-        finish: makes the result of what was performed; what it raises is the outcome.
-        show: is shown each result before it can be read, and how to get the weights it was made with, by model id; it
-            must not raise.
-    """
-
-    request: EvalRequest
-    wishes: Wishes
-    finish: Callable[[Performed, EvalRequest], EvalResult]
-    show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None]
 
 
 class EvaluationService:
@@ -125,13 +70,13 @@ class EvaluationService:
         self._company, self._plan = company, plan
         self._changed = threading.Condition()
         self._inbox: Inbox[Brief, Ending] = Inbox(rules)
-        self._todo: deque[Run[Brief] | Publish[Brief, Ending]] = deque()
         self._numbers = count()
         self._thread: threading.Thread | None = None
         self._stopping: int | None = None
         self._performing = False
         self._retries = 0
         self._warned = False
+        _OPEN.add(self)
 
     @property
     def pending(self) -> bool:
@@ -196,15 +141,17 @@ class EvaluationService:
             RuntimeError: called by the thread that would have to bring the outcome.
             BaseException: the outcome is an error.
         """
-        if timeout is None or timeout > 0:
+        wanted = None if timeout is None else seconds("timeout", timeout)
+        if wanted != 0:
             self._require_other_thread()
-        return self._outcome(None, timeout)
+        return self._outcome(None, wanted)
 
     def _ask(self, asked: Asked, supply: Callable[[], Brief], step: int | None) -> bool:
-        if isinstance(self._answer(asked), Skip):
-            return False
         try:
+            if isinstance(self._answer(asked), Skip):
+                return False
             brief = supply()
+            self._start()
             self._answer(Supplied(asked.number, brief, step, brief.weighted))
         except BaseException:
             self.cancel(asked.number)
@@ -276,25 +223,34 @@ class EvaluationService:
         self._answer(Restored(step_counter, policy_version))
 
     def close(self, timeout: float) -> None:
-        """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine."""
+        """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine.
+
+        Nothing in a process that was forked: the workers are those of the first.
+
+        Raises:
+            ValueError: `timeout` is not a finite number of seconds.
+        """
+        if self not in _OPEN:
+            return
+        until = monotonic() + (timeout := seconds("timeout", timeout))
         atexit.unregister(self.close)
-        until = monotonic() + timeout
         with self._changed:
             first = not self._inbox.closed
             self._handle(Closing())
-            unread, thread = self._inbox.unread, self._thread
+            unread = self._inbox.unread
+            thread = self._thread if self._thread is not None and self._thread.is_alive() else None
             mine = threading.current_thread() is thread
             if not mine and not self._company.starting:
                 self._changed.wait_for(lambda: not self._performing, timeout)
         for error in self._company.close(max(0.0, until - monotonic())):
-            _log.error("an env of an evaluation raised when it was closed", exc_info=error)
+            tell(_log.error, "an env of an evaluation raised when it was closed", error=error)
         if thread is not None and not mine:
-            thread.join(max(0.0, until - monotonic()) + JOIN_S)
+            thread.join(min(max(0.0, until - monotonic()) + JOIN_S, threading.TIMEOUT_MAX))
         alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
         if first and (stuck := [*self._company.left_behind, *alive]):
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
         if first and unread:
-            _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
+            tell(_log.info, "%d outcomes of evaluations are unread; poll() still gives them", unread)
 
     def _answer(self, event: Event[Brief, Ending]) -> object:
         """What the inbox says first; a refusal is raised."""
@@ -309,18 +265,17 @@ class EvaluationService:
         """Tell the inbox, and take note of what it wants done. Under the lock."""
         instructions = self._inbox.handle(event)
         for instruction in instructions:
-            match instruction:
-                case Run() | Publish():
-                    self._todo.append(instruction)
-                    self._started()
-                case Stop(number):
-                    self._stopping = number
-                    self._company.wake()
+            if isinstance(instruction, Stop):
+                self._stopping = instruction.number
+                self._company.wake()
         self._changed.notify_all()
         return [*instructions]
 
-    def _started(self) -> None:
-        if self._thread is None:
+    def _start(self) -> None:
+        """Have the thread run, before there is anything for it to do: where there can be none, nothing was asked."""
+        with self._changed:
+            if self._inbox.closed or (self._thread is not None and self._thread.is_alive()):
+                return
             self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
             self._thread.start()
             atexit.register(self.close, EXIT_S)  # a thread that is in torch then aborts the interpreter
@@ -337,48 +292,64 @@ class EvaluationService:
         )
 
     def _coordinate(self) -> None:
-        """What the thread does until the service is closed."""
-        while (job := self._next()) is not None:
-            if isinstance(job, Run):
-                ending = self._performed(job.accepted)
-                with self._changed:
-                    self._performing = False
-                    self._handle(Finished(job.accepted.number, ending))
-            else:
-                self._publish(job)
+        """What the thread does until the service is closed; outcomes are shown before the next evaluation begins."""
+        while (accepted := self._next()) is not None:
+            ending = self._performed(accepted)
+            with self._changed:
+                self._performing = False
+                shown = [each for each in self._handle(Finished(accepted.number, ending)) if isinstance(each, Publish)]
+            if shown:
+                self._publish(accepted.number, ending)
 
-    def _next(self) -> Run[Brief] | Publish[Brief, Ending] | None:
-        """What is to be done; outcomes are shown before the next evaluation begins."""
+    def _next(self) -> Accepted[Brief] | None:
+        """What is to be evaluated."""
         with self._changed:
-            self._changed.wait_for(lambda: self._todo or self._inbox.closed)
-            if not self._todo:
-                return None
-            job = next((each for each in self._todo if isinstance(each, Publish)), self._todo[0])
-            self._todo.remove(job)
-            self._performing = isinstance(job, Run)
-            return job
+            self._changed.wait_for(lambda: self._inbox.running is not None or self._inbox.closed)
+            self._performing = self._inbox.running is not None
+            return self._inbox.running
 
     def _performed(self, accepted: Accepted[Brief]) -> Ending:
+        """What came of it, be it that everything is raised."""
         brief, plan = accepted.request, self._plan
-        seed = fresh_root() if plan.request.seed is None else plan.request.seed
-        request = replace(plan.request, step=accepted.step, policy_version=accepted.policy_version, seed=seed)
-        order = Order(accepted.number, request, brief.models, plan.wishes)
         try:
+            seed = fresh_root() if plan.request.seed is None else plan.request.seed
+            request = replace(plan.request, step=accepted.step, policy_version=accepted.policy_version, seed=seed)
+            order = Order(accepted.number, request, brief.models, plan.wishes)
             performed = self._company.perform(order, lambda: self._stopping == accepted.number)
             self._retries += performed.facts.retries
             return Ending(plan.finish(performed, request))
-        except (Stopped, Closed) as error:
-            return Ending(error=error)
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
-            _log.error("the evaluation of step %d failed: %s: %s", accepted.step, type(error).__name__, error)
+            if not isinstance(error, Stopped | Closed):
+                what = accepted.step, type(error).__name__, error
+                tell(_log.error, "the evaluation of step %d failed: %s: %s", *what)
             return Ending(error=error)
 
-    def _publish(self, job: Publish[Brief, Ending]) -> None:
-        ending = job.outcome
+    def _publish(self, number: int, ending: Ending) -> None:
         if ending.result is not None:
             try:
                 self._plan.show(ending.result, self._company.models)
-            except BaseException:  # noqa: BLE001  who waits for the result is not to wait for ever
-                _log.exception("the result of step %d could not be shown; it stands", ending.result.step)
+            except BaseException as error:  # noqa: BLE001  who waits for the result is not to wait for ever
+                said = "the result of step %d could not be shown; it stands"
+                tell(_log.error, said, ending.result.step, error=error)
         with self._changed:
-            self._handle(Published(job.accepted.number, ending, failed=ending.error is not None))
+            self._handle(Published(number, ending, failed=ending.error is not None))
+
+    def _forked(self) -> None:
+        """In the child of a fork: neither thread nor workers are its own, and whoever holds the lock is not here."""
+        self._changed = threading.Condition()
+        atexit.unregister(self.close)
+        self._inbox.handle(Closing())
+
+
+_OPEN: WeakSet[EvaluationService] = WeakSet()
+"""Services of this process."""
+
+
+def _leave_to_the_parent() -> None:
+    for service in list(_OPEN):
+        service._forked()  # noqa: SLF001  nobody else is to do this
+    _OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)

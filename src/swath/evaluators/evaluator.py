@@ -16,10 +16,11 @@ from swath.evaluate.arena import Making
 from swath.evaluate.busy import BusyPolicy, InboxRules
 from swath.evaluate.company import Company
 from swath.evaluate.parts import Wishes
+from swath.evaluate.plan import Plan
 from swath.evaluate.reading import Reading
-from swath.evaluate.request import EvalLimits, EvalRequest
+from swath.evaluate.request import EvalLimits, EvalRequest, step_of
 from swath.evaluate.result import EvalResult
-from swath.evaluate.service import Brief, EvaluationService, Plan
+from swath.evaluate.service import EvaluationService
 from swath.evaluate.stopping import StopRule
 from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Filming
 from swath.evaluators.audience import Audience
@@ -189,7 +190,8 @@ class Evaluator:
             WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
             Exception: what code of the user raised, as its own type.
         """
-        return self._service.evaluate(self._supply(weights, step, weights_dict), step)
+        at = None if step is None else step_of(step)
+        return self._service.evaluate(lambda: self._source.brief(weights, weights_dict), at)
 
     def trigger_eval(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -208,7 +210,8 @@ class Evaluator:
             RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
             Closed: the evaluator was shut down.
         """
-        return self._service.trigger(self._supply(weights, step, weights_dict), step)
+        at = None if step is None else step_of(step)
+        return self._service.trigger(lambda: self._source.brief(weights, weights_dict), at)
 
     def poll(self, timeout: float | None = 0) -> EvalResult | None:
         """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
@@ -301,9 +304,3 @@ class Evaluator:
         workers = f"{self._crew.workers} worker{'s' * (self._crew.workers > 1)}"
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
         return f"<Evaluator {self._crew.place} {workers}: {now}{done}{', closed' * self.closed}>"
-
-    def _supply(self, weights: Any, step: int | None, by_id: Mapping[str, Any] | None) -> Callable[[], Brief]:
-        """Copies the weights when it is called."""
-        if step is not None and (isinstance(step, bool) or not hasattr(step, "__index__")):
-            raise TypeError(f"step={step!r} must be an integer: the training step the evaluation belongs to")
-        return lambda: self._source.brief(weights, by_id)

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.moments import has_moments, moments_of
-from swath.evaluate.service import Brief
+from swath.evaluate.plan import Brief
 from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import Manifest
 from swath.weights.names import EXTRA_STATE, POLICY, flat_weights, is_extra
@@ -67,7 +67,7 @@ class Source:
         Raises:
             TypeError: not weights.
         """
-        given = {} if weights_dict is None else dict(weights_dict)
+        given = {} if weights_dict is None else _by_id(weights_dict)
         if weights is not None and given.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
         sent = {
@@ -80,6 +80,14 @@ class Source:
         if not given and isinstance(self.policy, torch.nn.Module) and self.policy.state_dict():
             return Brief({POLICY: snapshot_of(self.policy)})
         return Brief()
+
+
+def _by_id(weights_dict: Any) -> dict[str, Any]:
+    if not isinstance(weights_dict, Mapping) or not all(isinstance(model_id, str) for model_id in weights_dict):
+        raise TypeError(
+            f"weights_dict is {weights_dict!r}; give a dict of weights by model id, as {{'policy': module}}"
+        )
+    return dict(weights_dict)
 
 
 def snapshot_of(source: Any, *, moments: bool = False) -> Snapshot:
