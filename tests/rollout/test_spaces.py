@@ -178,3 +178,27 @@ def test_leaves_of_a_batched_observation_are_taken_by_path_in_their_dtypes():
     space = spaces.Dict({"a": spaces.Box(0, 1, (2,), np.float64), "b": spaces.Tuple((spaces.Discrete(3),))})
     leaves = unbatched({"a": np.ones((4, 2)), "b": (np.arange(4),)}, observation_leaves(space))
     assert [(leaf.shape, str(leaf.dtype)) for leaf in leaves] == [((4, 2), "float32"), ((4,), "int64")]
+
+
+WITH_ARRAYS = {
+    "box": BOX,
+    "a number": spaces.Box(-1, 1, ()),
+    "multi-discrete": spaces.MultiDiscrete([2, 3]),
+    "nested": spaces.Dict({"a": spaces.Tuple((BOX, spaces.Discrete(2))), "b": spaces.Box(-1, 1, (), np.float64)}),
+}
+
+
+@pytest.mark.parametrize("writable", [True, False])
+@pytest.mark.parametrize("name", WITH_ARRAYS)
+def test_envs_may_write_into_their_actions_only_if_they_may(name, writable):
+    space = WITH_ARRAYS[name]
+    leaves = [np.stack([leaf.space.sample()] * 3) for leaf in action_leaves(space)]
+    kept = [leaf.copy() for leaf in leaves]
+    rows = splitter(space, 3, writable=writable)(leaves)
+    assert [row in space for row in rows] == [True] * 3
+    first = rows[0] if not isinstance(space, spaces.Dict) else rows[0]["a"][0]
+    assert first.flags.writeable == writable
+    if writable:
+        first[...] = 0
+    np.testing.assert_equal(leaves, kept)
+    assert all(leaf.flags.writeable for leaf in leaves)

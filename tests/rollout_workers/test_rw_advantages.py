@@ -13,7 +13,7 @@ WAYS = [(True, True), (False, True), (False, False)]
 
 @st.composite
 def fragments(draw):
-    """Rewards, values, terminated, ends `[B, T]`, and how often the rest was cut or truncated is left to chance."""
+    """Chunks of all lengths in rows `[*B, T]`, ended by chance, and the generator that drew them."""
     shape = draw(st.sampled_from([(1, 1), (1, 9), (3, 1), (2, 7), (4, 33), (12,), (2, 2, 5)]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     terminated = rng.random(shape) < draw(st.sampled_from([0.0, 0.2, 1.0]))

@@ -72,7 +72,17 @@ def action_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
         TypeError: a space of another kind.
         ValueError: a Dict or Tuple without entries.
     """
-    return tuple(_walk(space, (ACTION,), (), ACTION, numbered=True))
+    return plain_leaves(space, ACTION)
+
+
+def plain_leaves(space: spaces.Space[Any], name: str) -> tuple[Leaf, ...]:
+    """Leaves in order, each in its space's own dtype, under any keys: `name`, `(name, key)` or `(name, "0")`.
+
+    Raises:
+        TypeError: a space of another kind.
+        ValueError: a Dict or Tuple without entries.
+    """
+    return tuple(_walk(space, (name,), (), name, numbered=True))
 
 
 def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
@@ -83,17 +93,21 @@ def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
     return lambda rows: [array for get, pack in packs for array in pack([get(row) for row in rows])]
 
 
-def splitter(space: spaces.Space[Any], num_envs: int) -> Callable[[Leaves], Sequence[Any]]:
-    """How to turn action leaves `[B, …]` into one action per env, as `env.step` wants it."""
+def splitter(space: spaces.Space[Any], num_envs: int, *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:
+    """How to turn action leaves `[B, …]` into one action per env, as `env.step` wants it.
+
+    Arrays are the env's own, which it may write into; or, if not `writable`, views that refuse it.
+    """
     if isinstance(space, spaces.Dict):
         names = list(space.spaces)
-        parts = _parts([space.spaces[name] for name in names], num_envs)
+        parts = _parts([space.spaces[name] for name in names], num_envs, writable=writable)
         return lambda leaves: [dict(zip(names, row, strict=True)) for row in parts(leaves)]
     if isinstance(space, spaces.Tuple):
-        return _parts(space.spaces, num_envs)
+        return _parts(space.spaces, num_envs, writable=writable)
     if isinstance(space, spaces.Box) and space.shape == ():
-        return lambda leaves: [np.array(value, dtype=space.dtype) for value in leaves[0]]
-    return _own_rows(space)
+        rows = _own_rows(space) if writable else _read_only_rows(space)
+        return lambda leaves: [row.reshape(()) for row in rows([leaves[0].reshape(-1, 1)])]
+    return _own_rows(space) if writable else _read_only_rows(space)
 
 
 def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
@@ -193,9 +207,20 @@ def _own_rows(space: spaces.Space[Any]) -> Callable[[Leaves], Sequence[Any]]:
     return lambda leaves: list(leaves[0].astype(dtype, copy=writable))
 
 
-def _parts(parts: Sequence[spaces.Space[Any]], num_envs: int) -> Callable[[Leaves], Sequence[Any]]:
+def _read_only_rows(space: spaces.Space[Any]) -> Callable[[Leaves], Sequence[Any]]:
+    dtype = space.dtype
+
+    def split(leaves: Leaves) -> Sequence[Any]:
+        rows = leaves[0].astype(dtype, copy=False).view()
+        rows.flags.writeable = False
+        return list(rows)
+
+    return split
+
+
+def _parts(parts: Sequence[spaces.Space[Any]], num_envs: int, *, writable: bool) -> Callable[[Leaves], Sequence[Any]]:
     counts = [count_leaves(part) for part in parts]
-    splits = [splitter(part, num_envs) for part in parts]
+    splits = [splitter(part, num_envs, writable=writable) for part in parts]
     return lambda leaves: list(
         zip(*(split(part) for split, part in zip(splits, _cut(leaves, counts), strict=True)), strict=True)
     )

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
     from swath.rollout_workers.env_context import EnvContext as EnvContext
     from swath.rollout_workers.filters.base import Filter as Filter
     from swath.rollout_workers.filters.base import NoFilter as NoFilter
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages
     from swath.rollout_workers.postprocessing import compute_bootstrap_value as compute_bootstrap_value
     from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch as compute_gae_for_sample_batch
-    from swath.rollout_workers.postprocessing import discount_cumsum as discount_cumsum
+    from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
+    from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
+    from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
 
 _HOME = {
     "EnvContext": "swath.rollout_workers.env_context",
@@ -40,7 +43,10 @@ _HOME = {
     "compute_advantages": "swath.rollout_workers.postprocessing",
     "compute_bootstrap_value": "swath.rollout_workers.postprocessing",
     "compute_gae_for_sample_batch": "swath.rollout_workers.postprocessing",
-    "discount_cumsum": "swath.rollout_workers.postprocessing",
+    "discount_cumsum": "swath.rollout_workers.advantages",
+    "NoPreprocessor": "swath.rollout_workers.preprocessors",
+    "Preprocessor": "swath.rollout_workers.preprocessors",
+    "get_preprocessor": "swath.rollout_workers.preprocessors",
 }
 
 

@@ -12,17 +12,8 @@ import numpy as np
 import torch
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.advantages import Chunks, Estimator, discount_cumsum, estimate
+from swath.rollout_workers.advantages import Chunks, Estimator, estimate
 from swath.rollout_workers.nests import map_nest
-
-__all__ = [
-    "Postprocessing",
-    "adjust_nstep",
-    "compute_advantages",
-    "compute_bootstrap_value",
-    "compute_gae_for_sample_batch",
-    "discount_cumsum",
-]
 
 REWARDS, VF_PREDS, VALUES_BOOTSTRAPPED = "rewards", "vf_preds", "values_bootstrapped"
 NEXT_OBS, TERMINATEDS, TRUNCATEDS = "new_obs", "terminateds", "truncateds"
@@ -58,18 +49,15 @@ class Chunk(Rollout, Protocol):
 
 
 class Critic(Protocol):
-    """What is asked of a policy.
-
-    Attributes:
-        config: with `gamma`, `lambda`, `use_gae`, `use_critic`.
-        view_requirements: what belongs to its input.
-    """
+    """What is asked of a policy."""
 
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> Mapping[str, Any]:
+        """With `gamma`, `lambda`, `use_gae` and `use_critic`."""
 
     @property
-    def view_requirements(self) -> Any: ...
+    def view_requirements(self) -> Any:
+        """What belongs to its input."""
 
     def compute_values(self, input_dict: Any) -> Any:
         """The values `[n]` of the states in an input of n rows."""

@@ -1,0 +1,77 @@
+"""From what a policy answers to what envs get: rescaled, clipped, read-only.
+
+policy ──raw action──▶ batch
+└──▶ unsquash (normalize_actions) ──▶ clip (clip_actions) ──▶ env
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from swath.rollout.spaces import Array, Leaves, action_leaves
+
+Step = Callable[[Array], Array]
+
+
+class ActionProcessor:
+    """Turns action leaves `[B, …]` of a policy into those for the envs, in the dtypes of their spaces.
+
+    Args:
+        space: the action space of one env, nested or not.
+        normalize: the policy's numbers are about -1 to 1 where a Box of floats is bounded on all sides, and are
+            brought to its bounds; in a Box of integers they count from its lower bounds. Other leaves are unchanged.
+        clip: then bring what is outside to the bounds of a Box.
+    """
+
+    def __init__(self, space: spaces.Space[Any], *, normalize: bool, clip: bool) -> None:
+        self._steps = [_steps(leaf.space, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
+
+    def __call__(self, leaves: Leaves) -> Leaves:
+        """Read-only arrays; those of leaves that are not changed share memory with what came in."""
+        return [_read_only(leaf, steps) for leaf, steps in zip(leaves, self._steps, strict=True)]
+
+
+def reward_clip(clip_rewards: bool | float | None) -> Step | None:
+    """What the setting `clip_rewards` does to rewards; None if it does nothing.
+
+    True takes the sign, a number x clips to `[-x, x]`; the dtype is kept.
+    """
+    if clip_rewards is None or clip_rewards is False:
+        return None
+    if clip_rewards is True:
+        return np.sign
+    return lambda rewards: np.clip(rewards, -clip_rewards, clip_rewards)
+
+
+def _steps(space: spaces.Space[Any], *, normalize: bool, clip: bool) -> list[Step]:
+    """What is to be done to a leaf, in order."""
+    if not isinstance(space, spaces.Box):
+        return []
+    low, high = space.low, space.high
+    steps: list[Step] = []
+    if normalize and space.is_bounded("both"):
+        steps.append(_unsquash(space))
+    if clip:
+        steps.append(lambda action: np.clip(action, low, high))
+    return [*steps, lambda action: action.astype(space.dtype, copy=False)] if steps else []
+
+
+def _unsquash(space: spaces.Box) -> Step:
+    low, high = space.low, space.high
+    if not np.issubdtype(space.dtype, np.floating):
+        return lambda action: low + action
+    exact, half = low.astype(np.float64), high.astype(np.float64) / 2 - low.astype(np.float64) / 2
+    return lambda action: np.clip(exact + (action + 1.0) * half, low, high)
+
+
+def _read_only(leaf: Array, steps: list[Step]) -> Array:
+    action = leaf.view()
+    for step in steps:
+        action = step(action)
+    action = action.view()
+    action.flags.writeable = False
+    return action

@@ -1,0 +1,96 @@
+"""Actions on their way from the policy to the envs, and rewards on their way back."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from swath.rollout_workers.actions import ActionProcessor, reward_clip
+
+INF = np.inf
+BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
+HALF_OPEN = spaces.Box(np.array([-2, 0], np.float32), np.array([2, INF], np.float32))
+COUNT = spaces.Box(3, 9, (2,), np.int64)
+BYTES = spaces.Box(250, 255, (2,), np.uint8)
+
+# action space, the policy's action, what the env gets: unchanged, normalised, clipped, both
+TABLE = [
+    (BOX, [0.0, 0.0], [0.0, 0.0], [0.0, 5.0], [0.0, 0.0], [0.0, 5.0]),
+    (BOX, [-1.0, 1.0], [-1.0, 1.0], [-2.0, 10.0], [-1.0, 1.0], [-2.0, 10.0]),
+    (BOX, [3.0, -3.0], [3.0, -3.0], [2.0, 0.0], [2.0, 0.0], [2.0, 0.0]),
+    (BOX, [0.5, -0.5], [0.5, -0.5], [1.0, 2.5], [0.5, 0.0], [1.0, 2.5]),
+    (HALF_OPEN, [3.0, -3.0], [3.0, -3.0], [3.0, -3.0], [2.0, 0.0], [2.0, 0.0]),
+    (COUNT, [0, 6], [0, 6], [3, 9], [3, 6], [3, 9]),
+    (COUNT, [-1, 8], [-1, 8], [2, 11], [3, 8], [3, 9]),
+    (BYTES, [0, 5], [0, 5], [250, 255], [250, 250], [250, 255]),
+    (spaces.MultiDiscrete([2, 3]), [1, 2], [1, 2], [1, 2], [1, 2], [1, 2]),
+    (spaces.MultiBinary(2), [1, 0], [1, 0], [1, 0], [1, 0], [1, 0]),
+]
+SETTINGS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def processed(space, leaves, normalize, clip):
+    return ActionProcessor(space, normalize=normalize, clip=clip)(leaves)
+
+
+@pytest.mark.parametrize(("space", "action", "expected"), [(row[0], row[1], row[2:]) for row in TABLE], ids=str)
+@pytest.mark.parametrize("setting", range(4), ids=["neither", "normalize", "clip", "both"])
+def test_each_setting_does_its_part_to_a_batch(space, action, expected, setting):
+    raw = np.array([action, action], dtype=np.float32 if space.dtype == np.float32 else np.int64)
+    kept = raw.copy()
+    (out,) = processed(space, [raw], *SETTINGS[setting])
+    np.testing.assert_allclose(out, [expected[setting]] * 2, rtol=1e-6)
+    np.testing.assert_array_equal(raw, kept)
+    if setting == 3:
+        assert out.dtype == (space.dtype if isinstance(space, spaces.Box) else raw.dtype)
+
+
+@pytest.mark.parametrize(("space", "action"), [(row[0], row[1]) for row in TABLE[:1] + TABLE[5:]], ids=str)
+@pytest.mark.parametrize(("normalize", "clip"), SETTINGS)
+def test_what_envs_get_is_read_only_and_the_raw_action_is_not(space, action, normalize, clip):
+    raw = np.array([action])
+    (out,) = processed(space, [raw], normalize, clip)
+    with pytest.raises(ValueError, match="read-only"):
+        out[0] = 0
+    assert raw.flags.writeable
+
+
+def test_leaves_of_nested_spaces_are_processed_each_by_its_own_space():
+    space = spaces.Dict({"b": spaces.Tuple((COUNT, spaces.Discrete(2))), "a": BOX})
+    leaves = [np.zeros((3, 2), np.float32), np.zeros((3, 2), np.int64), np.ones(3, np.int64)]
+    box, count, number = processed(space, leaves, normalize=True, clip=True)
+    assert (box[2].tolist(), count[2].tolist(), number.tolist()) == ([0, 5], [3, 3], [1, 1, 1])
+
+
+def test_bounds_that_are_far_apart_do_not_overflow():
+    most = np.finfo(np.float32).max
+    space = spaces.Box(-most, most, (1,), np.float32)
+    (out,) = processed(space, [np.array([[0.5]], np.float32)], normalize=True, clip=False)
+    np.testing.assert_allclose(out, [[most / 2]], rtol=1e-6)
+
+
+def test_another_number_of_leaves_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        processed(BOX, [np.zeros((1, 2)), np.zeros((1, 2))], normalize=True, clip=True)
+
+
+REWARDS = [
+    (True, [1.0, -1.0, 0.0, 1.0]),
+    (1.0, [1.0, -0.5, 0.0, 0.25]),
+    (0.3, [0.3, -0.3, 0.0, 0.25]),
+    (5, [5.0, -0.5, 0.0, 0.25]),
+    (0.0, [0.0, 0.0, 0.0, 0.0]),
+]
+
+
+@pytest.mark.parametrize(("setting", "expected"), REWARDS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rewards_are_clipped_as_the_setting_says(setting, expected, dtype):
+    rewards = np.array([100.0, -0.5, 0.0, 0.25], dtype=dtype)
+    clipped = reward_clip(setting)(rewards)
+    np.testing.assert_array_equal(clipped, np.array(expected, dtype=dtype), strict=True)
+    assert rewards[0] == 100
+
+
+@pytest.mark.parametrize("setting", [None, False])
+def test_rewards_are_not_clipped_unless_asked_for(setting):
+    assert reward_clip(setting) is None
