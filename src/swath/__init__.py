@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.reshape import split_trajectories
     from swath.rollout.policies.exploration import ExplorationType
     from swath.rollout.policies.random_policy import RandomPolicy
+    from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
     from swath.rollout_workers.env_context import EnvContext
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from swath.weight_update.strategy import WeightStrategy
 
 _HOME = {
+    "AlgorithmConfig": "swath.rollout_workers.config",
+    "PolicySpec": "swath.rollout_workers.config",
     "Comparison": "swath.evaluate.comparison",
     "EnvContext": "swath.rollout_workers.env_context",
     "EvalResult": "swath.evaluate.result",
@@ -84,6 +87,7 @@ _HOME = {
 
 __all__ = [
     "GAE",
+    "AlgorithmConfig",
     "BaseCollector",
     "Collector",
     "Comparison",
@@ -101,6 +105,7 @@ __all__ = [
     "MultiStep",
     "MultiSyncCollector",
     "NoWeightSyncScheme",
+    "PolicySpec",
     "RandomPolicy",
     "RayCollector",
     "RayEvalWorker",

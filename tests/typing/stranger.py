@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 import swath
 from swath import (
+    AlgorithmConfig,
     Collector,
     EvalResult,
     Evaluator,
     ExplorationType,
     MultiSyncCollector,
+    PolicySpec,
     SharedMemWeightSyncScheme,
     WeightUpdaterBase,
     compare,
@@ -112,6 +114,36 @@ def judge(actor: nn.Module) -> float:
         return compare(result, evaluator.evaluate()).difference
 
 
+def configure() -> AlgorithmConfig:
+    config = (
+        AlgorithmConfig()
+        .environment("CartPole-v1", env_config={"max_episode_steps": 10}, clip_rewards=2)
+        .env_runners(num_env_runners=2, rollout_fragment_length="auto", batch_mode="complete_episodes")
+        .rollouts(num_envs_per_worker=4)
+        .multi_agent(
+            policies={"left": PolicySpec(), "right": (None, None, None, {"lr": 0.1})}, policies_to_train=["left"]
+        )
+        .training(gamma=0.9, lambda_=0.95, lr_schedule=[[0, 0.1], [100, 0.01]], model={"fcnet_hiddens": [32]})
+        .callbacks(on_episode_end=lambda **_: None)
+        .framework("torch")
+        .api_stack(False, False)
+    )
+    config.lr = 0.1
+    rate: float = config.lr
+    spec: PolicySpec = config.policies["right"]
+    assert config["gamma"] + rate == 1.0
+    assert spec.config == AlgorithmConfig.overrides(lr=0.1)
+    return config.copy(copy_frozen=False)
+
+
+def mistakes_in_settings(config: AlgorithmConfig) -> None:
+    config.training(gama=0.9)  # type: ignore[call-arg]
+    config.env_runners(batch_mode="whole")  # type: ignore[arg-type]
+    config.framework("tf2")  # type: ignore[arg-type]
+    config.lr = "small"  # type: ignore[assignment]
+    config.learning_rate = 0.1  # type: ignore[attr-defined]
+
+
 def mistakes(actor: nn.Module) -> None:
     Collector("CartPole-v1")  # type: ignore[call-arg]
     Collector("CartPole-v1", frames_per_batch="100")  # type: ignore[arg-type]
@@ -127,6 +159,7 @@ def main() -> None:
     train(actor)
     assert 0 < evaluate(actor) <= 500
     assert abs(judge(actor)) <= 500
+    assert configure().num_envs_per_env_runner == 4
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
+    from swath.rollout_workers.config import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
+    from swath.rollout_workers.config import AlgorithmConfig as AlgorithmConfig
+    from swath.rollout_workers.config import PolicySpec as PolicySpec
+    from swath.rollout_workers.config import register_env as register_env
     from swath.rollout_workers.env_context import EnvContext as EnvContext
     from swath.rollout_workers.filters.base import Filter as Filter
     from swath.rollout_workers.filters.base import NoFilter as NoFilter
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
     from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
 
 _HOME = {
+    "DEFAULT_POLICY_ID": "swath.rollout_workers.config",
+    "AlgorithmConfig": "swath.rollout_workers.config",
+    "PolicySpec": "swath.rollout_workers.config",
+    "register_env": "swath.rollout_workers.config",
     "EnvContext": "swath.rollout_workers.env_context",
     "ConcurrentMeanStdFilter": "swath.rollout_workers.filters.mean_std",
     "Filter": "swath.rollout_workers.filters.base",

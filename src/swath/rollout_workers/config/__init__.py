@@ -1,0 +1,19 @@
+"""The settings of rollout workers: one row each in a table that says what it may be and what becomes of it."""
+
+from __future__ import annotations
+
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.mapping import Mapper
+from swath.rollout_workers.config.policy_spec import DEFAULT_POLICY_ID, PolicySpec
+from swath.rollout_workers.config.registry import creator_of, register_env
+from swath.rollout_workers.config.to_train import is_policy_to_train
+
+__all__ = [
+    "DEFAULT_POLICY_ID",
+    "AlgorithmConfig",
+    "Mapper",
+    "PolicySpec",
+    "creator_of",
+    "is_policy_to_train",
+    "register_env",
+]

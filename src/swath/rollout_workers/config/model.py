@@ -1,0 +1,53 @@
+"""The setting `model`: what the default network looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from swath.errors import warn_of_no_effect
+from swath.rollout_workers.config.checks import Check, flag, function, optional, refuse, table, whole, word
+
+
+def _hiddens(name: str, value: object) -> list[int]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        refuse(name, value, "a list of layer widths")
+    return [whole(1)(name, width) for width in value]
+
+
+_CHECKS: dict[str, tuple[Any, Check[Any]]] = {
+    "fcnet_hiddens": ([256, 256], _hiddens),
+    "fcnet_activation": ("tanh", word("tanh", "relu", "silu", "linear")),
+    "vf_share_layers": (False, flag),
+    "free_log_std": (False, flag),
+    "max_seq_len": (20, whole(1)),
+    "custom_model": (None, optional(function)),
+    "custom_model_config": ({}, table),
+}
+"""Default and check by key."""
+
+MODEL_DEFAULTS: dict[str, Any] = {key: default for key, (default, _) in _CHECKS.items()}
+"""The setting `model` of a new config."""
+
+_RECURRENT = "write make_model of a TorchPolicy whose network takes (obs, state, seq_lens), or give custom_model"
+_REFUSED = {"use_lstm": _RECURRENT, "use_attention": _RECURRENT}
+
+
+def model(name: str, value: object) -> dict[str, Any]:
+    """The model's settings, complete; keys that nothing here reads are kept for a model of the user's.
+
+    Raises:
+        ValueError: a key that is refused, or a value out of range.
+    """
+    given = table(name, value)
+    for key, why in _REFUSED.items():
+        if given.get(key):
+            raise ValueError(f"{name}[{key!r}]={given[key]!r} is not served: {why}")
+    own = {key: check(f"{name}[{key!r}]", given.get(key, default)) for key, (default, check) in _CHECKS.items()}
+    return {**given, **own}
+
+
+def warn_of_unread_keys(value: Mapping[str, Any]) -> None:
+    """Say once per key that the default network does not read it."""
+    for key in sorted(value.keys() - _CHECKS.keys() - _REFUSED.keys()):
+        warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")

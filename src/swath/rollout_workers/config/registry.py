@@ -1,0 +1,45 @@
+"""Envs by name, and what makes an env of whatever `config.env` is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+
+from swath.rollout_workers.config.checks import function, refuse
+from swath.rollout_workers.config.environment import EnvName
+
+Creator: TypeAlias = Callable[[Any], Any]
+
+_creators: dict[str, Creator] = {}
+
+
+def register_env(name: str, creator: Creator) -> None:
+    """Give a name to `creator(EnvContext) -> env`; a name given before means the new one from now on.
+
+    The name is looked up in the process that builds workers, and the creator travels to them.
+
+    Raises:
+        ValueError: the name is no string, or the creator cannot be called.
+    """
+    if not isinstance(name, str) or not name:
+        refuse("name", name, "a string that is not empty")
+    _creators[name] = function("creator", creator)
+
+
+def creator_of(env: EnvName) -> Creator:
+    """What makes an env of an `EnvContext`: the class or function, what is registered, or gymnasium by id."""
+    if not isinstance(env, str):
+        return env
+    return _creators.get(env) or _ById(env)
+
+
+class _ById:
+    """Makes a gymnasium env of an id, with the context's content as keywords; it can be sent to workers."""
+
+    def __init__(self, env_id: str) -> None:
+        self._id = env_id
+
+    def __call__(self, context: Mapping[str, Any]) -> gym.Env[Any, Any]:
+        return gym.make(self._id, **context)

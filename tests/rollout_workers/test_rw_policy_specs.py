@@ -1,0 +1,303 @@
+"""Specs of policies, and how what they leave empty is found out."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import pytest
+
+from swath.rollout_workers.config import AlgorithmConfig, Mapper, PolicySpec, is_policy_to_train
+from swath.rollout_workers.config.mapping import everything_to_default
+
+SPEC, BY_ID, AGENTS, ENV, ELSEWHERE, CONFIG = (gym.spaces.Discrete(n) for n in range(2, 8))
+
+
+class Act:
+    pass
+
+
+class Other:
+    pass
+
+
+class OneAgent:
+    """Looks like a gymnasium env."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.observation_space = self.action_space = space
+
+
+class OneOfMany:
+    """Looks like a gymnasium vector env."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.single_observation_space = self.single_action_space = space
+        self.observation_space = self.action_space = gym.spaces.Box(0, 1, (7,))
+
+
+class Agents:
+    """Looks like a multi-agent env; nothing of a base class was initialised."""
+
+    def __init__(self, spaces: dict[Hashable, gym.Space[Any]], told_by: str = "possible_agents") -> None:
+        self.spaces = spaces
+        self.told_by = told_by
+        if told_by != "get_agent_ids":
+            setattr(self, told_by, list(spaces))
+        else:
+            self.get_agent_ids = lambda: set(spaces)
+
+    def get_observation_space(self, agent):
+        return self.spaces[agent]
+
+    get_action_space = get_observation_space
+
+
+class Wrapped:
+    def __init__(self, env) -> None:
+        self.unwrapped = env
+
+
+def setup(config=None, **around):
+    config = config or AlgorithmConfig()
+    return config.get_multi_agent_setup(**{"default_policy_class": Act, **around})[0]
+
+
+def spaces_of(spec: PolicySpec) -> tuple[Any, Any]:
+    return spec.observation_space, spec.action_space
+
+
+PLACES = {
+    "its spec": SPEC,
+    "spaces[pid]": BY_ID,
+    "the env's agents": AGENTS,
+    "the env": ENV,
+    'spaces["__env__"]': ELSEWHERE,
+    "the config": CONFIG,
+}
+
+
+@pytest.mark.parametrize("first", PLACES)
+def test_a_space_comes_from_the_first_place_that_has_one(first):
+    there = list(PLACES)[list(PLACES).index(first) :]
+    config = AlgorithmConfig()
+    if "the config" in there:
+        config.environment(observation_space=CONFIG, action_space=CONFIG)
+    spaces = {}
+    if 'spaces["__env__"]' in there:
+        spaces["__env__"] = (ELSEWHERE, ELSEWHERE)
+    if "spaces[pid]" in there:
+        spaces["p"] = (BY_ID, BY_ID)
+    env = OneAgent(ENV) if first == "the env" else Agents({0: AGENTS}) if "the env's agents" in there else None
+    config.multi_agent({"p": PolicySpec(None, SPEC, SPEC) if "its spec" in there else PolicySpec()})
+    assert spaces_of(setup(config, env=env, spaces=spaces)["p"]) == (PLACES[first], PLACES[first])
+
+
+def test_observation_and_action_spaces_may_come_from_different_places():
+    config = AlgorithmConfig().multi_agent({"p": (None, SPEC)}).environment(action_space=CONFIG)
+    assert spaces_of(setup(config, spaces={"p": (BY_ID, None), "__env__": (ELSEWHERE, None)})["p"]) == (SPEC, CONFIG)
+
+
+def test_an_empty_space_counts_as_one():
+    empty = gym.spaces.Dict({})
+    assert spaces_of(setup(AlgorithmConfig().multi_agent({"p": (None, empty, empty)}))["p"]) == (empty, empty)
+
+
+@pytest.mark.parametrize("env", [OneAgent(ENV), OneOfMany(ENV), gym.make("CartPole-v1")])
+def test_the_space_of_an_env_is_that_of_one_sub_env(env):
+    wanted = getattr(env, "single_observation_space", env.observation_space)
+    assert setup(env=env)["default_policy"].observation_space == wanted
+
+
+@pytest.mark.parametrize("told_by", ["possible_agents", "agents", "get_agent_ids"])
+def test_agents_of_a_policy_lend_it_their_space(told_by):
+    env = Wrapped(Agents({0: SPEC, 1: ENV, "two": SPEC}, told_by))
+    config = AlgorithmConfig().multi_agent({"odd", "even"}, policy_mapping_fn=lambda a, _: "odd" if a == 1 else "even")
+    assert {pid: spaces_of(spec) for pid, spec in setup(config, env=env).items()} == {
+        "odd": (ENV, ENV),
+        "even": (SPEC, SPEC),
+    }
+
+
+def test_agents_that_are_alike_lend_their_space_without_asking_who_acts_for_them():
+    def mapping(agent_id, episode, **_):
+        return episode.policy
+
+    config = AlgorithmConfig().multi_agent({"a", "nobodys"}, policy_mapping_fn=mapping)
+    made = setup(config, env=Agents({0: SPEC, 1: gym.spaces.Discrete(2)}))
+    assert spaces_of(made["nobodys"]) == (SPEC, SPEC)
+
+
+def test_an_env_without_agents_yet_lends_its_own_space():
+    env = Agents({})
+    env.observation_space = env.action_space = ENV
+    assert spaces_of(setup(env=env)["default_policy"]) == (ENV, ENV)
+
+
+def test_agents_of_one_policy_with_different_spaces_are_refused_with_both_named():
+    with pytest.raises(
+        ValueError, match=r"agents 0 and 'b' both map to 'default_policy', but their observation spaces"
+    ):
+        setup(env=Agents({0: SPEC, "b": ENV}))
+
+
+def test_a_policy_for_which_nobody_has_a_space_is_refused_by_name():
+    config = AlgorithmConfig().multi_agent({"p": (None, SPEC)})
+    with pytest.raises(ValueError, match=r"policy 'p' has no action_space: neither its PolicySpec, nor spaces\['p'\]"):
+        setup(config)
+    nobodys = AlgorithmConfig().multi_agent({"p0", "p1", "q"}, policy_mapping_fn=lambda agent, _: f"p{agent}")
+    with pytest.raises(ValueError, match="policy 'q' has no observation_space"):
+        setup(nobodys, env=Agents({0: SPEC, 1: ENV}))
+
+
+def test_a_mapping_that_raises_without_an_episode_says_that_there_is_none():
+    def mapping(agent_id, episode, **_):
+        return episode.policy
+
+    with pytest.raises(AttributeError) as raised:
+        setup(AlgorithmConfig().multi_agent(policy_mapping_fn=mapping), env=Agents({0: SPEC, 1: ENV}))
+    assert raised.value.__notes__ == ["in policy_mapping_fn(0, None): episode is None while spaces are inferred"]
+
+
+def test_a_class_comes_from_the_spec_or_is_the_default_one():
+    config = AlgorithmConfig().multi_agent({"a": PolicySpec(Other), "b": PolicySpec()})
+    made = setup(config, env=OneAgent(ENV))
+    assert (made["a"].policy_class, made["b"].policy_class) == (Other, Act)
+    with pytest.raises(ValueError, match="policy 'b' has no class"):
+        setup(config, env=OneAgent(ENV), default_policy_class=None)
+
+
+def test_policies_given_to_the_setup_stand_in_for_the_configs():
+    made = setup(AlgorithmConfig().multi_agent({"a"}), policies={"b": (Other,)}, env=OneAgent(ENV))
+    assert {pid: spec.policy_class for pid, spec in made.items()} == {"b": Other}
+
+
+def test_a_specs_settings_are_overrides_or_whole():
+    whole = AlgorithmConfig().training(gamma=0.5)
+    config = AlgorithmConfig().training(lr=0.5, gamma=0.1)
+    config.multi_agent(
+        {"a": (), "b": PolicySpec(config=AlgorithmConfig.overrides(lr=0.25)), "c": PolicySpec(config=whole)}
+    )
+    config.freeze()
+    made = setup(config, env=OneAgent(ENV))
+    assert [(spec.config.lr, spec.config.gamma) for spec in made.values()] == [(0.5, 0.1), (0.25, 0.1), (0.001, 0.5)]
+    assert made["c"].config is whole
+    assert not made["a"].config.is_frozen
+    assert made["a"].config is not config
+
+
+def test_the_setup_leaves_the_config_as_it_was():
+    config = AlgorithmConfig().multi_agent({"p": PolicySpec(config={"lr": 0.5})})
+    before = repr(config)
+    made = setup(config, env=OneAgent(ENV))
+    made["p"].config.training(lr=0.1)
+    assert repr(config) == before
+
+
+@pytest.mark.parametrize("ids", [["a"], {"a"}, ("a",), frozenset("a")])
+def test_ids_say_which_policies_learn(ids):
+    question = (
+        AlgorithmConfig()
+        .multi_agent({"a", "b"}, policies_to_train=ids)
+        .get_multi_agent_setup(env=OneAgent(ENV), default_policy_class=Act)[1]
+    )
+    assert [question("a"), question("b", {"a": 1})] == [True, False]
+    assert cloudpickle.loads(cloudpickle.dumps(question)) == question
+
+
+def test_a_function_says_which_policies_learn_and_nothing_means_all():
+    assert is_policy_to_train(everything_to_default) is everything_to_default
+    assert is_policy_to_train(None) is None
+    assert AlgorithmConfig().get_multi_agent_setup(env=OneAgent(ENV), default_policy_class=Act)[1] is None
+    assert is_policy_to_train([])("a") is False
+
+
+@pytest.mark.parametrize("wrong", ["a", 3, [3], {"a": True}])
+def test_what_does_not_say_which_policies_learn_is_a_type_error(wrong):
+    with pytest.raises(TypeError, match="must be a list, set or tuple of policy ids"):
+        is_policy_to_train(wrong)
+
+
+class Method:
+    def with_worker(self, agent_id, episode, worker):
+        return agent_id, episode, worker
+
+    def without(self, agent_id, episode):
+        return agent_id, episode
+
+    __call__ = with_worker
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda agent_id, episode, worker: (agent_id, episode, worker),
+        lambda agent_id, episode, *, worker: (agent_id, episode, worker),
+        lambda agent_id, episode, **kwargs: (agent_id, episode, kwargs["worker"]),
+        lambda *args, **kwargs: (*args, kwargs["worker"]),
+        Method().with_worker,
+        Method(),
+    ],
+)
+def test_a_mapping_gets_the_worker_if_it_takes_one(function):
+    assert Mapper.of(function)("agent", "episode", worker="worker") == ("agent", "episode", "worker")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda agent_id, episode: (agent_id, episode),
+        lambda *args: args,
+        lambda agent_id, episode, other=3: (agent_id, episode),
+        lambda worker, episode, /: (worker, episode),
+        Method().without,
+        max,
+    ],
+)
+def test_a_mapping_without_worker_is_called_without(function):
+    assert Mapper.of(function)("agent", "episode", worker="worker") == (
+        "episode" if function is max else ("agent", "episode")
+    )
+
+
+def test_everything_maps_to_the_default_policy_unless_somebody_says_otherwise():
+    assert Mapper.of(AlgorithmConfig().policy_mapping_fn)(3, None) == "default_policy"
+
+
+def test_specs_are_equal_by_their_four_fields():
+    assert PolicySpec(Act, SPEC, ENV, {"lr": 1}) == PolicySpec(Act, gym.spaces.Discrete(2), ENV, {"lr": 1})
+    for field, value in {"policy_class": Other, "observation_space": ENV, "action_space": SPEC, "config": {}}.items():
+        other = PolicySpec(Act, SPEC, ENV, {"lr": 1})
+        setattr(other, field, value)
+        assert other != PolicySpec(Act, SPEC, ENV, {"lr": 1})
+    assert PolicySpec() != (None, None, None, None)
+
+
+def test_a_spec_tells_its_fields_by_name():
+    assert PolicySpec(Act, SPEC, ENV, {"lr": 1}).get_state() == {
+        "policy_class": Act,
+        "observation_space": SPEC,
+        "action_space": ENV,
+        "config": {"lr": 1},
+    }
+
+
+class Outer:
+    class Inner:
+        pass
+
+
+@pytest.mark.parametrize("policy_class", [gym.Env, Outer.Inner, None, type("Local", (), {})])
+def test_a_spec_is_serialized_with_the_name_of_its_class_where_that_finds_it_again(policy_class):
+    spec = PolicySpec(policy_class, SPEC, ENV, {"lr": 1})
+    written = cloudpickle.loads(cloudpickle.dumps(spec.serialize()))
+    assert isinstance(written["policy_class"], str) is (policy_class in (gym.Env, Outer.Inner))
+    if policy_class is None or "Local" not in policy_class.__name__:
+        assert PolicySpec.deserialize(written) == spec
+    assert PolicySpec.deserialize(spec.serialize()) == spec
+
+
+@pytest.mark.parametrize("name", ["no.such.module:Act", "gymnasium:NoSuchClass", "gymnasium", ""])
+def test_a_class_that_cannot_be_found_again_is_told(name):
+    with pytest.raises(ValueError, match="cannot be imported"):
+        PolicySpec.deserialize({**PolicySpec().get_state(), "policy_class": name})
