@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
+    from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
+    from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
     from swath.rollout_workers.config import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
     from swath.rollout_workers.config import AlgorithmConfig as AlgorithmConfig
     from swath.rollout_workers.config import PolicySpec as PolicySpec
     from swath.rollout_workers.config import register_env as register_env
     from swath.rollout_workers.env_context import EnvContext as EnvContext
+    from swath.rollout_workers.episode import Episode as Episode
     from swath.rollout_workers.filters.base import Filter as Filter
     from swath.rollout_workers.filters.base import NoFilter as NoFilter
     from swath.rollout_workers.filters.mean_std import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from swath.rollout_workers.filters.named import get_filter as get_filter
     from swath.rollout_workers.filters.running_stat import RunningStat as RunningStat
     from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
+    from swath.rollout_workers.metrics import collect_episodes as collect_episodes
+    from swath.rollout_workers.metrics import collect_metrics as collect_metrics
+    from swath.rollout_workers.metrics import get_learner_stats as get_learner_stats
     from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
     from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
     from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages
@@ -32,29 +38,39 @@ if TYPE_CHECKING:
     from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
     from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
     from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
+    from swath.rollout_workers.rollout_metrics import RolloutMetrics as RolloutMetrics
+    from swath.rollout_workers.summary import summarize_episodes as summarize_episodes
 
 _HOME = {
-    "DEFAULT_POLICY_ID": "swath.rollout_workers.config",
     "AlgorithmConfig": "swath.rollout_workers.config",
-    "PolicySpec": "swath.rollout_workers.config",
-    "register_env": "swath.rollout_workers.config",
-    "EnvContext": "swath.rollout_workers.env_context",
     "ConcurrentMeanStdFilter": "swath.rollout_workers.filters.mean_std",
+    "DEFAULT_POLICY_ID": "swath.rollout_workers.config",
+    "DefaultCallbacks": "swath.rollout_workers.callbacks",
+    "EnvContext": "swath.rollout_workers.env_context",
+    "Episode": "swath.rollout_workers.episode",
     "Filter": "swath.rollout_workers.filters.base",
     "FilterManager": "swath.rollout_workers.filters.sharing",
     "MeanStdFilter": "swath.rollout_workers.filters.mean_std",
     "NoFilter": "swath.rollout_workers.filters.base",
-    "RunningStat": "swath.rollout_workers.filters.running_stat",
-    "get_filter": "swath.rollout_workers.filters.named",
+    "NoPreprocessor": "swath.rollout_workers.preprocessors",
+    "PolicySpec": "swath.rollout_workers.config",
     "Postprocessing": "swath.rollout_workers.postprocessing",
+    "Preprocessor": "swath.rollout_workers.preprocessors",
+    "RLlibCallback": "swath.rollout_workers.callbacks",
+    "RolloutMetrics": "swath.rollout_workers.rollout_metrics",
+    "RunningStat": "swath.rollout_workers.filters.running_stat",
     "adjust_nstep": "swath.rollout_workers.postprocessing",
+    "collect_episodes": "swath.rollout_workers.metrics",
+    "collect_metrics": "swath.rollout_workers.metrics",
     "compute_advantages": "swath.rollout_workers.postprocessing",
     "compute_bootstrap_value": "swath.rollout_workers.postprocessing",
     "compute_gae_for_sample_batch": "swath.rollout_workers.postprocessing",
     "discount_cumsum": "swath.rollout_workers.advantages",
-    "NoPreprocessor": "swath.rollout_workers.preprocessors",
-    "Preprocessor": "swath.rollout_workers.preprocessors",
+    "get_filter": "swath.rollout_workers.filters.named",
+    "get_learner_stats": "swath.rollout_workers.metrics",
     "get_preprocessor": "swath.rollout_workers.preprocessors",
+    "register_env": "swath.rollout_workers.config",
+    "summarize_episodes": "swath.rollout_workers.summary",
 }
 
 

@@ -1,0 +1,136 @@
+"""An episode as callbacks, mapping functions and policies see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from swath.rollout_workers.tallies import LONE_AGENT, Tally
+
+MappingFn = Callable[..., str]
+"""`f(agent_id, episode, worker=worker)`: the id of the policy that acts for the agent."""
+
+
+class Episode:
+    """One episode of one sub-env: who acts in it by which policy, and its running sums, current whenever read.
+
+    Args:
+        episode_id: unique over workers and lives.
+        env_id: the sub-env, by its number within the worker.
+        tally: what is counted of it.
+        policy_map: the policies by id.
+        policy_mapping_fn: asked once per agent; what it answers holds for the episode.
+        worker: the worker in which it runs.
+
+    Attributes:
+        custom_metrics: numbers to be told with the episode, by name.
+        user_data: whatever callbacks want to keep until its end.
+        hist_data: lists of numbers to be told with the episode, by name.
+        media: whatever else is to be told with it.
+    """
+
+    def __init__(
+        self,
+        episode_id: int,
+        env_id: int,
+        tally: Tally,
+        *,
+        policy_map: Mapping[str, Any],
+        policy_mapping_fn: MappingFn,
+        worker: Any = None,
+    ) -> None:
+        self.episode_id = episode_id
+        self.env_id = env_id
+        self.tally = tally
+        self.policy_map = policy_map
+        self.policy_mapping_fn = policy_mapping_fn
+        self.worker = worker
+        self.custom_metrics: dict[str, Any] = {}
+        self.user_data: dict[str, Any] = {}
+        self.hist_data: dict[str, list[Any]] = {}
+        self.media: dict[str, Any] = {}
+        self._policies: dict[Any, str] = {}
+        self._indices: dict[Any, int] = {}
+
+    @property
+    def length(self) -> int:
+        """Env steps made."""
+        return self.tally.env_steps
+
+    @property
+    def total_env_steps(self) -> int:
+        """Env steps made."""
+        return self.tally.env_steps
+
+    @property
+    def total_agent_steps(self) -> int:
+        """Transitions of all agents."""
+        return self.tally.agent_steps
+
+    @property
+    def active_env_steps(self) -> int:
+        """Env steps that were not handed out in a batch yet."""
+        return self.tally.active_env_steps
+
+    @property
+    def active_agent_steps(self) -> int:
+        """Transitions that were not handed out in a batch yet."""
+        return self.tally.active_agent_steps
+
+    @property
+    def total_reward(self) -> float:
+        """The sum over all agents and steps, after reward clipping."""
+        return sum(self.tally.rewards.values(), 0.0)
+
+    @property
+    def agent_rewards(self) -> dict[tuple[Any, str], float]:
+        """The sum of rewards by (agent, policy), of agents that have made a transition."""
+        return {(agent, self.policy_for(agent)): reward for agent, reward in self.tally.rewards.items()}
+
+    def policy_for(self, agent_id: Any = LONE_AGENT) -> str:
+        """The id of the policy that acts for this agent in this episode, also if it was removed meanwhile.
+
+        Raises:
+            KeyError: the mapping function answered with an id that no policy has.
+        """
+        if agent_id not in self._policies:
+            self._policies[agent_id] = self._asked_for(agent_id)
+        return self._policies[agent_id]
+
+    def get_agents(self) -> list[Any]:
+        """The agents that have appeared, in that order."""
+        return list(self._indices)
+
+    def agent_index(self, agent_id: Any) -> int:
+        """The agent's place in the order of appearance; one that is new has just appeared."""
+        return self._indices.setdefault(agent_id, len(self._indices))
+
+    def is_terminated(self, agent_id: Any = LONE_AGENT) -> bool:
+        """Whether the agent's last transition led to an end state."""
+        return self.tally.terminated(agent_id)
+
+    def is_truncated(self, agent_id: Any = LONE_AGENT) -> bool:
+        """Whether the agent was cut off with its last transition."""
+        return self.tally.truncated(agent_id)
+
+    def is_done(self, agent_id: Any = LONE_AGENT) -> bool:
+        """Whether the agent's last transition was the last one."""
+        return self.is_terminated(agent_id) or self.is_truncated(agent_id)
+
+    def last_info_for(self, agent_id: Any = LONE_AGENT) -> Mapping[str, Any] | None:
+        """What the env last said beside to the agent; None if it said nothing yet."""
+        return self.tally.info(agent_id)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Episode {self.episode_id} of env {self.env_id}: {self.length} steps, "
+            f"{len(self._indices)} agents, reward {self.total_reward:.6g}>"
+        )
+
+    def _asked_for(self, agent_id: Any) -> str:
+        policy_id = self.policy_mapping_fn(agent_id, self, worker=self.worker)
+        if policy_id not in self.policy_map:
+            raise KeyError(
+                f"policy_mapping_fn gave {policy_id!r} for agent {agent_id!r}; there are {sorted(self.policy_map)}"
+            )
+        return policy_id

@@ -1,0 +1,168 @@
+"""Callbacks: which events there are, and who is called in which order."""
+
+import inspect
+import pickle
+
+import pytest
+
+from swath.errors import NoEffectWarning
+from swath.rollout_workers import DefaultCallbacks, RLlibCallback
+from swath.rollout_workers.callbacks import EVENTS, listeners, make_callbacks
+
+EPISODE = ("episode", "worker", "base_env", "env", "policies", "env_index")
+SET = ("worker_set", "worker_ids", "is_evaluation")
+PARAMETERS = {
+    "on_sub_environment_created": ("worker", "sub_environment", "env_context", "env_index"),
+    "on_create_policy": ("policy_id", "policy"),
+    "on_episode_created": EPISODE,
+    "on_episode_start": EPISODE,
+    "on_episode_step": EPISODE,
+    "on_episode_end": EPISODE,
+    "on_postprocess_trajectory": (
+        "worker", "episode", "agent_id", "policy_id", "policies", "postprocessed_batch", "original_batches",
+    ),
+    "on_sample_end": ("worker", "samples"),
+    "on_learn_on_batch": ("policy", "train_batch", "result"),
+    "on_workers_recreated": SET,
+    "on_env_runners_recreated": SET,
+}  # fmt: skip
+
+every_event = pytest.mark.parametrize("event", PARAMETERS)
+
+
+def facts(event):
+    return {name: f"the {name}" for name in PARAMETERS[event]}
+
+
+def telling(name, log):
+    """A class whose every method notes that it was called."""
+    methods = {
+        event: lambda self, event=event, **kwargs: log.append((name, event, kwargs)) for event in PARAMETERS
+    }  # fmt: skip
+    return type(name, (DefaultCallbacks,), methods)
+
+
+def test_these_are_the_events():
+    assert set(EVENTS) == set(PARAMETERS)
+    assert RLlibCallback is DefaultCallbacks
+
+
+@every_event
+def test_a_method_takes_keywords_only_does_nothing_and_tolerates_more(event):
+    assert getattr(DefaultCallbacks(), event)(**facts(event)) is None
+    parameters = inspect.signature(getattr(DefaultCallbacks(), event)).parameters.values()
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    assert set(named) == set(PARAMETERS[event])
+    open_ended = event != "on_create_policy"
+    assert len(named) + open_ended == len(parameters)
+    if open_ended:
+        getattr(DefaultCallbacks(), event)(**facts(event), env_runner=None, news=1)
+
+
+@every_event
+def test_nobody_listens_unless_a_method_is_overridden(event):
+    log = []
+    kind = telling("A", log)
+    assert listeners(DefaultCallbacks(), event) == ()
+    assert listeners(make_callbacks([DefaultCallbacks, type("B", (DefaultCallbacks,), {})]), event) == ()
+    for callbacks in (kind(), make_callbacks(type("C", (kind,), {})), make_callbacks([DefaultCallbacks, kind])):
+        (listener,) = listeners(callbacks, event)
+        listener(**facts(event))
+    assert log == [("A", event, facts(event))] * 3
+
+
+@every_event
+@pytest.mark.parametrize("through", ["listeners", "method"])
+def test_classes_are_called_in_order_and_then_functions(event, through):
+    log = []
+
+    def first(**kwargs):
+        log.append(("first", event, kwargs))
+
+    def second(**kwargs):
+        log.append(("second", event, kwargs))
+
+    callbacks = make_callbacks([telling("A", log), DefaultCallbacks, telling("B", log)], {event: [first, second]})
+    if through == "method":
+        getattr(callbacks, event)(**facts(event))
+    else:
+        for listener in listeners(callbacks, event):
+            listener(**facts(event))
+    assert log == [(name, event, facts(event)) for name in ("A", "B", "first", "second")]
+
+
+def test_a_method_put_on_an_instance_counts():
+    callbacks, log = DefaultCallbacks(), []
+    callbacks.on_sample_end = lambda **kwargs: log.append(kwargs)
+    (listener,) = listeners(callbacks, "on_sample_end")
+    listener(samples=1)
+    assert log == [{"samples": 1}]
+
+
+def test_a_single_class_is_used_as_it_is_and_made_once_per_worker():
+    class Counting(DefaultCallbacks):
+        made = 0
+
+        def __init__(self):
+            super().__init__()
+            Counting.made += 1
+
+    assert type(make_callbacks(Counting)) is type(make_callbacks([Counting], {"on_sample_end": []})) is Counting
+    assert Counting.made == 2
+
+
+@pytest.mark.parametrize("nothing", [None, [], ()])
+def test_nothing_named_is_the_default(nothing):
+    assert type(make_callbacks(nothing)) is type(make_callbacks(nothing, {})) is DefaultCallbacks
+
+
+def test_a_function_alone_listens_to_its_event_only():
+    def listener(**kwargs): ...
+
+    callbacks = make_callbacks(None, {"on_episode_end": listener})
+    assert {event: listeners(callbacks, event) for event in EVENTS if listeners(callbacks, event)} == {
+        "on_episode_end": (listener,)
+    }
+
+
+def test_what_one_raises_is_raised_and_the_later_ones_are_not_called():
+    def fail(**kwargs):
+        raise KeyError("mine")
+
+    log = []
+    callbacks = make_callbacks(None, {"on_sample_end": [fail, lambda **kwargs: log.append(kwargs)]})
+    with pytest.raises(KeyError, match="mine"):
+        callbacks.on_sample_end(samples=1)
+    assert log == []
+
+
+def test_combined_callbacks_can_be_pickled():
+    made = pickle.loads(pickle.dumps(make_callbacks([DefaultCallbacks, DefaultCallbacks], {"on_sample_end": print})))
+    assert listeners(made, "on_sample_end") == (print,)
+
+
+class NotDerived: ...
+
+
+@pytest.mark.parametrize(
+    ("callbacks_class", "functions", "error", "message"),
+    [
+        (NotDerived, {}, TypeError, "NotDerived.* derive the class from DefaultCallbacks"),
+        ([DefaultCallbacks, NotDerived], {}, TypeError, "derive the class from DefaultCallbacks"),
+        (None, {"on_sample_end": 3}, TypeError, "on_sample_end=3 cannot be called"),
+        (None, {"on_sample_end": [print, "x"]}, TypeError, "on_sample_end='x' cannot be called"),
+        (None, {"on_train_result": print}, ValueError, "no event is called 'on_train_result'.*on_sample_end"),
+    ],
+)
+def test_what_cannot_be_called_back_is_refused(callbacks_class, functions, error, message):
+    with pytest.raises(error, match=message):
+        make_callbacks(callbacks_class, functions)
+
+
+def test_a_method_of_a_name_that_nothing_has_is_warned_of_once():
+    class Misspelt(DefaultCallbacks):
+        def on_epsiode_end(self, **kwargs): ...
+
+    with pytest.warns(NoEffectWarning, match=r"Misspelt.on_epsiode_end has no effect here: .*on_episode_end"):
+        make_callbacks(Misspelt)
+    make_callbacks(Misspelt)

@@ -1,0 +1,188 @@
+"""What is told of episodes, one and many."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from swath.rollout_workers import (
+    RolloutMetrics,
+    collect_episodes,
+    collect_metrics,
+    get_learner_stats,
+    summarize_episodes,
+)
+
+DEFAULTS = {
+    "episode_length": 0,
+    "episode_reward": 0,
+    "agent_rewards": {},
+    "custom_metrics": {},
+    "perf_stats": {},
+    "hist_data": {},
+    "media": {},
+    "episode_faulty": False,
+    "connector_metrics": {},
+    "episode_reward_raw": 0,
+    "env_index": 0,
+    "error": "",
+}
+
+
+def episode(length=10, reward=1.0, **fields):
+    return RolloutMetrics(length, reward, **fields)
+
+
+FAULTY = episode(
+    99, -99.0, episode_faulty=True, error="boom", agent_rewards={("a", "p"): -9}, custom_metrics={"m": -9},
+    perf_stats={"env_wait_ms": 99}, hist_data={"h": [9]}, media={"v": 9}, connector_metrics={"p": {"c": {"x_ms": 9}}},
+)  # fmt: skip
+
+
+def test_metrics_are_a_named_tuple_whose_fields_all_have_defaults():
+    made = RolloutMetrics()
+    assert isinstance(made, tuple)
+    assert made._asdict() == DEFAULTS
+    assert list(made._fields) == list(DEFAULTS)
+    assert made._replace(episode_length=3).episode_length == 3
+
+
+def test_defaults_are_nobody_elses():
+    RolloutMetrics().custom_metrics["a"] = 1
+    assert RolloutMetrics().custom_metrics == {}
+
+
+@pytest.mark.parametrize("way", [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy])
+def test_metrics_survive_copies(way):
+    made = way(FAULTY)
+    assert (type(made), made) == (RolloutMetrics, FAULTY)
+
+
+def test_returns_are_told_by_both_names_and_raw():
+    out = summarize_episodes([episode(10, 1.0, episode_reward_raw=100.0), episode(20, 4.0, episode_reward_raw=300.0)])
+    for name, expected in [("reward", (1, 2.5, 4)), ("return", (1, 2.5, 4)), ("return_raw", (100, 200, 300))]:
+        assert tuple(out[f"episode_{name}_{kind}"] for kind in ("min", "mean", "max")) == expected
+    assert (out["episode_len_mean"], out["episodes_timesteps_total"]) == (15, 30)
+    assert (out["num_episodes"], out["episodes_this_iter"], out["num_faulty_episodes"]) == (2, 2, 0)
+    assert out["hist_stats"] == {"episode_reward": [1, 4], "episode_lengths": [10, 20]}
+
+
+@pytest.mark.parametrize("episodes", [[], [FAULTY]], ids=["none", "a faulty one"])
+def test_without_an_episode_statistics_are_nan_and_counts_are_0(episodes):
+    out = summarize_episodes(episodes)
+    nan = {name for name, value in out.items() if isinstance(value, float) and math.isnan(value)}
+    spreads = {f"episode_{name}_{k}" for name in ("reward", "return", "return_raw") for k in ("min", "mean", "max")}
+    assert nan == spreads | {"episode_len_mean"}
+    assert (out["num_episodes"], out["episodes_this_iter"], out["episodes_timesteps_total"]) == (0, 0, 0)
+
+
+def test_faulty_episodes_are_counted_and_nothing_else():
+    whole = [episode(10, 1.0, agent_rewards={("a", "p"): 1.0}), episode(20, 2.0)]
+    expected = {**summarize_episodes(whole), "num_faulty_episodes": 2}
+    assert summarize_episodes([FAULTY, *whole, FAULTY]) == expected
+
+
+def test_statistics_are_of_the_recent_episodes_and_counts_of_the_new():
+    old, new = [episode(10, 1.0)] * 3, [episode(20, 5.0), FAULTY]
+    out = summarize_episodes([*old, *new], new)
+    assert (out["num_episodes"], out["episode_return_mean"], out["num_faulty_episodes"]) == (1, 2.0, 1)
+
+
+def test_rewards_are_told_by_policy():
+    out = summarize_episodes(
+        [
+            episode(agent_rewards={("a", "p"): 1.0, ("b", "p"): 3.0, ("c", "q"): 5.0}),
+            episode(agent_rewards={("a", "p"): 8.0}),
+        ]
+    )
+    assert out["policy_reward_min"] == {"p": 1, "q": 5}
+    assert out["policy_reward_mean"] == {"p": 4, "q": 5}
+    assert out["policy_reward_max"] == {"p": 8, "q": 5}
+    assert out["hist_stats"]["policy_p_reward"] == [1, 3, 8]
+
+
+CUSTOM = [
+    ([1.0, 3.0], {"m_mean": 2, "m_min": 1, "m_max": 3}, [1, 3]),
+    ([np.nan, 3.0], {"m_mean": 3, "m_min": 3, "m_max": 3}, [3]),
+    ([[1.0, 2.0], [3.0, 6.0]], {"m_mean": 3, "m_min": 1, "m_max": 6}, [[1, 2], [3, 6]]),
+]
+
+
+@pytest.mark.parametrize(("values", "summary", "kept"), CUSTOM, ids=str)
+def test_custom_metrics_are_summed_up_or_kept_without_nan(values, summary, kept):
+    episodes = [episode(custom_metrics={"m": value}) for value in values]
+    assert summarize_episodes(episodes)["custom_metrics"] == summary
+    assert summarize_episodes(episodes, keep_custom_metrics=True)["custom_metrics"] == {"m": kept}
+
+
+def test_a_custom_metric_that_was_never_a_number_is_nan():
+    out = summarize_episodes([episode(custom_metrics={"m": np.nan})])["custom_metrics"]
+    assert list(out) == ["m_min", "m_mean", "m_max"]
+    assert all(map(math.isnan, out.values()))
+
+
+def test_noted_numbers_are_joined_media_kept_and_timings_averaged():
+    measured = [
+        {"p": {"agent_connectors": {"a_ms": 1.0}, "action_connectors": {"b_ms": 2.0}}},
+        {"p": {"c": {"a_ms": 3.0}}},
+    ]
+    episodes = [
+        episode(hist_data={"h": [1]}, media={"v": "x"}, perf_stats={"t": 1.0}, connector_metrics=measured[0]),
+        episode(hist_data={"h": [2, 3]}, media={"v": "y"}, perf_stats={"t": 3.0}, connector_metrics=measured[1]),
+    ]
+    out = summarize_episodes(episodes)
+    assert out["hist_stats"]["h"] == [1, 2, 3]
+    assert out["episode_media"] == {"v": ["x", "y"]}
+    assert out["sampler_perf"] == {"t": 2.0}
+    assert out["connector_metrics"] == {"a_ms": 2.0, "b_ms": 2.0}
+    assert episodes[0].hist_data == {"h": [1]}
+
+
+class Worker:
+    def __init__(self, *episodes):
+        self.episodes = list(episodes)
+
+    def get_metrics(self):
+        told, self.episodes = self.episodes, []
+        return told
+
+
+class Set:
+    def __init__(self, *workers):
+        self.workers = workers
+        self.asked = []
+
+    def foreach_worker(self, func, *, local_worker, worker_ids, timeout_seconds):
+        self.asked.append((local_worker, worker_ids, timeout_seconds))
+        chosen = range(1, len(self.workers)) if worker_ids is None else worker_ids
+        return [pickle.loads(pickle.dumps(func))(self.workers[i]) for i in [0] * local_worker + list(chosen)]
+
+
+@pytest.mark.parametrize(("ids", "returns"), [(None, [1, 2, 3, 4]), ([2], [1, 4]), ([], [1])], ids=str)
+def test_episodes_are_collected_from_the_local_and_the_chosen_workers(ids, returns):
+    workers = Set(Worker(episode(1, 1.0)), Worker(episode(1, 2.0), episode(1, 3.0)), Worker(episode(1, 4.0)))
+    assert [one.episode_reward for one in collect_episodes(workers, ids)] == returns
+    assert workers.asked == [(True, ids, 180)]
+
+
+def test_collected_metrics_are_of_what_is_new():
+    workers = Set(Worker(episode(1, 1.0, custom_metrics={"m": 1})), Worker(episode(1, 3.0)))
+    out = collect_metrics(workers, timeout_seconds=5, keep_custom_metrics=True)
+    assert (out["episode_return_mean"], out["num_episodes"], out["custom_metrics"]) == (2.0, 2, {"m": [1]})
+    assert collect_metrics(workers, remote_worker_ids=[])["num_episodes"] == 0
+    assert workers.asked == [(True, None, 5), (True, [], 180)]
+
+
+@pytest.mark.parametrize(
+    ("info", "stats"),
+    [
+        ({"learner_stats": {"a": 1}, "model": {}}, {"a": 1}),
+        ({"p": {"learner_stats": {"a": 1}}, "q": {"learner_stats": {}}, "batch_count": 3}, {"p": {"a": 1}, "q": {}}),
+        ({}, {}),
+    ],
+    ids=str,
+)
+def test_learner_stats_are_found_for_one_policy_and_for_several(info, stats):
+    assert get_learner_stats(info) == stats
