@@ -1,17 +1,22 @@
-"""Workers of an evaluator that are lost or not wanted any more while others are at work."""
+"""Workers of an evaluator that are lost, late, or not wanted any more, whatever they are asked for."""
 
 import threading
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from torch import nn
 
-from swath.errors import WorkerLost
+from swath.errors import WorkerLate, WorkerLost
+from swath.evaluate import playing
 from swath.evaluate.company import Company, Order, Terms
 from swath.evaluate.ledger import Booked
 from swath.evaluate.parts import Report
 from swath.evaluate.playing import Cancelled, Playing
-from swath.evaluate.request import EvalRequest
+from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.stopping import StopRule
+from swath.evaluators.weights import snapshot_of
+from swath.weights.manifest import Manifest
 from swath.workers.base import Job
 from swath.workers.thread import ThreadBackend
 
@@ -52,6 +57,85 @@ class Recorded(Busy):
         return []
 
 
+class Absent(Recorded):
+    """Ends itself when it is asked for anything but to play, the first so many times."""
+
+    def __init__(self, at_work, let_go, method, times):
+        super().__init__(at_work, let_go)
+        self._method, self._times = method, times
+
+    def play(self, update, part):
+        return replace(super().play(update, part), records=False)
+
+    def present(self):
+        self._end("present")
+
+    def manifests(self, model_ids):
+        self._end("manifests")
+        return {model_id: Manifest.of(nn.Linear(1, 1)) for model_id in model_ids}
+
+    def weights(self, model_id):
+        self._end("weights")
+        return {}
+
+    def _end(self, method):
+        if method == self._method and self._times:
+            self._times.pop()()
+
+
+def leave():
+    raise SystemExit
+
+
+def perform(company, number, timeout_s=60.0, **models):
+    request = EvalRequest(StopRule(4), EvalLimits(timeout_s=timeout_s))
+    return company.perform(Order(number, request, models), lambda: False)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_who_has_gone_unnoticed_between_two_evaluations_is_replaced_and_is_no_loss(signals, retries):
+    company = company_of([partial(Absent, method="present", times=[leave, leave])], signals, retries=retries)
+    try:
+        losses = [perform(company, number).facts.retries for number in range(4)]
+        assert (losses, company.restarts) == ([0, 0, 0, 0], 2)
+    finally:
+        company.close(1.0)
+
+
+WEIGHTS = snapshot_of(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_who_is_lost_when_asked_what_weights_it_wants_is_replaced_as_often_as_others(signals, retries):
+    company = company_of([partial(Absent, method="manifests", times=[leave])], signals, retries=retries)
+    try:
+        if retries == 0:
+            with pytest.raises(WorkerLost):
+                perform(company, 0, policy=WEIGHTS)
+        assert perform(company, 1, policy=WEIGHTS).facts.retries == retries
+        assert company.restarts == 1
+        assert set(company.models()["policy"]) == {"weight", "bias"}
+    finally:
+        company.close(1.0)
+
+
+@pytest.mark.parametrize("method", ["present", "manifests", "weights"])
+def test_who_hangs_when_asked_is_late_and_another_takes_its_place(signals, method, monkeypatch):
+    monkeypatch.setattr(playing, "GRACE_S", 0.05)
+    company = company_of([partial(Absent, method=method, times=[signals[1].wait])], signals, retries=0)
+    models = {"policy": WEIGHTS} if method == "manifests" else {}
+    try:
+        if method != "manifests":
+            perform(company, 0)
+        company._timeout_s = 0.05
+        with pytest.raises(WorkerLate, match=rf"{method}\(\) within timeout_s=0.05"):
+            company.models() if method == "weights" else perform(company, 1, 0.05, **models)
+        signals[1].set()
+        assert perform(company, 2, **models).facts.retries == 0
+    finally:
+        company.close(1.0)
+
+
 @pytest.fixture
 def signals():
     at_work, let_go = threading.Event(), threading.Event()
@@ -59,11 +143,11 @@ def signals():
     let_go.set()
 
 
-def company_of(kinds, signals):
+def company_of(kinds, signals, retries=0):
     def job(name):
         return Job(partial(kinds[name.worker], *signals), name)
 
-    return Company(Terms(ThreadBackend, job, lambda: None, len(kinds), retries=0))
+    return Company(Terms(ThreadBackend, job, list, len(kinds), retries))
 
 
 def test_the_loss_is_the_outcome_also_while_another_worker_is_at_work(signals):

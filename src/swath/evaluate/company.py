@@ -1,6 +1,6 @@
 """The workers of an evaluator, from one evaluation to the next: brought up, given weights, asked for their parts.
 
-    Order ─▶ workers up? ─▶ weights ─▶ round of parts ─▶ … ─▶ Performed
+    Order ─▶ workers there? ─▶ weights ─▶ round of parts ─▶ … ─▶ Performed
                  ▲                        │ a worker is lost: its next life plays its part again
                  └── anew, if too few are left: no failure is final
 
@@ -10,8 +10,10 @@ Used by one thread, but for `wake`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from swath.errors import Closed, FleetFailed, PlacementFailed
@@ -20,14 +22,15 @@ from swath.evaluate.parts import Footage, Part, Wishes
 from swath.evaluate.playing import Playing
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.rounds import Rounds
+from swath.evaluate.sending import Sending
 from swath.options import Restarts, Survival
-from swath.weights.channel import Channel
-from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, take
+from swath.weights.snapshot import Snapshot
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Name
+
+LEAST_S = 0.2
+"""How long what no worker has closed may take to be closed, at least."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Terms:
     Attributes:
         backend: makes the place where they live.
         job: how each life is begun.
-        discard: closes what `job` was to use, and did not.
+        leftover: what closes what no worker has closed.
         workers: how many.
         retries: how many may be lost within one evaluation.
         start_timeout_s: how long one may take to be up.
@@ -47,22 +50,12 @@ class Terms:
 
     backend: Callable[[], Backend]
     job: Callable[[Name], Job]
-    discard: Callable[[], None]
+    leftover: Callable[[], Sequence[Callable[[], None]]]
     workers: int = 1
     retries: int = 1
     start_timeout_s: float = 300.0
     placement_timeout_s: float = 60.0
     model_ids: frozenset[str] | None = None
-
-    def require_declared(self, model_ids: Iterable[str]) -> None:
-        """Check that weights of these models may be sent.
-
-        Raises:
-            KeyError: they may not; the message has those that may.
-        """
-        unknown = [] if self.model_ids is None else sorted(set(model_ids) - self.model_ids)
-        if unknown:
-            raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(self.model_ids or ())}")
 
     @property
     def survival(self) -> Survival:
@@ -119,12 +112,12 @@ class Company:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._fleet: Fleet | None = None
-        self._channel: Channel | None = None
-        self._manifests: dict[str, Manifest] = {}
-        self._weights: dict[str, Snapshot] = {}
+        self._sending = Sending(terms.model_ids)
+        self._timeout_s = 0.0
         self._earlier_restarts = 0
         self._earlier: list[Fleet] = []  # with workers that cannot be ended
         self._closed = False
+        self._closing: threading.Thread | None = None
         self._lock = threading.Lock()
         self.starting = False
         self.complete = 0
@@ -138,7 +131,8 @@ class Company:
     def left_behind(self) -> list[str]:
         """What cannot be ended, since it is stuck: threads, by name."""
         fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
-        return [name for fleet in fleets for name in fleet.left_behind]
+        closing = [] if self._closing is None or not self._closing.is_alive() else [self._closing.name]
+        return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
@@ -146,14 +140,11 @@ class Company:
         For the thread that calls `perform`, after it.
 
         Raises:
-            FleetFailed: too few workers are left to fetch what was never sent.
-            WorkerLost: the worker that was asked is gone.
+            WorkerLost: too few workers are left to fetch what was never sent.
+            WorkerLate: it took longer than an evaluation may.
         """
-        self._learn([POLICY] if POLICY not in self._manifests else [])
-        sent = {model_id: self._state(model_id, weights) for model_id, weights in self._weights.items()}
-        if POLICY not in sent:
-            sent = {POLICY: self._asked("weights", POLICY), **sent}
-        return sent
+        with self._playing(self._timeout_s, lambda: False) as playing:
+            return self._sending.state(playing.asked)
 
     def perform(self, order: Order, stopped: Callable[[], bool]) -> Performed:
         """Play an evaluation.
@@ -171,22 +162,18 @@ class Company:
             Exception: what code of the user raised.
         """
         self.complete = 0
-        fleet, channel = self._assembled()
-        self._send(order.models)
+        self._timeout_s = order.request.limits.timeout_s
+        self._assemble(stopped)
         rounds, footage, seconds = Rounds(order.request), list[Footage](), 0.0
-        playing = Playing(fleet, channel, self._terms.retries, order.request.limits.timeout_s)
-        try:
+        with self._playing(self._timeout_s, stopped) as playing:
+            self._sending.send(order.models, playing.asked)
             while rounds.stopped is None:
                 part = Part(order.number, rounds.due, order.request, order.wishes)
-                played = playing.round(part, stopped, self._progressed)
+                played = playing.round(part, self._sending.channel, self._progressed)
                 rounds.played(played.rows)
                 seconds += played.seconds
                 footage.extend(played.footage)
-            unwritten = playing.dump((order.request.step, order.wishes.dump), stopped)
-        except FleetFailed as failure:
-            raise failure.causes[-1] from None
-        finally:
-            playing.let_go()
+            unwritten = playing.dump(order.request.step, write=order.wishes.dump)
         return Performed(rounds, Facts(seconds, played.seeding, playing.losses), footage, unwritten)
 
     def wake(self) -> None:
@@ -196,33 +183,56 @@ class Company:
 
     def close(self, timeout: float) -> list[BaseException]:
         """Close the envs where they live and end the workers; what closing raised. Also while `perform` is at work."""
+        until = monotonic() + timeout
         with self._lock:
             self._closed, fleet = True, self._fleet
+        errors: list[BaseException] = []
         try:
-            return [] if fleet is None else fleet.close(timeout)
+            if fleet is not None:
+                errors.extend(fleet.close(timeout))
         finally:
-            self._terms.discard()
+            self._close_leftover(max(LEAST_S, until - monotonic()), errors)
+        return errors
+
+    def _close_leftover(self, timeout: float, errors: list[BaseException]) -> None:
+        """In a thread, for it is code of the user, which may hang."""
+        closers = self._terms.leftover()
+        if not closers:
+            return
+        closing = threading.Thread(target=_call_all, args=(closers, errors), name="swath eval closes", daemon=True)
+        closing.start()
+        closing.join(min(timeout, threading.TIMEOUT_MAX))
+        if closing.is_alive():
+            self._closing = closing
 
     def _progressed(self, complete: int) -> None:
         self.complete = complete
 
-    def _assembled(self) -> tuple[Fleet, Channel]:
-        """The workers, up; another set of them if too few are left of the last."""
-        fleet = self._fleet
-        if fleet is not None:
-            fleet.look()
-            fleet.forgive()
-            if fleet.failure is not None:
-                self._earlier_restarts += fleet.restarts
-                fleet.close(0.0)
-                self._part_with(fleet)
-                fleet = None
-        if fleet is None:
-            fleet = self._engage()
-        assert self._channel is not None
-        return fleet, self._channel
+    @contextmanager
+    def _playing(self, timeout_s: float, stopped: Callable[[], bool]) -> Iterator[Playing]:
+        """Calls to the workers; whoever still answers to one at the end is waited for a moment, then ended."""
+        assert self._fleet is not None
+        playing = Playing(self._fleet, self._terms.retries, timeout_s, stopped)
+        try:
+            yield playing
+        except FleetFailed as failure:
+            raise failure.causes[-1] from None
+        finally:
+            playing.let_go()
 
-    def _engage(self) -> Fleet:
+    def _assemble(self, stopped: Callable[[], bool]) -> None:
+        """Have the workers up; another set of them if too few are left of the last."""
+        if (fleet := self._fleet) is not None:
+            with self._playing(self._timeout_s, stopped) as playing:
+                complete = playing.call_the_roll()
+            if complete:
+                return
+            fleet.close(0.0)
+            self._part_with(fleet)
+            self._earlier_restarts += self._terms.workers
+        self._engage()
+
+    def _engage(self) -> None:
         fleet, backend = self._fleet_of_its_own()
         try:
             fleet.bring_up()
@@ -234,14 +244,12 @@ class Company:
             raise
         finally:
             self.starting = False
-        self._channel = Channel(backend.share)
-        if self._weights:
-            self._channel.publish(self._weights)
-        return fleet
+        self._sending.engage(backend.share)
 
     def _part_with(self, fleet: Fleet) -> None:
         """It is closed."""
         self._earlier = [each for each in (*self._earlier, fleet) if each.abandoned]
+        self._earlier_restarts += fleet.restarts
         self._fleet = None
 
     def _fleet_of_its_own(self) -> tuple[Fleet, Backend]:
@@ -256,45 +264,13 @@ class Company:
         backend.close()
         raise Closed("the workers were shut down; build another evaluator")
 
-    def _send(self, models: Mapping[str, Snapshot]) -> None:
-        """Check all, then publish all."""
-        assert self._fleet is not None
-        assert self._channel is not None
-        self._terms.require_declared(models)
-        self._learn([model_id for model_id in models if model_id not in self._manifests])
-        fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
-        extras = {model_id: each.extras for model_id, each in fitted.items() if each.extras and model_id != POLICY}
-        if extras:
-            self._asked("check", extras)
-        if fitted:
-            self._weights.update(fitted)
-            self._channel.publish(fitted)
 
-    def _fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
-        fitting = take(weights.weights(), self._manifests[model_id])
-        if fitting is None:
-            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
-        return fitting
-
-    def _state(self, model_id: str, weights: Snapshot) -> dict[str, Any]:
-        """Weights under all names that the model has for them."""
-        held, aliases = weights.weights(), self._manifests[model_id].aliases
-        return {**held, **{name: held[first] for name, first in aliases.items() if first in held}}
-
-    def _learn(self, model_ids: Sequence[str]) -> None:
-        if model_ids:
-            self._manifests.update(self._asked("manifests", model_ids))
-
-    def _asked(self, method: str, *args: Any) -> Any:
-        """The answer of any worker."""
-        assert self._fleet is not None
-        fleet = self._fleet
-        fleet.settle(range(self._terms.workers))
-        if fleet.failure is not None:
-            raise fleet.failure.causes[-1]
-        ticket = fleet.call(next(iter(fleet.up.values())), method, *args)
-        fleet.answers([ticket])
-        return ticket.value
+def _call_all(closers: Sequence[Callable[[], None]], errors: list[BaseException]) -> None:
+    for close in closers:
+        try:
+            close()
+        except BaseException as error:  # noqa: BLE001  it is logged where all are closed
+            errors.append(error)
 
 
 def _said(failure: FleetFailed | PlacementFailed) -> BaseException:

@@ -70,6 +70,9 @@ class Player:
         self._performance: Performance | None = None
         self._failed = False
 
+    def present(self) -> None:
+        """Answer, so that one is known to be there."""
+
     def manifests(self, model_ids: Sequence[str]) -> dict[str, Manifest]:
         """What weights these models want.
 

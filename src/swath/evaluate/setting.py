@@ -6,6 +6,7 @@ policy | factory ──▶ private copy, in eval mode ─────┴──�
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -20,12 +21,15 @@ from swath.evaluate.arena import Making, make_host
 from swath.evaluate.freezing import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
+from swath.evaluate.telling import tell
 from swath.rollout.apart import apart
 from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
 from swath.rollout.policies.placement import device_of
 from swath.seeds import derive
+
+_log = logging.getLogger("swath")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Setting:
         policy: what has the weights; nobody else has it.
         acts: the same policy, as it is called: compiled, say.
         device: where its inputs go; `None` for where the envs are.
+        closed: whether the envs are closed.
 
     Raises:
         Exception: what building env or policy raised.
@@ -88,6 +93,7 @@ class Setting:
     def __init__(self, request: SettingRequest) -> None:
         self._request = request
         self._open = ExitStack()
+        self.closed = False
         with self.sheltered():
             self.host = self._host()
             try:
@@ -107,12 +113,17 @@ class Setting:
     def renew(self) -> None:
         """Close the envs and build them anew; those that were handed in go on from their next reset."""
         if self._owned:
-            self.close()
+            try:
+                self.close()
+            except Exception as error:  # noqa: BLE001  what has failed may fail again, and is not used any more
+                tell(_log.error, "an env that had failed raised when it was closed; another is built", error=error)
+            self.closed = False
             with self.sheltered():
                 self.host = self._host()
 
     def close(self) -> None:
         """Close the envs, also those that were handed in: they belong to the evaluation. Twice is fine."""
+        self.closed = True
         with self.sheltered():
             self._open.close()
             self.host.close()

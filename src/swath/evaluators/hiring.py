@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -41,13 +43,32 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     return Terms(
         partial(create.backend, crew.place, preload=PRELOADED, bare=crew.init is not None),
         jobs,
-        jobs.close,
+        jobs.leftover,
         crew.workers,
         crew.retries,
         crew.deadlines.start_s,
         crew.deadlines.placement_s,
         crew.model_ids,
     )
+
+
+@dataclass
+class Instances:
+    """Envs that were handed in, in which one life plays after another.
+
+    Attributes:
+        turn: held while they are used.
+        setting: that of the last life.
+    """
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    setting: Setting | None = None
+
+    @property
+    def left_open(self) -> list[Setting]:
+        """What the last life has not closed, and does not use."""
+        setting = self.setting
+        return [] if setting is None or setting.closed or self.turn.locked() else [setting]
 
 
 class Jobs:
@@ -61,28 +82,32 @@ class Jobs:
 
     def __init__(self, request: SettingRequest, crew: Crew, built: list[Setting]) -> None:
         self._request, self._crew, self._built = request, crew, built
-        self._turn = threading.Lock() if _is_of_instances(request.env) else None
+        self._instances = Instances() if _is_of_instances(request.env) else None
 
     def __call__(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
         crew, ready = self._crew, self._built.pop() if self._built else None
-        build = partial(_player, ready, self._request, Post(name, crew.workers, crew.place), self._turn)
+        build = partial(_player, ready, self._request, Post(name, crew.workers, crew.place), self._instances)
         return Job(build, name, threads=crew.threads or 1, before=crew.init, resources=crew.resources)
 
-    def close(self) -> None:
-        """Close what was built for nobody."""
-        while self._built:
-            self._built.pop().close()
+    def leftover(self) -> list[Callable[[], None]]:
+        """What closes what was built for nobody, and envs that were handed in and are open yet."""
+        built, self._built = self._built, []
+        left = [] if self._instances is None else self._instances.left_open
+        return [setting.close for setting in (*built, *left)]
 
 
-def _player(ready: Setting | None, request: SettingRequest, post: Post, turn: threading.Lock | None) -> Player:
+def _player(ready: Setting | None, request: SettingRequest, post: Post, instances: Instances | None) -> Player:
     with post.noted():
-        if turn is not None and turn.locked():
+        if instances is None:
+            return Player(ready or Setting(request), post)
+        if instances.turn.locked():
             raise WorkerLate(
                 f"{request.env} is still in a call that has not returned, in a thread that was left behind; until it "
                 "has, nothing else can be done with this instance; of an id or a callable another would be built"
             )
-        return Player(ready or Setting(request), post, turn)
+        instances.setting = ready or Setting(request)
+        return Player(instances.setting, post, instances.turn)
 
 
 def _still_to_be_built(cast: Cast) -> bool:

@@ -1,0 +1,82 @@
+"""Envs that resist being closed, and who closes those that no life has closed."""
+
+import logging
+import threading
+from functools import partial
+
+import pytest
+from eval_mischief import Broke, Mischief, TokenEnv, TokenPolicy
+
+from swath.errors import WorkerLost
+from swath.evaluators import Evaluator
+
+
+class Jammed(TokenEnv):
+    """Raises when it is closed, once it is closed."""
+
+    def close(self):
+        super().close()
+        raise OSError("the simulator is gone")
+
+
+class Slow(TokenEnv):
+    """Is not closed before it may be."""
+
+    def __init__(self, mischief):
+        super().__init__(mischief)
+        self.may = threading.Event()
+
+    def close(self):
+        self.may.wait()
+
+
+@pytest.fixture
+def mischief(tmp_path):
+    return Mischief.at(tmp_path)
+
+
+def errors_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+
+def test_an_env_that_failed_and_cannot_be_closed_is_built_again_all_the_same(mischief, caplog):
+    mischief.order("step", "raise")
+    with Evaluator(partial(Jammed, mischief), TokenPolicy(), num_trajectories=3) as ev:
+        with pytest.raises(Broke):
+            ev.evaluate()
+        assert len(ev.evaluate().returns) == 3
+        assert ev.stats()["errors"] == 1
+    _, again, at_the_end = errors_in(caplog)
+    assert "raised when it was closed; another is built" in again
+    assert "raised when it was closed" in at_the_end
+
+
+def test_shutdown_logs_what_closing_raises_also_where_nothing_was_evaluated(mischief, caplog):
+    env = Jammed(mischief)
+    ev = Evaluator(env, TokenPolicy())
+    ev.shutdown()
+    assert env.closed
+    assert ev.closed
+    assert errors_in(caplog) == ["an env of an evaluation raised when it was closed"]
+
+
+def test_shutdown_does_not_wait_for_ever_for_an_env_that_was_never_used(mischief):
+    env = Slow(mischief)
+    ev = Evaluator(env, TokenPolicy())
+    with pytest.warns(UserWarning, match="left behind: swath eval closes"):
+        ev.shutdown(timeout=0.1)
+    env.may.set()
+    for thread in threading.enumerate():
+        if thread.name == "swath eval closes":
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "built", [{"policy": TokenPolicy()}, {"policy_factory": TokenPolicy}], ids=["policy", "factory"]
+)
+def test_an_instance_is_closed_also_where_its_last_life_has_ended_itself(mischief, built):
+    mischief.order("step", "exit", times=2)
+    env = TokenEnv(mischief)
+    with Evaluator(env, **built, num_trajectories=3) as ev, pytest.raises(WorkerLost):
+        ev.evaluate()
+    assert env.closed
