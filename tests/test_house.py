@@ -82,12 +82,13 @@ def test_hosts_are_stepped_by_the_loop_and_by_a_host_made_of_others():
     assert on_hosts == {"rollout/loop.py", "rollout/hosts/torchrl_list.py"}
 
 
-def test_envs_are_stepped_by_hosts_only():
+def test_envs_are_stepped_by_hosts_and_by_envs_made_of_others_only():
+    envs_of_envs = ("rollout_workers/multi_agent_env/copies.py", "rollout_workers/multi_agent_env/pettingzoo.py")
     verbs = ("step", "step_async", "step_wait", "vector_step")
     elsewhere = {
         (name, receiver)
         for name, tree in MODULES.items()
-        if not name.startswith(("rollout/hosts/", "testing/")) and name != "rollout/loop.py"
+        if not name.startswith(("rollout/hosts/", "testing/")) and name not in ("rollout/loop.py", *envs_of_envs)
         for receiver in calls_of(tree, *verbs)
         if not receiver.endswith(("optimizer", "adam", "scheduler"))
     }

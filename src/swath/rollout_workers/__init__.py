@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from swath.rollout_workers.metrics import collect_episodes as collect_episodes
     from swath.rollout_workers.metrics import collect_metrics as collect_metrics
     from swath.rollout_workers.metrics import get_learner_stats as get_learner_stats
+    from swath.rollout_workers.multi_agent_env import MultiAgentEnv as MultiAgentEnv
+    from swath.rollout_workers.multi_agent_env import ParallelPettingZooEnv as ParallelPettingZooEnv
+    from swath.rollout_workers.multi_agent_env import PettingZooEnv as PettingZooEnv
+    from swath.rollout_workers.multi_agent_env import make_multi_agent as make_multi_agent
     from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
     from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
     from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
     from swath.rollout_workers.rollout_metrics import RolloutMetrics as RolloutMetrics
     from swath.rollout_workers.summary import summarize_episodes as summarize_episodes
+    from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
+
 
 _HOME = {
     "AlgorithmConfig": "swath.rollout_workers.config",
@@ -71,6 +77,11 @@ _HOME = {
     "get_preprocessor": "swath.rollout_workers.preprocessors",
     "register_env": "swath.rollout_workers.config",
     "summarize_episodes": "swath.rollout_workers.summary",
+    "MultiAgentEnv": "swath.rollout_workers.multi_agent_env",
+    "ParallelPettingZooEnv": "swath.rollout_workers.multi_agent_env",
+    "PettingZooEnv": "swath.rollout_workers.multi_agent_env",
+    "make_multi_agent": "swath.rollout_workers.multi_agent_env",
+    "VectorEnv": "swath.rollout_workers.vector_env",
 }
 
 

@@ -1,0 +1,46 @@
+"""What multi-agent envs promise, checked: a misplaced key would else show much later, in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any
+
+from swath.rollout_workers.multi_agent_env.base import ALL, Step
+
+COMMON = "__common__"
+"""The key of an info that is for no agent alone."""
+
+
+def check_reset(observations: Mapping[Hashable, Any], infos: Mapping[Hashable, Any]) -> None:
+    """Check what a reset returned.
+
+    Raises:
+        ValueError: an info of an agent that is not observed.
+    """
+    _check_infos("reset", observations, infos)
+
+
+def check_step(returned: Step) -> None:
+    """Check what a step returned.
+
+    Raises:
+        ValueError: flags without `"__all__"`, or an info of an agent that is not observed.
+    """
+    observations, _, terminateds, truncateds, infos = returned
+    for name, flags in (("terminateds", terminateds), ("truncateds", truncateds)):
+        if ALL not in flags:
+            raise ValueError(f"step returned {name} of {_list(flags)} without {ALL!r}; both dicts of flags need it")
+    _check_infos("step", observations, infos)
+
+
+def _check_infos(what: str, observations: Mapping[Hashable, Any], infos: Mapping[Hashable, Any]) -> None:
+    strangers = infos.keys() - observations.keys() - {COMMON}
+    if strangers:
+        raise ValueError(
+            f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)}: infos are of "
+            f"agents that are observed, or under {COMMON!r}"
+        )
+
+
+def _list(ids: Collection[Hashable]) -> str:
+    return ", ".join(sorted(map(repr, ids))) or "nobody"

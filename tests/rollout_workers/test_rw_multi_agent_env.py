@@ -1,0 +1,217 @@
+"""Multi-agent envs: what the base class fills in, what is checked of every env, and copies as agents."""
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from swath.rollout_workers import AlgorithmConfig, EnvContext, MultiAgentEnv, make_multi_agent, register_env
+from swath.rollout_workers.multi_agent_env import check_reset, check_step
+from swath.testing.envs import MockEnv, MockEnv2, RandomEnv
+
+TWO, THREE = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
+
+
+class Bare(MultiAgentEnv):
+    """Never calls the base class's `__init__`."""
+
+    def __init__(self, **attributes) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+class Initialised(Bare):
+    def __init__(self, **attributes) -> None:
+        super().__init__(**attributes)
+        MultiAgentEnv.__init__(self)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "agents", "possible"),
+    [
+        ({}, [], []),
+        ({"agents": ["a", "b"]}, ["a", "b"], ["a", "b"]),
+        ({"_agent_ids": {2, 1}}, [1, 2], [1, 2]),
+        ({"agents": ["a"], "possible_agents": ["a", "b"]}, ["a"], ["a", "b"]),
+    ],
+)
+def test_agents_are_those_that_the_env_has_said_before(attributes, agents, possible):
+    env = Initialised(**attributes)
+    assert (env.agents, env.possible_agents) == (agents, possible)
+    assert (env.num_agents, env.max_num_agents) == (len(agents), len(possible))
+    assert env.get_agent_ids() == set(agents)
+
+
+def test_an_env_that_was_never_initialised_shares_nothing_with_others():
+    env = Bare()
+    assert (env.num_agents, env.max_num_agents, env.get_agent_ids()) == (0, 0, set())
+    assert Bare(_agent_ids=["a"]).get_agent_ids() == {"a"}
+    assert isinstance(env.unwrapped, MultiAgentEnv)
+    assert isinstance(env, gym.Env)
+    with pytest.raises(AttributeError):
+        env.agents.append("a")
+
+
+@pytest.mark.parametrize("kind", ["observation", "action"])
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [
+        ({"{}_spaces": {"a": TWO, 1: THREE}}, (TWO, THREE)),
+        ({"{}_spaces": {"a": TWO, 1: THREE}, "{}_space": TWO}, (TWO, THREE)),
+        ({"{}_space": gym.spaces.Dict({"a": TWO, "b": THREE})}, (TWO, gym.spaces.Dict({"a": TWO, "b": THREE}))),
+        ({"{}_space": THREE}, (THREE, THREE)),
+        ({}, (None, None)),
+    ],
+)
+def test_an_agents_space_is_its_own_or_that_of_all(attributes, wanted, kind):
+    env = Bare(**{name.format(kind): value for name, value in attributes.items()})
+    assert tuple(getattr(env, f"get_{kind}_space")(agent) for agent in ("a", 1)) == wanted
+
+
+def test_spaces_of_policies_are_those_of_their_agents():
+    env = Bare(agents=["a", 1], observation_spaces={"a": TWO, 1: THREE}, action_space=TWO)
+    config = AlgorithmConfig().multi_agent({"a", "1"}, policy_mapping_fn=lambda agent, _: str(agent))
+    made, _ = config.get_multi_agent_setup(env=env, default_policy_class=dict)
+    assert {pid: (spec.observation_space, spec.action_space) for pid, spec in made.items()} == {
+        "a": (TWO, TWO),
+        "1": (THREE, TWO),
+    }
+
+
+def test_a_reset_of_the_base_class_seeds_and_observes_nobody():
+    env = Bare()
+    assert env.reset(seed=3) == ({}, {})
+    first = env.np_random.random()
+    env.reset()
+    env.reset(seed=3)
+    assert env.np_random.random() == first
+    with pytest.raises(NotImplementedError, match="Bare has no step"):
+        env.step({})
+
+
+GOOD = ({"a": 0}, {"a": 1, "b": 2}, {"b": True, "__all__": False}, {"__all__": False}, {"a": {}, "__common__": {}})
+
+
+def test_what_keeps_the_protocol_passes():
+    check_step(GOOD)
+    check_step(({}, {}, {"__all__": True}, {"__all__": True}, {}))
+    check_reset({"a": 0, 1: 0}, {"a": {}, "__common__": {}})
+    check_reset({}, {})
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong", "message"),
+    [
+        (2, {"a": True}, r"step returned terminateds of 'a' without '__all__'; both dicts of flags need it"),
+        (3, {}, r"step returned truncateds of nobody without '__all__'"),
+        (4, {"b": {}, 3: {}}, r"step returned infos of 'b', 3, but observations of 'a'"),
+    ],
+)
+def test_a_step_that_breaks_the_protocol_is_refused_by_name(at, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        check_step((*GOOD[:at], wrong, *GOOD[at + 1 :]))
+
+
+def test_a_reset_with_an_info_of_somebody_else_is_refused():
+    with pytest.raises(ValueError, match="reset returned infos of 'b', but observations of nobody"):
+        check_reset({}, {"b": {}})
+
+
+def test_copies_are_agents_from_0_on_with_what_is_left_of_the_config():
+    made = []
+
+    def creator(config):
+        made.append(config)
+        return MockEnv2(len(made))
+
+    config = EnvContext({"num_agents": 3, "a": []}, worker_index=2)
+    env = make_multi_agent(creator)(config)
+    assert (env.agents, env.possible_agents, env.num_agents) == ([0, 1, 2], [0, 1, 2], 3)
+    assert [(dict(own), own.worker_index) for own in made] == [({"a": []}, 2)] * 3
+    assert len({id(own["a"]) for own in [config, *made]}) == 4
+    assert config["num_agents"] == 3
+    assert [env.get_observation_space(agent).n for agent in env.agents] == [2, 3, 4]
+    assert make_multi_agent(creator)().num_agents == 1
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "2"])
+def test_a_number_of_copies_that_is_none_is_refused(number):
+    with pytest.raises(ValueError, match="num_agents"):
+        make_multi_agent(RandomEnv)({"num_agents": number})
+
+
+def test_copies_end_one_by_one_and_the_episode_with_the_last():
+    env = make_multi_agent(_lengths([1, 2]))({"num_agents": 2})
+    assert env.reset() == ({0: 0, 1: 0}, {0: {}, 1: {}})
+    step = env.step({0: 0, 1: 0})
+    check_step(step)
+    assert step[0] == {0: 1, 1: 1}
+    assert step[1] == {0: 100.0, 1: 100.0}
+    assert step[2] == {0: True, 1: False, "__all__": False}
+    assert step[3] == {0: True, 1: False, "__all__": False}
+    assert env.step({}) == ({}, {}, {"__all__": False}, {"__all__": False}, {})
+    assert env.step({1: 0})[2:4] == ({1: True, "__all__": True}, {1: True, "__all__": False})
+    env.reset()
+    assert env.step({0: 0})[2]["__all__"] is False
+
+
+def _lengths(lengths):
+    left = list(lengths)
+    return lambda config: MockEnv2(left.pop(0))
+
+
+class Truncating(MockEnv):
+    def step(self, action):
+        obs, reward, over, _, info = super().step(action)
+        return obs, reward, over and self.config, over and not self.config, info
+
+
+@pytest.mark.parametrize(("terminates", "flags"), [((True, True), (True, False)), ((True, False), (False, True))])
+def test_copies_terminate_if_all_do_and_else_truncate(terminates, flags):
+    left = list(terminates)
+    env = make_multi_agent(lambda config: Truncating(1, left.pop(0)))({"num_agents": 2})
+    env.reset()
+    _, _, terminateds, truncateds, _ = env.step({0: 0, 1: 0})
+    assert (terminateds["__all__"], truncateds["__all__"]) == flags
+
+
+def test_copies_have_seeds_of_their_own_and_none_without():
+    env = make_multi_agent(lambda config: MockEnv2(5))({"num_agents": 4})
+    env.reset(seed=7)
+    seeds = [copy.rng_seed for copy in env.envs]
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 4
+    env.reset()
+    assert [copy.rng_seed for copy in env.envs] == seeds
+
+
+def test_copies_are_made_by_id_or_by_name_too():
+    register_env("mocks", lambda config: MockEnv(config["length"]))
+    assert make_multi_agent("mocks")({"num_agents": 2, "length": 3}).envs[1].episode_length == 3
+    env = make_multi_agent("CartPole-v1")({"num_agents": 2, "max_episode_steps": 3})
+    assert env.envs[1].spec.max_episode_steps == 3
+    env.close()
+
+
+def test_pictures_of_copies_are_put_together_along_the_shorter_side():
+    env = make_multi_agent(lambda config: MockEnv2(5))({"num_agents": 2})
+    env.reset()
+    assert env.render().shape == (600, 400, 3)
+    env.envs[0].render = env.envs[1].render = lambda: np.zeros((4, 3, 3))
+    assert env.render().shape == (4, 6, 3)
+    env.envs[1].render = lambda: None
+    assert env.render() is None
+
+
+def test_copies_are_all_closed():
+    closed = []
+    env = make_multi_agent(lambda config: MockEnv(1))({"num_agents": 2})
+    for number, copy in enumerate(env.envs):
+        copy.close = lambda number=number: closed.append(number)
+    env.close()
+    assert closed == [0, 1]
+
+
+def test_a_class_of_copies_can_be_sent_to_workers():
+    sent = cloudpickle.loads(cloudpickle.dumps(make_multi_agent(RandomEnv)))
+    assert sent({"num_agents": 2}).num_agents == 2

@@ -1,0 +1,255 @@
+"""PettingZoo's envs as multi-agent envs: whose turn it is, who is paid what, and when it is over."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from swath.rollout_workers import ParallelPettingZooEnv, PettingZooEnv
+from swath.rollout_workers.multi_agent_env import as_multi_agent, check_reset, check_step
+from swath.testing.envs import MockEnv
+
+zoo = pytest.importorskip("pettingzoo")
+
+ENDS = {"a": 2, "b": 3, "c": 3}
+"""Steps after which agents end."""
+
+
+class Walk(zoo.ParallelEnv):
+    """Agents count their steps, and are paid what they do; they end one after another.
+
+    Args:
+        truncated: agents whose end is a truncation.
+    """
+
+    metadata = {"name": "walk"}
+    render_mode = "rgb_array"
+
+    def __init__(self, truncated=()) -> None:
+        self.possible_agents = list(ENDS)
+        self.truncated = truncated
+        self.resets = []
+        self.closed = False
+
+    def observation_space(self, agent):
+        return gym.spaces.Discrete(10 + list(ENDS).index(agent))
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(5)
+
+    def reset(self, seed=None, options=None):
+        self.resets.append((seed, options))
+        self.agents = list(self.possible_agents)
+        self.at = 0
+        return dict.fromkeys(self.agents, 0), {agent: {"at": 0} for agent in [*self.agents, "nobody"]}
+
+    def step(self, actions):
+        assert actions.keys() == set(self.agents)
+        self.at += 1
+        acting, over = self.agents, {agent: ENDS[agent] == self.at for agent in self.agents}
+        self.agents = [agent for agent in acting if not over[agent]]
+        return (
+            dict.fromkeys(acting, self.at),
+            {agent: float(actions[agent]) for agent in acting},
+            {agent: over[agent] and agent not in self.truncated for agent in acting},
+            {agent: over[agent] and agent in self.truncated for agent in acting},
+            {agent: {"at": self.at} for agent in acting},
+        )
+
+    def render(self):
+        return np.zeros((2, 2, 3))
+
+    def close(self):
+        self.closed = True
+
+
+class Turns(zoo.AECEnv):
+    """Agents act in turn, each action pays its number to all agents; each acts twice, then the others go as well."""
+
+    metadata = {"name": "turns"}
+    render_mode = None
+
+    def __init__(self, truncates=False) -> None:
+        super().__init__()
+        self.possible_agents = ["a", "b"]
+        self.truncates = truncates
+
+    def observation_space(self, agent):
+        return gym.spaces.Discrete(10)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(5)
+
+    def observe(self, agent):
+        return self.acted[agent]
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        self.acted = dict.fromkeys(self.agents, 0)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {agent: {"who": agent} for agent in self.agents}
+        self.agent_selection = "a"
+
+    def step(self, action):
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        self._cumulative_rewards[agent] = 0
+        self.acted[agent] += 1
+        self.rewards = dict.fromkeys(self.agents, float(action))
+        if all(acted == 2 for acted in self.acted.values()):
+            self.terminations = {"a": True, "b": not self.truncates}
+            self.truncations["b"] = self.truncates
+        self.agent_selection = "b" if agent == "a" else "a"
+        self._accumulate_rewards()
+
+
+def test_agents_act_together_until_none_is_left():
+    env = ParallelPettingZooEnv(Walk())
+    obs, infos = env.reset(seed=3, options={"a": 1})
+    assert (obs, infos) == ({"a": 0, "b": 0, "c": 0}, {agent: {"at": 0} for agent in "abc"})
+    assert env.par_env.resets == [(3, {"a": 1})]
+    assert env.agents == ["a", "b", "c"]
+    first = env.step({"a": 1, "b": 2, "c": 3})
+    check_step(first)
+    assert first[1] == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert first[2:4] == ({"a": False, "b": False, "c": False, "__all__": False},) * 2
+    second = env.step({"a": 1, "b": 2, "c": 3})
+    assert second[2] == {"a": True, "b": False, "c": False, "__all__": False}
+    assert (second[0]["a"], env.agents) == (2, ["b", "c"])
+    third = env.step({"b": 2, "c": 3})
+    assert third[2] == {"b": True, "c": True, "__all__": True}
+    assert third[3]["__all__"] is False
+    assert env.agents == []
+
+
+@pytest.mark.parametrize("truncated", ["a", "c", "abc"])
+def test_an_episode_in_which_one_agent_was_truncated_is_truncated(truncated):
+    env = ParallelPettingZooEnv(Walk(truncated))
+    for _ in range(2):  # nothing of an episode is left for the next
+        env.reset()
+        while env.agents:
+            _, _, terminateds, truncateds, _ = env.step(dict.fromkeys(env.agents, 0))
+        assert (terminateds["__all__"], truncateds["__all__"]) == (False, True)
+
+
+def test_the_dicts_of_the_env_are_not_written_to():
+    inner = Walk()
+    kept = []
+    step = inner.step
+    inner.step = lambda actions: kept.append(step(actions)) or kept[-1]
+    env = ParallelPettingZooEnv(inner)
+    env.reset()
+    env.step(dict.fromkeys("abc", 0))
+    assert "__all__" not in kept[0][2]
+    assert "__all__" not in kept[0][3]
+
+
+def test_agents_in_turn_are_observed_with_what_they_were_paid_since_they_acted():
+    env = PettingZooEnv(Turns())
+    reset = env.reset(seed=1)
+    check_reset(*reset)
+    assert reset == ({"a": 0}, {"a": {"who": "a"}})
+    assert env.agents == ["a", "b"]
+    first = env.step({"a": 1})
+    check_step(first)
+    assert first[:2] == ({"b": 0}, {"b": 1.0})
+    assert env.step({"b": 2})[:2] == ({"a": 1}, {"a": 3.0})
+    assert env.step({"a": 3})[:2] == ({"b": 1}, {"b": 5.0})
+    last = env.step({"b": 4})
+    check_step(last)
+    assert last[:2] == ({"a": 2, "b": 2}, {"a": 7.0, "b": 4.0})
+    assert last[2] == {"a": True, "b": True, "__all__": True}
+    assert last[3]["__all__"] is False
+    assert env.agents == []
+
+
+def test_an_episode_in_turn_is_truncated_if_one_agent_is():
+    env = PettingZooEnv(Turns(truncates=True))
+    for _ in range(2):
+        env.reset()
+        for agent in "abab":
+            step = env.step({agent: 0})
+        assert (step[2]["__all__"], step[3]["__all__"]) == (False, True)
+
+
+def test_an_action_of_somebody_else_is_refused():
+    env = PettingZooEnv(Turns())
+    env.reset()
+    with pytest.raises(ValueError, match=r"it is 'a' whose turn it is, but there are actions of \[\"'b'\"\]"):
+        env.step({"b": 0})
+
+
+@pytest.mark.parametrize(("wrapper", "make"), [(ParallelPettingZooEnv, Walk), (PettingZooEnv, Turns)])
+def test_a_wrapped_env_says_of_its_agents_what_the_env_says(wrapper, make):
+    inner = make()
+    env = wrapper(inner)
+    assert env.possible_agents == inner.possible_agents
+    assert env.agents == []
+    assert env.observation_spaces == {agent: inner.observation_space(agent) for agent in inner.possible_agents}
+    assert env.get_observation_space("b") == inner.observation_space("b")
+    assert env.get_action_space("b") == inner.action_space("b")
+    assert env.metadata is inner.metadata
+    assert env.render_mode == inner.render_mode
+
+
+def test_a_wrapped_env_is_not_reset_before_it_is_asked_to_unless_it_does_not_know_its_agents():
+    assert ParallelPettingZooEnv(Walk()).par_env.resets == []
+    unforeseen = Walk()
+    reset = unforeseen.reset
+
+    def forgets(**keywords):
+        unforeseen.possible_agents = ["a", "b"]
+        returned = reset(**keywords)
+        del unforeseen.possible_agents
+        return returned
+
+    unforeseen.reset = forgets
+    del unforeseen.possible_agents
+    assert ParallelPettingZooEnv(unforeseen).possible_agents == ["a", "b"]
+
+
+def test_rendering_and_closing_reach_the_env():
+    env = ParallelPettingZooEnv(Walk())
+    assert env.render().shape == (2, 2, 3)
+    env.close()
+    assert env.par_env.closed
+
+
+def test_envs_of_the_zoo_wrap_themselves_and_others_do_not():
+    assert isinstance(as_multi_agent(Walk()), ParallelPettingZooEnv)
+    assert isinstance(as_multi_agent(Turns()), PettingZooEnv)
+    wrapped, single = ParallelPettingZooEnv(Walk()), MockEnv(3)
+    assert as_multi_agent(wrapped) is wrapped
+    assert as_multi_agent(single) is single
+    assert as_multi_agent(None) is None
+
+
+def test_wrappers_of_the_zoo_are_wrapped_whole():
+    from pettingzoo.utils import OrderEnforcingWrapper
+
+    env = as_multi_agent(OrderEnforcingWrapper(Turns()))
+    assert env.agents == []
+    assert env.reset()[0] == {"a": 0}
+
+
+@pytest.mark.parametrize("kind", ["parallel_env", "env"])
+def test_an_env_of_mpe_is_played_to_its_end(kind):
+    spread = pytest.importorskip("mpe2.simple_spread_v3")
+    env = as_multi_agent(getattr(spread, kind)(max_cycles=5))
+    obs, infos = env.reset(seed=0)
+    check_reset(obs, infos)
+    acted, over = 0, False
+    while not over:
+        actions = {agent: env.get_action_space(agent).sample() for agent in obs}
+        acted += len(actions)
+        step = env.step(actions)
+        check_step(step)
+        obs, _, terminateds, truncateds, _ = step
+        assert all(env.get_observation_space(agent).contains(value) for agent, value in obs.items())
+        over = terminateds["__all__"] or truncateds["__all__"]
+    assert (acted, terminateds["__all__"], truncateds["__all__"]) == (15, False, True)
+    env.close()

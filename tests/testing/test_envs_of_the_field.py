@@ -1,0 +1,190 @@
+"""The small envs under the names by which users of RLlib know them."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from swath.rollout_workers.multi_agent_env import check_reset, check_step
+from swath.testing import envs
+
+
+def play(env, steps: int, *, seed: int | None = None):
+    """Every step of a multi-agent env until it is over, checked: (acting agents, what the step returned)."""
+    obs, infos = env.reset(seed=seed)
+    check_reset(obs, infos)
+    ended: set[object] = set()
+    for _ in range(steps):
+        acting = {agent: 0 for agent in obs if agent not in ended}
+        step = env.step(acting)
+        check_step(step)
+        yield acting.keys(), step
+        obs, _, terminateds, truncateds, _ = step
+        ended |= {agent for flags in (terminateds, truncateds) for agent, over in flags.items() if over}
+        if "__all__" in ended:
+            return
+
+
+def one_episode(env):
+    rows = [env.reset(seed=9)]
+    while len(rows) == 1 or not (rows[-1][2] or rows[-1][3]):
+        rows.append(env.step(env.action_space.sample()))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("env", "seen", "paid"),
+    [
+        (envs.MockEnv(3), [0, 0, 0, 0], [1, 1, 1]),
+        (envs.MockEnv2(3), [0, 1, 2, 3], [100, 100, 100]),
+        (envs.MockEnv3(3), [0, 1, 2, 3], [1, 2, 3]),
+    ],
+)
+def test_mock_envs_count(env, seen, paid):
+    rows = one_episode(env)
+    assert [row[0] for row in rows] == seen
+    assert [row[1] for row in rows[1:]] == paid
+    assert [row[2:4] for row in rows[1:]] == [(False, False), (False, False), (True, True)]
+    assert all(env.observation_space.contains(np.int64(row[0])) for row in rows)
+    assert one_episode(env)[0][0] == 0
+
+
+def test_mock_envs_keep_what_tests_look_at():
+    assert envs.MockEnv(3, config="mine").config == "mine"
+    env = envs.MockEnv2(3)
+    env.reset()
+    assert env.rng_seed is None
+    env.reset(seed=4)
+    env.reset()
+    assert env.rng_seed == 4
+    env.step(0)
+    assert env.render()[0, 0, 0] == 1
+    assert one_episode(envs.MockEnv3(2))[-1][-1] == {"timestep": 2}
+
+
+def test_a_random_env_draws_from_its_spaces_and_the_same_with_the_same_seed():
+    box = gym.spaces.Box(-1, 1, (3,))
+    env = envs.RandomEnv({"observation_space": box, "reward_space": gym.spaces.Box(5, 6, ()), "max_episode_len": 30})
+    first, again = one_episode(env), one_episode(env)
+    assert all(box.contains(row[0]) for row in first)
+    assert all(5 <= row[1] <= 6 for row in first[1:])
+    assert [row[1:4] for row in first[1:]] == [row[1:4] for row in again[1:]]
+    np.testing.assert_array_equal([row[0] for row in first], [row[0] for row in again])
+
+
+@pytest.mark.parametrize(("chance", "flags", "steps"), [(0.0, (False, True), 7), (1.0, (True, False), 1)])
+def test_a_random_env_ends_by_chance_or_at_its_length(chance, flags, steps):
+    rows = one_episode(envs.RandomEnv({"p_terminated": chance, "max_episode_len": 7}))
+    assert (rows[-1][2:4], len(rows) - 1) == (flags, steps)
+
+
+def test_a_random_env_minds_its_actions_if_told_to():
+    config = {"action_space": gym.spaces.Box(-1, 1, (2,)), "check_action_bounds": True}
+    env = envs.RandomEnv(config)
+    env.reset()
+    env.step(np.ones(2, np.float32))
+    with pytest.raises(ValueError, match="Illegal action"):
+        env.step(np.full(2, 1.5, np.float32))
+    careless = envs.RandomEnv({**config, "check_action_bounds": False})
+    careless.reset()
+    careless.step(np.full(2, 1.5, np.float32))
+
+
+def test_vectorized_mock_envs_step_together_and_reset_alone():
+    env = envs.VectorizedMockEnv(2, 3)
+    assert env.vector_reset(seeds=[1, 2, 3]) == ([0] * 3, [{}] * 3)
+    env.vector_step([0] * 3)
+    assert env.vector_step([0] * 3) == ([0] * 3, [1.0] * 3, [True] * 3, [True] * 3, [{}] * 3)
+    assert env.reset_at(1) == (0, {})
+    assert env.vector_step([0] * 3)[2] == [True, False, True]
+    old = env.get_sub_environments()
+    env.restart_at(2)
+    assert [a is b for a, b in zip(old, env.get_sub_environments(), strict=True)] == [True, True, False]
+
+
+def test_a_mock_vector_env_is_one_that_pretends_to_be_several():
+    env = envs.MockVectorEnv(3, mocked_num_envs=4)
+    obs, infos = env.vector_reset(seeds=[5, 6, 7, 8])
+    assert len(obs) == len(infos) == 4
+    np.testing.assert_array_equal(obs[0], gym.make("CartPole-v1").reset(seed=5)[0])
+    stepped = env.vector_step([0, 1, 0, 1])[0]
+    assert len({row.tobytes() for row in stepped}) == 4
+    env.vector_step([0, 1, 0, 1])
+    obs, rewards, terminateds, truncateds, infos = env.vector_step([1, 0, 0, 1])
+    assert truncateds == [True] * 4
+    assert {row.tobytes() for row in obs} == {obs[0].tobytes()}
+    assert len(rewards) == len(terminateds) == len(infos) == 4
+    env.reset_at(2)
+    assert not any(env.vector_step([0, 1, 0, 1])[3])
+    assert {id(sub) for sub in env.get_sub_environments()} == {id(env.env)}
+    env.close()
+
+
+def test_basic_agents_act_together_for_25_steps():
+    env = envs.BasicMultiAgent(3)
+    steps = list(play(env, 100))
+    assert [sorted(acting) for acting, _ in steps] == [[0, 1, 2]] * 25
+    assert [step[2]["__all__"] for _, step in steps] == [False] * 24 + [True]
+    assert env.resetted
+    assert env.render().shape == (200, 300, 3)
+    assert len(list(play(env, 100))) == 25
+
+
+def test_agents_in_turn_see_what_came_of_their_last_action_and_are_not_paid_for_their_end():
+    env = envs.RoundRobinMultiAgent(5, increment_obs=True)
+    steps = list(play(env, 100))
+    assert [list(acting) for acting, _ in steps[:25]] == [[i % 5] for i in range(25)]
+    assert [list(acting) for acting, _ in steps[25:]] == [[]] * 4
+    shown = {agent: [(s[0][agent], s[1][agent], s[2][agent]) for _, s in steps if agent in s[0]] for agent in range(5)}
+    assert shown[0] == [(1, 100, False), (2, 100, False), (3, 100, False), (4, 100, False), (5, 0, True)]
+    assert shown[4][0] == (0, 0, False)
+    assert [step[2]["__all__"] for _, step in steps] == [False] * 28 + [True]
+    assert envs.RoundRobinMultiAgent(2).reset() == ({0: 0}, {0: {}})
+    with pytest.raises(RuntimeError, match="the episode is over"):
+        env.step({})
+
+
+def test_the_first_of_two_agents_takes_the_other_along():
+    steps = list(play(envs.EarlyDoneMultiAgent(), 100))
+    assert [list(acting) for acting, _ in steps] == [[0], [1], [0], [1], [0], [1]]
+    assert steps[-1][1][2:4] == ({0: True, "__all__": True}, {0: True, "__all__": True})
+
+
+def test_agents_come_late_and_leave_early():
+    env = envs.FlexAgentsMultiAgent()
+    obs, _ = env.reset(seed=0)
+    assert list(obs) == env.agents == [0]
+    steps = [step for _, step in play(env, 100, seed=0)]
+    gone = [{agent for agent, over in terminateds.items() if over} - obs.keys() for obs, _, terminateds, _, _ in steps]
+    assert [step[3]["__all__"] for step in steps] == [False] * 49 + [True]
+    assert not any(step[2]["__all__"] for step in steps)
+    assert len(set().union(*gone)) > 3
+    assert len(set().union(*(step[0] for step in steps))) > 5
+    assert set(env.agents) < set(env.possible_agents)
+    assert steps == [step for _, step in play(env, 100, seed=0)]
+
+
+def test_now_and_then_no_agent_is_observed_and_some_are_paid_unseen():
+    env = envs.SometimesZeroAgentsMultiAgent()
+    steps = list(play(env, 10_000, seed=1))
+    counts = [len(step[0]) for _, step in steps]
+    assert {0, 1, 2} <= set(counts)
+    assert any(step[1].keys() - step[0].keys() for _, step in steps)
+    assert any(step[2].get(agent) and agent not in step[0] for _, step in steps for agent in range(3))
+    assert [sum(agent in acting for acting, _ in steps) for agent in range(3)] == [25] * 3
+    assert steps[-1][1][2]["__all__"]
+
+
+def test_cart_poles_of_agents_have_nothing_to_do_with_each_other():
+    env = envs.MultiAgentCartPole({"num_agents": 4})
+    obs, _ = env.reset(seed=0)
+    assert len({value.tobytes() for value in obs.values()}) == 4
+    *_, (_, last) = play(env, 1000, seed=0)
+    assert last[2]["__all__"]
+    env.close()
+
+
+def test_random_agents_have_the_spaces_of_their_config():
+    box = gym.spaces.Box(0, 1, (2,))
+    env = envs.RandomMultiAgentEnv({"num_agents": 2, "observation_space": box})
+    assert [env.get_observation_space(agent) for agent in env.agents] == [box, box]
+    assert sum(1 for _ in play(env, 1000, seed=0)) < 1000
