@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_batches import batch, batches
 from tensordict import TensorDict
@@ -43,6 +43,7 @@ def cut_up(draw):
     return td, lengths
 
 
+@settings(deadline=None)
 @given(cut_up(), st.integers(1, 3))
 def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
     td, lengths = cut
@@ -62,6 +63,7 @@ def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
     assert assembler.ready == 0
 
 
+@settings(deadline=None)
 @given(cut_up())
 def test_flat_episodes_lie_one_behind_the_other(cut):
     td, lengths = cut
