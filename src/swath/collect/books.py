@@ -26,6 +26,7 @@ class Sent:
         taken: it is being delivered; its worker may be asked for another.
         received: the fragment, once it is settled.
         written: its worker has written it.
+        worker: who was asked.
     """
 
     ticket: Ticket
@@ -37,11 +38,10 @@ class Sent:
     taken: bool = False
     received: Received | None = None
     written: bool = False
+    worker: int = field(init=False)
 
-    @property
-    def worker(self) -> int:
-        """Who was asked."""
-        return self.ticket.name.worker
+    def __post_init__(self) -> None:
+        self.worker = self.ticket.name.worker
 
     @property
     def is_done(self) -> bool:

@@ -95,7 +95,7 @@ class Desk:
 
     def out_by_worker(self) -> Counter[int]:
         """How many fragments each worker has been asked for that are made, or wait to be drawn."""
-        return Counter(sent.worker for sent in self.wanted())
+        return Counter([sent.worker for sent in self.wanted()])
 
     def is_gone(self, worker: int) -> bool:
         """Whether the worker was given up."""

@@ -85,7 +85,7 @@ class Fragment:
     def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
         shape = (*layout.batch_shape, self.ids.shape[1])
-        labels = {key: _tensor(array).reshape(shape) for key, array in self._labels(layout)}
+        labels = {key: _tensor(array, *shape) for key, array in self._labels(layout)}
         labels |= dict(self._versions(layout, shape))
         if isinstance(self.rows, TensorDictRows):
             return self.rows.batch(labels, compact=layout.extras.compact_obs)
@@ -94,8 +94,8 @@ class Fragment:
     def _of_arrays(self, rows: Rows, layout: Layout, labels: Mapping[Key, torch.Tensor]) -> TensorDict:
         shape = (*layout.batch_shape, rows.reward.shape[1])
         entries = [
-            *((key, _tensor(array).reshape(*shape, *array.shape[2:])) for key, array in _data(rows, layout)),
-            *((key, _tensor(array).reshape(*shape, 1)) for key, array in self._flags(rows, layout)),
+            *((key, _tensor(array, *shape, *array.shape[2:])) for key, array in _data(rows, layout)),
+            *((key, _tensor(array, *shape, 1)) for key, array in self._flags(rows, layout)),
             *labels.items(),
         ]
         return _tensordict(nested(entries), shape)
@@ -140,8 +140,9 @@ def _data(rows: Rows, layout: Layout) -> Iterator[tuple[Key, Any]]:
         yield from zip(map(under_next, layout.observation), rows.next_observation, strict=True)
 
 
-def _tensor(array: Any) -> torch.Tensor:
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+def _tensor(array: Any, *shape: int) -> torch.Tensor:
+    shaped = array.reshape(shape)  # as an array, if it is one: a tensor takes ten times as long
+    return torch.from_numpy(shaped) if isinstance(shaped, np.ndarray) else shaped
 
 
 def _tensordict(entries: dict[str, Any], shape: tuple[int, ...]) -> TensorDict:
