@@ -212,7 +212,12 @@ def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, wo
     assert eventually(lambda: stored() < MEGABYTE)
 
 
-def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(backend, worker, stored):
+@pytest.mark.parametrize("size_before", [3, SIZE])
+def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(backend, worker, stored, size_before):
+    """Also where a small one has let its worker answer the next call in one piece."""
+    ask(backend, worker, "parcel", 0, size_before).close()
+    assert worker.light == (size_before == 3)
+    assert eventually(lambda: stored() < MEGABYTE)
     parcel = ask(backend, worker, "parcel", 1, SIZE)
     assert eventually(lambda: stored() > SIZE)
     view = parcel.open()["array"][:5]

@@ -52,9 +52,9 @@ class Data(Place):
             assert result(backend, ticket).sum() == size
 
     def test_bodies_of_parcels_stay_as_they_were_while_the_worker_goes_on(self, backend: Backend) -> None:
-        """Each has its own memory until it is closed."""
+        """Each has its own memory until it is closed, whether those before were small or large."""
         worker = backend.spawn(job())
-        for size in (3, LARGE):
+        for size in (3, LARGE, LARGE, 3):
             parcels = [ask(backend, worker, "parcel", number, size) for number in range(4)]
             bodies = [parcel.open() for parcel in parcels]
             for number, (parcel, body) in enumerate(zip(parcels, bodies, strict=True)):

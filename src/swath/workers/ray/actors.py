@@ -24,7 +24,7 @@ from swath.workers.hosting import THREAD_SETTINGS, lost
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
 from swath.workers.ray.freight import Arrived, packed, replied
-from swath.workers.ray.handle import RayHandle, asking
+from swath.workers.ray.handle import RayHandle, asking, asking_aside, asking_whole
 from swath.workers.ray.messages import Reply, Setup, Wire
 from swath.workers.ray.worker import RayWorker, public
 from swath.workers.tickets import Board, Ticket
@@ -79,7 +79,7 @@ class RayActors:
         elif gone := self.cluster.gone():
             self._end(handle, f"is lost: {gone}")
         else:
-            ask = handle.aside if aside else handle.ask
+            ask = handle.aside if aside else handle.whole if handle.light else handle.ask
             self._await(handle, ticket, ask(method, wire))
         return ticket
 
@@ -136,7 +136,7 @@ class RayActors:
     def _attend(self, handle: RayHandle, setup: Setup | None = None) -> None:
         """Learn when it is up and when it ends; have it built, unless others do."""
         actor = handle.actor
-        handle.ask, handle.aside = asking(actor), asking(actor, aside=True)
+        handle.ask, handle.whole, handle.aside = asking(actor), asking_whole(actor), asking_aside(actor)
         here = actor.swath_here.options(concurrency_group="aside").remote()
         here.future().add_done_callback(partial(self._placed, handle))
         built = None if setup is None else actor.swath_build.options(num_returns=2).remote(setup)
@@ -164,7 +164,7 @@ class RayActors:
     def _answered(self, handle: RayHandle, ticket: Ticket, body: Any, future: Any) -> None:
         error = future.exception()
         if error is None:
-            self._settle(handle, ticket, self._outcome(future.result(), body))
+            self._settle(handle, ticket, self._outcome(handle, future.result(), body))
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             self._settle(handle, ticket, Error(error))
         elif isinstance(error, self._ray.exceptions.ObjectLostError):
@@ -201,12 +201,15 @@ class RayActors:
         handle.answered(ticket)
         self.board.settle(ticket, outcome)
 
-    def _outcome(self, answer: Reply | bytes, body: Any) -> Outcome:
+    def _outcome(self, handle: RayHandle, answer: Reply | bytes, body: Any) -> Outcome:
         try:
             reply, value = replied(answer)
         except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
             return Error(error)
-        return Value(Arrived(value, reply.body or body, self.cluster.gone) if reply.parcel else value)
+        if not reply.parcel:
+            return Value(value)
+        handle.light = isinstance(reply.body, bytes)
+        return Value(Arrived(value, reply.body or body, self.cluster.gone))
 
 
 def _options(resources: Mapping[str, Any]) -> dict[str, Any]:

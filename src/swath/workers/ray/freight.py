@@ -104,7 +104,7 @@ class Arrived:
         """
         if self._body is None:
             raise PayloadLost("the parcel is closed; open it before")
-        if isinstance(self._body, bytes):
+        if isinstance(self._body, bytes | Freight):
             return unpacked(self._body)
         if gone := self._gone():
             raise PayloadLost(f"the body of a parcel is lost: {gone}")

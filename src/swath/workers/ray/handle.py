@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from swath.workers.base import Handle, Job
 from swath.workers.outcome import Error
 from swath.workers.ray.messages import Wire
 from swath.workers.tickets import Ticket
+
+Asking: TypeAlias = Callable[[str, Wire], Sequence[Any]]
 
 
 class RayHandle(Handle):
@@ -22,14 +24,18 @@ class RayHandle(Handle):
     Attributes:
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
         ask: calls its object; see `asking`.
+        whole: likewise, with one result: quicker, but a large body comes with the reply, wanted or not.
         aside: likewise, in a thread of its own.
+        light: whether the body of its last parcel was small.
         lasts: whether it lives until it is killed, whoever holds it.
         killed: why we end it, if we do.
     """
 
     actor: Any = None
     ask: Any = None
+    whole: Any = None
     aside: Any = None
+    light = False
     lasts = False
 
     def __init__(self, job: Job, options: Mapping[str, Any]) -> None:
@@ -64,23 +70,24 @@ class RayHandle(Handle):
         return left
 
 
-def asking(actor: Any, *, aside: bool = False) -> Callable[[str, Wire], Sequence[Any]]:
+def asking(actor: Any) -> Asking:
     """A function that calls the actor's object by a method's name and packed arguments.
 
     What it returns are references to the reply and to the large body of a parcel.
-
-    Args:
-        actor: whose object is called.
-        aside: in a thread of its own, also while another call is being answered.
     """
-    answer = (
-        actor.swath_aside.options(num_returns=2, concurrency_group="aside")
-        if aside
-        else actor.swath_answer.options(num_returns=2)
-    )
+    return _calling(actor.swath_answer.options(num_returns=2))
 
-    def ask(method: str, args: Wire) -> Sequence[Any]:
-        references: Sequence[Any] = answer.remote(method.encode(), args)  # bytes need not be pickled
-        return references
 
-    return ask
+def asking_whole(actor: Any) -> Asking:
+    """The same with one result, the reply: there is no reference to a body."""
+    ask = _calling(actor.swath_whole)
+    return lambda method, args: (ask(method, args), None)
+
+
+def asking_aside(actor: Any) -> Asking:
+    """The same as `asking`, in a thread of the actor's own: also while another call is being answered."""
+    return _calling(actor.swath_aside.options(num_returns=2, concurrency_group="aside"))
+
+
+def _calling(answer: Any) -> Callable[[str, Wire], Any]:
+    return lambda method, args: answer.remote(method.encode(), args)  # bytes need not be pickled

@@ -18,7 +18,7 @@ from swath.errors import PayloadLost, WorkerLate, WorkerLost
 from swath.extras import need
 from swath.workers.ray.cluster import Cluster, told
 from swath.workers.ray.freight import packed, replied
-from swath.workers.ray.handle import asking
+from swath.workers.ray.handle import asking_whole
 
 ITSELF = "swath: the object itself"
 """Stands for the object among what its methods return; it never leaves its actor."""
@@ -84,7 +84,7 @@ class Reach:
         self._patience = patience
         self._address = cluster.address
         self._frozen = cloudpickle.dumps(actor)
-        self._ask: Any = asking(actor)
+        self._ask: Any = asking_whole(actor)
         self._cluster: Cluster | None = cluster
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Reach:
         if gone := self._cluster.gone():
             raise self._lost(gone)
         if self._ask is None:
-            self._ask = asking(pickle.loads(self._frozen))  # noqa: S301  made above
+            self._ask = asking_whole(pickle.loads(self._frozen))  # noqa: S301  made above
         return self._ask
 
     def _lost(self, why: str) -> WorkerLost:

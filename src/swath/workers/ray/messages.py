@@ -54,10 +54,10 @@ class Reply(NamedTuple):
         value: what it returned, or the head of a parcel; `None` if it raised.
         error: what it raised, as `frozen`.
         parcel: whether there is a body.
-        body: of a parcel, if it is small; otherwise it is the second result of the call.
+        body: of a parcel, if it is small or the call has one result; otherwise it is the second result.
     """
 
     value: Wire | None
     error: bytes = b""
     parcel: bool = False
-    body: bytes | None = None
+    body: Wire | None = None

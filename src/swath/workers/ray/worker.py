@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from swath.workers.ray.desk import Answer, RayDesk
-    from swath.workers.ray.messages import Setup, Wire
+    from swath.workers.ray.messages import Reply, Setup, Wire
 
 
 _T = TypeVar("_T")
@@ -63,6 +63,10 @@ class RayWorker:
     def swath_answer(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
         return _or_die(self.swath_desk().answer, method.decode(), args)
+
+    def swath_whole(self, method: bytes, args: Wire) -> Reply | bytes:
+        """Call a method of the object; the answer is one result, also where the body of a parcel is large."""
+        return _or_die(self.swath_desk().whole, method.decode(), args)
 
     def swath_aside(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object once there is one, also while it answers another call."""
