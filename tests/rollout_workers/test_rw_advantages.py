@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import compute_advantages
@@ -35,6 +35,7 @@ def slices_of(chunks):
 
 
 @pytest.mark.parametrize(("use_gae", "use_critic"), WAYS)
+@settings(deadline=None)
 @given(fragments(), st.sampled_from([0.0, 0.9, 0.99, 1.0]), st.sampled_from([0.0, 0.95, 1.0]))
 def test_one_pass_equals_chunk_by_chunk(use_gae, use_critic, drawn, gamma, lmbda):
     chunks, rng = drawn

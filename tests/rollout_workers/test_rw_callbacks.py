@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from swath.errors import NoEffectWarning
-from swath.rollout_workers import DefaultCallbacks, RLlibCallback
-from swath.rollout_workers.callbacks import EVENTS, listeners, make_callbacks
+from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, RLlibCallback
+from swath.rollout_workers.callbacks import EVENTS, callbacks_of, listeners, make_callbacks
 
 EPISODE = ("episode", "worker", "base_env", "env", "policies", "env_index")
 SET = ("worker_set", "worker_ids", "is_evaluation")
@@ -139,6 +139,23 @@ def test_what_one_raises_is_raised_and_the_later_ones_are_not_called():
 def test_combined_callbacks_can_be_pickled():
     made = pickle.loads(pickle.dumps(make_callbacks([DefaultCallbacks, DefaultCallbacks], {"on_sample_end": print})))
     assert listeners(made, "on_sample_end") == (print,)
+
+
+@every_event
+def test_a_config_names_classes_and_functions(event):
+    log = []
+
+    def function(**kwargs):
+        log.append(("function", event, kwargs))
+
+    config = AlgorithmConfig().callbacks([telling("A", log), telling("B", log)], **{event: function})
+    for listener in listeners(callbacks_of(config), event):
+        listener(**facts(event))
+    assert log == [(name, event, facts(event)) for name in ("A", "B", "function")]
+
+
+def test_a_config_that_names_nothing_has_the_default():
+    assert type(callbacks_of(AlgorithmConfig())) is DefaultCallbacks
 
 
 class NotDerived: ...

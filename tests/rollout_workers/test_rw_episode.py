@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import Episode
@@ -89,6 +89,7 @@ def test_a_new_episode_has_no_info_of_the_one_before():
     assert episode_of(board.of(0)).last_info_for() == {"step": 0, "env": 0}
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.sets(st.integers(0, 2))), max_size=20))
 def test_envs_that_made_no_transition_are_not_counted(steps):
     board, counts, sums = Board(3), [0, 0, 0], [0.0, 0.0, 0.0]

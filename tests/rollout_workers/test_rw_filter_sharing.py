@@ -62,7 +62,7 @@ def assert_equal_statistics(filt, other):
     np.testing.assert_allclose(filt.rs.std, other.rs.std, rtol=1e-6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_after_each_round_all_equal_one_filter_that_saw_everything_once(rounds):
     workers, local, everything = Set(3), Worker(), []

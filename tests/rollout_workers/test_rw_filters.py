@@ -7,7 +7,14 @@ import threading
 import numpy as np
 import pytest
 
-from swath.rollout_workers import ConcurrentMeanStdFilter, Filter, MeanStdFilter, NoFilter, get_filter
+from swath.rollout_workers import (
+    AlgorithmConfig,
+    ConcurrentMeanStdFilter,
+    Filter,
+    MeanStdFilter,
+    NoFilter,
+    get_filter,
+)
 
 SHAPES = [(), (3,), (3, 4, 4)]
 BOTH = [MeanStdFilter, ConcurrentMeanStdFilter]
@@ -32,8 +39,8 @@ def test_buffers_and_statistics_count_as_the_peer_has_it(shape, kind):
     assert (first.rs.n, first.buffer.n) == (10, 0)
     first.apply_changes(second, with_buffer=True)
     assert (first.rs.n, first.buffer.n) == (15, 5)
-    second.reset_buffer()
-    assert first.buffer.n == 5
+    second(np.ones(shape))
+    assert (first.buffer.n, second.buffer.n) == (5, 6)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -169,6 +176,26 @@ def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
     assert filt.rs.mean.all()
 
 
+@pytest.mark.parametrize(("kind", "free"), [(MeanStdFilter, None), (ConcurrentMeanStdFilter, False)])
+def test_only_one_thread_at_a_time_is_in_a_concurrent_filter(kind, free):
+    filt, seen = kind((2,)), []
+
+    class Observation:
+        """Looks, while the filter reads it, whether another thread could get in."""
+
+        def __array__(self, dtype=None, copy=None):
+            other = threading.Thread(target=lambda: seen.append(try_to_enter()))
+            other.start()
+            other.join()
+            return np.zeros(2)
+
+    def try_to_enter():
+        return filt._guard.acquire(blocking=False) if hasattr(filt._guard, "acquire") else None
+
+    filt(Observation())
+    assert seen == [free]
+
+
 def test_threads_that_share_a_concurrent_filter_lose_nothing():
     filt, shared = ConcurrentMeanStdFilter((2,)), MeanStdFilter((2,))
     values = drawn(400, (2,), dtype=np.float64)
@@ -247,6 +274,16 @@ def test_a_filter_is_got_by_name_and_does_not_clip(name):
     filt = get_filter(name, (2,))
     assert type(filt) is NAMES[name]
     assert getattr(filt, "clip", None) is None
+
+
+@pytest.mark.parametrize("name", [*NAMES, "Other"])
+def test_a_config_takes_the_names_that_there_are(name):
+    config = AlgorithmConfig()
+    if name in NAMES:
+        assert type(get_filter(config.env_runners(observation_filter=name).observation_filter, ())) is NAMES[name]
+    else:
+        with pytest.raises(ValueError, match="observation_filter"):
+            config.env_runners(observation_filter=name)
 
 
 def test_a_filter_is_got_from_a_callable_which_is_told_the_shape():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import (
@@ -81,6 +81,7 @@ USES = [{"use_gae": T, "use_critic": T}, {"use_gae": F, "use_critic": T}, {"use_
 
 
 @pytest.mark.parametrize("use", USES, ids=str)
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=40),
     st.floats(-9, 9),

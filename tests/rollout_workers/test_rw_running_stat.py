@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import RunningStat
@@ -43,6 +43,7 @@ def test_fewer_than_two_values_have_no_variance(shape, pushes):
     np.testing.assert_array_equal(stat.mean, np.full(shape, float(pushes)), strict=True)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(SHAPES),
     st.lists(st.integers(0, 6), min_size=1, max_size=5),
@@ -144,6 +145,16 @@ def test_a_state_shares_nothing_either():
     made = RunningStat.from_state(state)
     state["mean_array"][...] = 9
     assert (stat.mean.tolist(), made.mean.tolist()) == ([1.0, 2.0], [1.0, 2.0])
+
+
+def test_what_is_set_in_place_changes_nothing_else():
+    stat, other = RunningStat((2,)), RunningStat((2,))
+    stat.push_batch([[1.0, 2.0], [3.0, 6.0]])
+    other.update(stat)
+    for array in (stat.mean_array, stat.sum_sq_diff_array):
+        array[...] = 0
+    assert (stat.mean_delta_array.tolist(), stat.sum_sq_diff_delta_array.tolist()) == ([2, 4], [2, 8])
+    assert (other.mean.tolist(), other.var.tolist()) == ([2, 4], [2, 8])
 
 
 def test_the_statistics_can_be_set():

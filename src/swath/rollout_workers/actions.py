@@ -72,6 +72,5 @@ def _read_only(leaf: Array, steps: list[Step]) -> Array:
     action = leaf.view()
     for step in steps:
         action = step(action)
-    action = action.view()
     action.flags.writeable = False
     return action

@@ -111,7 +111,7 @@ def listeners(callbacks: DefaultCallbacks, event: str) -> tuple[Listener, ...]:
 
 def make_callbacks(
     callbacks_class: Callable[[], DefaultCallbacks] | Sequence[Callable[[], DefaultCallbacks]] | None = None,
-    functions: Mapping[str, Listener | Sequence[Listener]] | None = None,
+    functions: Mapping[str, Listener | Sequence[Listener] | None] | None = None,
 ) -> DefaultCallbacks:
     """One object for all that a config names, with instances of its own.
 
@@ -129,6 +129,12 @@ def make_callbacks(
     if listening or len(parts) > 1:
         return CombinedCallbacks(parts, listening)
     return parts[0] if parts else DefaultCallbacks()
+
+
+def callbacks_of(config: Any) -> DefaultCallbacks:
+    """One object for all that an `AlgorithmConfig` names; see `make_callbacks`."""
+    functions = {event: getattr(config, f"callbacks_{event}") for event in EVENTS}
+    return make_callbacks(config.callbacks_class, functions)
 
 
 def _instance(kind: Callable[[], Any]) -> DefaultCallbacks:

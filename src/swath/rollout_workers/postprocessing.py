@@ -142,7 +142,7 @@ def compute_advantages(
     """
     estimator = Estimator(gamma, lambda_, use_gae, use_critic)
     rewards = np.asarray(rollout[REWARDS] if rewards is None else rewards)
-    if use_critic and vf_preds is None and VF_PREDS in rollout:
+    if vf_preds is None and VF_PREDS in rollout:
         vf_preds = np.asarray(rollout[VF_PREDS])
     never, ends = np.zeros(len(rewards), dtype=np.bool_), np.arange(len(rewards)) == len(rewards) - 1
     chunk = Chunks(rewards, vf_preds if use_critic else None, never, ends)
