@@ -1,5 +1,6 @@
 """`RayEvalWorker`: one rollout per submit, in an actor of Ray."""
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -7,6 +8,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import torch
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
+from swath.evaluators import ray_eval_worker
 from swath.testing.toy_worker import Gate
 
 NAME = "the tests' own"
@@ -284,6 +287,27 @@ def test_init_fn_runs_first_and_finds_no_torch(ray):
 
     with RayEvalWorker(init, cartpole, policy, **OPTIONS) as worker:
         assert played(worker, 2)["reward"] == 2
+
+
+def test_init_fn_is_in_the_recipe_by_value_for_drivers_that_have_not_its_module(tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def begin():\n    return 'begun'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = []
+
+    class Noted:
+        def __init__(self, recipe, registration):
+            made.append(recipe)
+
+        def begin(self):
+            """No actor is needed."""
+
+    monkeypatch.setattr(ray_eval_worker, "Tenure", Noted)
+    RayEvalWorker(importlib.import_module("only_here").begin, cartpole, Upright)
+    RayEvalWorker(None, cartpole, Upright)
+    monkeypatch.undo()
+    del sys.modules["only_here"]
+    assert cloudpickle.loads(made[0].init)() == "begun"
+    assert made[1].init is None
 
 
 def test_what_init_fn_raises_is_an_outcome_once(ray):

@@ -89,3 +89,22 @@ def test_a_backend_whose_nursery_cannot_begin_leaves_nothing(monkeypatch):
     with pytest.raises(PlacementFailed, match=r"sys\.executable"):
         ProcessBackend()
     assert (descriptors(), threading.active_count()) == before
+
+
+def test_a_nursery_that_ends_before_it_has_begun_says_so_and_leaves_no_zombie(monkeypatch):
+    begun = nursery_process._started
+    processes = []
+
+    def killed_at_once():
+        process, sock = begun()
+        process.kill()
+        process.wait()
+        processes.append(process)
+        return process, sock
+
+    monkeypatch.setattr(nursery_process, "_started", killed_at_once)
+    before = descriptors()
+    with pytest.raises(PlacementFailed, match=r"ended before it had begun, with exit code -9"):
+        nursery_process.NurseryProcess(bare=True)
+    assert processes[0].returncode == -9
+    assert descriptors() == before

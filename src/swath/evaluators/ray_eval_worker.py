@@ -20,6 +20,7 @@ from swath.evaluators.tenure import Tenure
 from swath.evaluators.weights import snapshot_of
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
+from swath.workers.first import travelling
 
 NAMESPACE = "swath"
 
@@ -84,7 +85,7 @@ class RayEvalWorker:
                 raise TypeError(f"{given} is a {type(function).__name__}; it must be callable")
         registration = _registration(name, remote_kwargs.pop("namespace", NAMESPACE))
         recipe = Recipe(
-            None if init_fn is None else cloudpickle.dumps(init_fn),
+            travelling(init_fn) or None,
             cloudpickle.dumps((env_maker, policy_maker)),
             resources_of("ray", 1, num_gpus, remote_kwargs, "remote_kwargs"),
             registration,

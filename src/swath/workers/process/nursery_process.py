@@ -30,6 +30,9 @@ class NurseryProcess:
     Args:
         bare: whether nothing is ever imported in it.
 
+    Raises:
+        PlacementFailed: it ended at once.
+
     Attributes:
         bare: likewise.
         driver: the process that began it; a fork of that must begin its own.
@@ -41,7 +44,14 @@ class NurseryProcess:
         self.driver = os.getpid()
         self.users = 0
         self._process, sock = _started()
-        sock.sendall(entry.greeting(self.driver, module_path()))
+        try:
+            sock.sendall(entry.greeting(self.driver, module_path()))
+        except OSError:
+            sock.close()
+            raise PlacementFailed(
+                f"the process that starts workers ended before it had begun, with exit code {self.reap()} (negative: a "
+                "signal); look for what ends new processes here, memory limits for example, and try again"
+            ) from None
         self._wire = Wire(sock, patient=True)
 
     @property
