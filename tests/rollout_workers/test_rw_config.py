@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from swath.errors import NoEffectWarning
+from swath.rollout_workers.callbacks import EVENTS
 from swath.rollout_workers.config import AlgorithmConfig, PolicySpec, creator_of, register_env
 from swath.rollout_workers.env_context import EnvContext
 
@@ -240,6 +241,12 @@ def test_auto_shares_the_training_batch_among_the_workers(workers, envs, batch_s
     config.env_runners(workers, num_envs_per_env_runner=envs, rollout_fragment_length="auto")
     assert [config.get_rollout_fragment_length(index) for index in range(workers + 1)] == wanted
     assert config.env_runners(rollout_fragment_length=7).get_rollout_fragment_length(1) == 7
+
+
+def test_functions_of_callbacks_are_told_by_event():
+    assert AlgorithmConfig().callback_functions == {}
+    functions = {event: mapped if event == "on_sample_end" else [mapped] for event in EVENTS}
+    assert AlgorithmConfig().callbacks(**functions).callback_functions == functions
 
 
 def test_the_config_of_evaluation_is_a_thawed_copy_with_what_is_different():

@@ -355,6 +355,11 @@ def test_a_setting_that_cannot_be_had_is_refused_by_name_with_a_way_out(method, 
         setattr(AlgorithmConfig(), name, Some())
 
 
+def test_a_refused_setting_is_refused_whatever_its_value_compares_like():
+    with pytest.raises(ValueError, match=r"^output_compress_columns="):
+        AlgorithmConfig().offline_data(output_compress_columns=np.array(["obs", "new_obs"]))
+
+
 @pytest.mark.parametrize("name", sorted(rows(Refused)))
 def test_what_asks_for_nothing_is_let_pass(name):
     nothing = AlgorithmConfig.rows[name].default()

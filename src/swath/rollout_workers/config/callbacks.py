@@ -87,3 +87,12 @@ class CallbacksSettings(Holder):
             **others: old names, and settings without effect.
         """
         return self._given(locals())
+
+    @property
+    def callback_functions(self) -> dict[str, Callback | list[Callback]]:
+        """The functions that are set, by event (`"on_episode_end"`)."""
+        values = {event: vars(self)[f"callbacks_{event}"] for event in _EVENTS}
+        return {event: functions for event, functions in values.items() if functions is not None}
+
+
+_EVENTS = tuple(name.removeprefix("callbacks_") for name in vars(CallbacksSettings) if name.startswith("callbacks_on_"))
