@@ -6,6 +6,7 @@ Lines that must be errors carry a `type: ignore`, which strict mode reports wher
 from __future__ import annotations
 
 import gymnasium
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ import swath
 from swath import (
     AlgorithmConfig,
     Collector,
+    EnvContext,
     EvalResult,
     Evaluator,
     ExplorationType,
@@ -26,6 +28,7 @@ from swath import (
     split_trajectories,
 )
 from swath.errors import Closed
+from swath.rollout_workers import DefaultCallbacks, Episode, MeanStdFilter, RolloutMetrics, summarize_episodes
 
 
 class Actor(nn.Module):
@@ -136,6 +139,31 @@ def configure() -> AlgorithmConfig:
     return config.copy(copy_frozen=False)
 
 
+class Lengths(DefaultCallbacks):
+    """Notes how long episodes are, once for each of its two ways to say what it takes."""
+
+    def on_episode_start(self, *, episode: Episode, **kwargs: object) -> None:
+        episode.user_data["env"] = kwargs["env_index"]
+
+    def on_episode_end(
+        self, *, worker: object, base_env: object, policies: object, episode: Episode, env_index: int, **kwargs: object
+    ) -> None:
+        episode.custom_metrics["length"] = episode.length + env_index
+
+
+def tell_of_episodes() -> float:
+    config = AlgorithmConfig().callbacks([Lengths, DefaultCallbacks])
+    context = EnvContext({"size": 3}, worker_index=1).copy_with_overrides(vector_index=2)
+    size: int = context["size"]
+    observations = MeanStdFilter((size,), clip=None)
+    observations(np.ones((context.vector_index, size)))
+    assert config.callbacks_class
+    assert observations.running_stats.n == 2
+    summary = summarize_episodes([RolloutMetrics(10, 1.5), RolloutMetrics(episode_faulty=True)])
+    highest: float = summary["episode_return_max"]
+    return highest
+
+
 def mistakes_in_settings(config: AlgorithmConfig) -> None:
     config.training(gama=0.9)  # type: ignore[call-arg]
     config.env_runners(batch_mode="whole")  # type: ignore[arg-type]
@@ -160,6 +188,7 @@ def main() -> None:
     assert 0 < evaluate(actor) <= 500
     assert abs(judge(actor)) <= 500
     assert configure().num_envs_per_env_runner == 4
+    assert tell_of_episodes() == 1.5
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swath.errors import warn_of_no_effect
+
+if TYPE_CHECKING:
+    from swath.rollout_workers.config import AlgorithmConfig
 
 Listener = Callable[..., None]
 """Called with keywords."""
@@ -111,7 +114,7 @@ def listeners(callbacks: DefaultCallbacks, event: str) -> tuple[Listener, ...]:
 
 def make_callbacks(
     callbacks_class: Callable[[], DefaultCallbacks] | Sequence[Callable[[], DefaultCallbacks]] | None = None,
-    functions: Mapping[str, Listener | Sequence[Listener] | None] | None = None,
+    functions: Mapping[str, Listener | Sequence[Listener]] | None = None,
 ) -> DefaultCallbacks:
     """One object for all that a config names, with instances of its own.
 
@@ -131,10 +134,9 @@ def make_callbacks(
     return parts[0] if parts else DefaultCallbacks()
 
 
-def callbacks_of(config: Any) -> DefaultCallbacks:
-    """One object for all that an `AlgorithmConfig` names; see `make_callbacks`."""
-    functions = {event: getattr(config, f"callbacks_{event}") for event in EVENTS}
-    return make_callbacks(config.callbacks_class, functions)
+def callbacks_of(config: AlgorithmConfig) -> DefaultCallbacks:
+    """One object for all that a config names; see `make_callbacks`."""
+    return make_callbacks(config.callbacks_class, config.callback_functions)
 
 
 def _instance(kind: Callable[[], Any]) -> DefaultCallbacks:
