@@ -21,10 +21,12 @@ help:  ## say what can be made
 demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, metrics and checkpoint under runs/
 	@$(BIN)/swath train CartPole-v1
 
-# One thread: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
+# Two processes: most tests wait, for workers or deadlines; all tests on Ray are in one of them (tests/conftest.py).
+# One thread each: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
 test: lint  ## lint, then the whole test suite with coverage
 	@echo "pytest: the whole suite, coverage of src/swath at 90 % or more"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov=swath --cov-report=term:skip-covered --cov-fail-under=90
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=2 \
+		--cov=swath --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
 	@echo "ruff: rules and format"

@@ -1,6 +1,7 @@
 """The one Ray cluster of a test run, on this machine: started by the first test that needs it, ended with the run."""
 
 import os
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -13,11 +14,20 @@ from swath.workers import create
 from swath.workers.tickets import Name
 
 CLOSE_S = 5.0
+ON_RAY = re.compile(r"(?<![A-Za-z])ray(?![a-z])|Ray(?![a-z])")
+
+
+def is_on_ray(nodeid):
+    """Whether a test may need the cluster: its name says so, or that of its class, its file or its parameters."""
+    return ON_RAY.search(nodeid) is not None
 
 
 def up():
     """Start it, unless it is up; the module `ray`. It has more room, on paper, than tests can take."""
     ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'swath[ray]'")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        test = os.environ["PYTEST_CURRENT_TEST"]
+        assert is_on_ray(test), f"{test} needs Ray, so its name must say 'ray': conftest.py keeps these together"
     if not ray.is_initialized():
         os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the user's home
         room = {"num_cpus": 64, "_memory": 256 * 2**30}

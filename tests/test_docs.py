@@ -46,12 +46,20 @@ def prepare(page: Path) -> None:
     text = page.read_text()
     if "pyarrow" in text:
         pytest.importorskip("pyarrow")
-    if any("import Ray" in code for code, _ in blocks(page)):
+    if uses_ray(page):
         ray_cluster.up()
+
+
+def uses_ray(page: Path) -> bool:
+    return any("import Ray" in code for code, _ in blocks(page))
 
 
 def uses_torchrl(page: Path) -> bool:
     return any("torchrl" in code for code, _ in blocks(page))
+
+
+def named(page: Path) -> str:
+    return f"{page.name}-ray" if uses_ray(page) else page.name
 
 
 def run(page: Path) -> None:
@@ -83,9 +91,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page) and not uses_torchrl(page)], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and not uses_torchrl(page)], ids=named)
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, threads):
     prepare(page)
     monkeypatch.chdir(tmp_path)
@@ -94,7 +100,7 @@ def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 
 @pytest.mark.skipif(find_spec("torchrl") is None, reason="torchrl is not installed")
 @pytest.mark.filterwarnings("ignore::Warning:torchrl", "ignore::Warning:tensordict")
-@pytest.mark.parametrize("page", [page for page in PAGES if uses_torchrl(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if uses_torchrl(page)], ids=named)
 def test_the_examples_for_torchrl_run_without_a_warning_of_ours(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings(action="ignore"):

@@ -9,9 +9,6 @@ import torch
 from swath.cli.app import run
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
-SMALL = ("--envs", "2", "--batch", "128", "--eval-episodes", "2")
-TINY = ("--frames", "256", *SMALL)
-
 
 class Scripted(gym.Env):
     """Episodes of 8 steps; `on_step` is called with the number of steps that all these envs have made."""

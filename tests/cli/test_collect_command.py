@@ -8,7 +8,7 @@ import deadly_env
 import gymnasium as gym
 import pytest
 import torch
-from conftest import TINY
+from cli_toys import TINY
 from told_env import EPISODE, ID, STEP, Told, require_whole
 
 from swath.cli.hold import held

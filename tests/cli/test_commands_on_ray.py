@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY
+from cli_toys import TINY
 
 import ray_cluster
 from swath.report.checkpoint import load_checkpoint

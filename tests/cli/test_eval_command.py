@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY
+from cli_toys import TINY
 
 from swath.cli.table import verdict
 from swath.evaluators import Comparison

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SMALL
+from cli_toys import SMALL
 
 from swath.learn import PPO
 from swath.report.checkpoint import load_checkpoint

@@ -9,7 +9,7 @@ import gymnasium as gym
 import imageio_ffmpeg
 import matplotlib as mpl
 import pytest
-from conftest import SMALL, TINY
+from cli_toys import SMALL, TINY
 
 from swath.cli import journal
 from swath.cli.folder import RunFolder

@@ -7,7 +7,7 @@ from pathlib import Path
 import deadly_env
 import pytest
 import torch
-from conftest import SMALL, TINY
+from cli_toys import SMALL, TINY
 
 from swath.cli import journal
 from swath.cli.collector_state import as_plain, with_weights, without_weights

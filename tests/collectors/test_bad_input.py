@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
+from plain import plain
 from swath import Collector
 from swath.errors import Closed, NoEffectWarning, NonFinite
 from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
@@ -142,67 +143,66 @@ def test_integers_for_a_continuous_action_are_refused(registry):
     assert registry.open == []
 
 
-NUMBERS = {
-    f"{name}={value!r}": (name, value, error, message)
-    for name, value, error, message in [
-        ("frames_per_batch", 0, ValueError, "frames_per_batch=0 must be at least 1"),
-        ("frames_per_batch", -5, ValueError, "frames_per_batch=-5 must be at least 1"),
-        ("frames_per_batch", 2.0, ValueError, "frames_per_batch=2.0 is a float; it must be an integer"),
-        ("frames_per_batch", "10", ValueError, "frames_per_batch='10' is a str"),
-        ("frames_per_batch", True, ValueError, "frames_per_batch=True is a bool"),
-        ("frames_per_batch", None, ValueError, "frames_per_batch=None is a NoneType"),
-        ("frames_per_batch", float("nan"), ValueError, "frames_per_batch=nan is a float"),
-        ("frames_per_batch", [10], ValueError, r"frames_per_batch=\[10\] is a list"),
-        ("total_frames", 10.0, ValueError, "total_frames=10.0 is a float"),
-        ("total_frames", True, ValueError, "total_frames=True is a bool"),
-        ("init_random_frames", 1.5, ValueError, "init_random_frames=1.5 is a float"),
-        ("max_frames_per_traj", "3", ValueError, "max_frames_per_traj='3' is a str"),
-        ("envs_per_worker", 0, ValueError, "envs_per_worker=0 must be at least 1"),
-        ("envs_per_worker", 1.0, ValueError, "envs_per_worker=1.0 is a float"),
-        ("seed", "1", TypeError, "seed='1' is a str; it must be an int"),
-        ("seed", True, TypeError, "seed=True is a bool"),
-        ("worker_idx", -1, ValueError, "worker_idx=-1 must be at least 0"),
-        ("worker_idx", 2**16, ValueError, "worker_idx=65536 must be below 65536"),
-        ("worker_idx", "0", ValueError, "worker_idx='0' is a str"),
-        ("trajs_per_batch", 0, ValueError, "trajs_per_batch=0 must be at least 1"),
-        ("trajs_per_write", 2, ValueError, "trajs_per_write=2 needs trajs_per_batch"),
-        ("traj_format", "cat", ValueError, "traj_format='cat' needs trajs_per_batch"),
-        ("traj_format", "flat", ValueError, "must be 'padded' or 'cat'"),
-        ("on_env_error", "ignore", ValueError, "must be one of 'raise', 'reset', 'restart'"),
-        ("exploration_type", "greedy", ValueError, "exploration_type='greedy' is none of"),
-        ("exploration_type", None, ValueError, "exploration_type=None is none of"),
-        ("postproc", 3, TypeError, "postproc is a int; it must be callable or None"),
-        ("pre_collect_hook", "f", TypeError, "pre_collect_hook is a str"),
-        ("post_collect_hook", [], TypeError, "post_collect_hook is a list"),
-        ("replay_buffer", object(), TypeError, r"replay_buffer is a object without extend\(\)"),
-        ("interruptor", object(), TypeError, r"interruptor is a object without collection_stopped\(\)"),
-        ("create_env_kwargs", [{}], TypeError, "create_env_kwargs is .* it must be a dict of keywords"),
-        ("create_env_kwargs", {3: 4}, TypeError, "it must be a dict of keywords"),
-        ("env_device", "meta", ValueError, "gymnasium envs run on the CPU"),
-        ("device", "nowhere", RuntimeError, "nowhere"),
-        ("policy_factory", 3, TypeError, "policy_factory is a int; it must be a callable"),
-        ("policy_factory", [], ValueError, "policy_factory has 0 entries for 1 worker"),
-        ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
-        ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),
-        ("policy_factory", lambda: 3, TypeError, "policy is a int"),
-        ("backend", "cluster", ValueError, "backend='cluster' is unknown; backends are 'direct', 'thread', 'process'"),
-        ("backend", "", ValueError, "backend='' is unknown"),
-        ("backend_options", {"prefetch": 1}, ValueError, "backend 'direct' takes no options"),
-        ("num_collectors", 0, ValueError, "num_collectors=0 must be a positive integer"),
-        ("num_collectors", True, TypeError, "num_collectors=True is a bool"),
-        ("num_collectors", 2.0, TypeError, "num_collectors=2.0 is a float"),
-        ("sync", True, ValueError, "sync=True: backend 'direct' has one worker"),
-        ("sync", False, ValueError, "sync=False: backend 'direct' has one worker"),
-        ("return_same_td", True, ValueError, "every batch owns its memory here"),
-        ("reset_when_done", False, ValueError, "always begins another episode"),
-        ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy on CUDA"),
-        ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'"),
-        ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
-    ]
-}
+NUMBERS = [
+    ("frames_per_batch", 0, ValueError, "frames_per_batch=0 must be at least 1"),
+    ("frames_per_batch", -5, ValueError, "frames_per_batch=-5 must be at least 1"),
+    ("frames_per_batch", 2.0, ValueError, "frames_per_batch=2.0 is a float; it must be an integer"),
+    ("frames_per_batch", "10", ValueError, "frames_per_batch='10' is a str"),
+    ("frames_per_batch", True, ValueError, "frames_per_batch=True is a bool"),
+    ("frames_per_batch", None, ValueError, "frames_per_batch=None is a NoneType"),
+    ("frames_per_batch", float("nan"), ValueError, "frames_per_batch=nan is a float"),
+    ("frames_per_batch", [10], ValueError, r"frames_per_batch=\[10\] is a list"),
+    ("total_frames", 10.0, ValueError, "total_frames=10.0 is a float"),
+    ("total_frames", True, ValueError, "total_frames=True is a bool"),
+    ("init_random_frames", 1.5, ValueError, "init_random_frames=1.5 is a float"),
+    ("max_frames_per_traj", "3", ValueError, "max_frames_per_traj='3' is a str"),
+    ("envs_per_worker", 0, ValueError, "envs_per_worker=0 must be at least 1"),
+    ("envs_per_worker", 1.0, ValueError, "envs_per_worker=1.0 is a float"),
+    ("seed", "1", TypeError, "seed='1' is a str; it must be an int"),
+    ("seed", True, TypeError, "seed=True is a bool"),
+    ("worker_idx", -1, ValueError, "worker_idx=-1 must be at least 0"),
+    ("worker_idx", 2**16, ValueError, "worker_idx=65536 must be below 65536"),
+    ("worker_idx", "0", ValueError, "worker_idx='0' is a str"),
+    ("trajs_per_batch", 0, ValueError, "trajs_per_batch=0 must be at least 1"),
+    ("trajs_per_write", 2, ValueError, "trajs_per_write=2 needs trajs_per_batch"),
+    ("traj_format", "cat", ValueError, "traj_format='cat' needs trajs_per_batch"),
+    ("traj_format", "flat", ValueError, "must be 'padded' or 'cat'"),
+    ("on_env_error", "ignore", ValueError, "must be one of 'raise', 'reset', 'restart'"),
+    ("exploration_type", "greedy", ValueError, "exploration_type='greedy' is none of"),
+    ("exploration_type", None, ValueError, "exploration_type=None is none of"),
+    ("postproc", 3, TypeError, "postproc is a int; it must be callable or None"),
+    ("pre_collect_hook", "f", TypeError, "pre_collect_hook is a str"),
+    ("post_collect_hook", [], TypeError, "post_collect_hook is a list"),
+    ("replay_buffer", object(), TypeError, r"replay_buffer is a object without extend\(\)"),
+    ("interruptor", object(), TypeError, r"interruptor is a object without collection_stopped\(\)"),
+    ("create_env_kwargs", [{}], TypeError, "create_env_kwargs is .* it must be a dict of keywords"),
+    ("create_env_kwargs", {3: 4}, TypeError, "it must be a dict of keywords"),
+    ("env_device", "meta", ValueError, "gymnasium envs run on the CPU"),
+    ("device", "nowhere", RuntimeError, "nowhere"),
+    ("policy_factory", 3, TypeError, "policy_factory is a int; it must be a callable"),
+    ("policy_factory", [], ValueError, "policy_factory has 0 entries for 1 worker"),
+    ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
+    ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),
+    ("policy_factory", lambda: 3, TypeError, "policy is a int"),
+    ("backend", "cluster", ValueError, "backend='cluster' is unknown; backends are 'direct', 'thread', 'process'"),
+    ("backend", "", ValueError, "backend='' is unknown"),
+    ("backend_options", {"prefetch": 1}, ValueError, "backend 'direct' takes no options"),
+    ("num_collectors", 0, ValueError, "num_collectors=0 must be a positive integer"),
+    ("num_collectors", True, TypeError, "num_collectors=True is a bool"),
+    ("num_collectors", 2.0, TypeError, "num_collectors=2.0 is a float"),
+    ("sync", True, ValueError, "sync=True: backend 'direct' has one worker"),
+    ("sync", False, ValueError, "sync=False: backend 'direct' has one worker"),
+    ("return_same_td", True, ValueError, "every batch owns its memory here"),
+    ("reset_when_done", False, ValueError, "always begins another episode"),
+    ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy on CUDA"),
+    ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'"),
+    ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
+]
 
 
-@pytest.mark.parametrize(("name", "value", "error", "message"), NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"), NUMBERS, ids=[plain(f"{row[0]}={row[1]!r}") for row in NUMBERS]
+)
 def test_a_bad_option_is_refused_and_nothing_is_left_open(name, value, error, message, registry):
     with pytest.raises(error, match=message):
         Collector(registry.envs(), **{"frames_per_batch": 10, "envs_per_worker": 2, name: value})

@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from tensordict import TensorDict
 
+from plain import plain
 from swath import Collector
 from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv
 
@@ -54,12 +55,12 @@ ENTRIES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), ENTRIES, ids=[str(options) for options, _ in ENTRIES])
+@pytest.mark.parametrize(("options", "wanted"), ENTRIES, ids=[plain(options) for options, _ in ENTRIES])
 def test_a_batch_has_these_entries_and_no_others(options, wanted):
     assert entries(first_batch(**options)) == wanted
 
 
-@pytest.mark.parametrize("options", [options for options, _ in ENTRIES[:6]], ids=str)
+@pytest.mark.parametrize("options", [options for options, _ in ENTRIES[:6]], ids=plain)
 def test_fake_tensordict_is_a_real_batch_of_zeros(options):
     with collector(**options) as made:
         fake, real = made.fake_tensordict(), made.next()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from collector_toys import Always, Memory
 
+from plain import plain
 from swath import (
     Collector,
     ExplorationType,
@@ -382,7 +383,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "error", "message"), BAD, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("options", "error", "message"), BAD, ids=plain)
 def test_what_cannot_be_is_refused_before_anything_is_begun(options, error, message, monkeypatch):
     monkeypatch.setattr(many, "assemble_fleet", None)
     with pytest.raises(error, match=message):

@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 import ray_cluster
+from plain import plain
 from swath import RayReplayBuffer
 from swath.collectors.buffer_client import RayReplayBufferClient
 from swath.errors import Closed, PlacementFailed, RemoteFailure, WorkerLate, WorkerLost
@@ -318,7 +319,7 @@ def test_what_building_it_raises_is_raised_at_once(own):
         ({"remote_config": {"colour": "red"}}, ValueError, "colour"),
         ({"rows": threading.Lock()}, TypeError, "cannot be sent to Ray"),
     ],
-    ids=str,
+    ids=plain,
 )
 def test_what_cannot_be_is_refused(options, error, message):
     with pytest.raises(error, match=message):

@@ -23,6 +23,7 @@ from fleet_toys import (
 )
 from writing_toys import FileBuffer, Itself, Mishap, Several, same_writes
 
+from plain import plain
 from swath.errors import Closed, FleetFailed
 from swath.options import Restarts
 from swath.testing import CountingEnvs, check_lives
@@ -76,7 +77,7 @@ def settled(collector):
         {"split_trajs": True, "postproc": doubled},
         {"track_traj_ids": False, "set_truncated": True, "storing_device": "cpu", "prefetch": 2},
     ],
-    ids=str,
+    ids=plain,
 )
 def test_what_workers_write_is_what_this_process_would_have_written(place, options, tmp_path):
     mine, other = FileBuffer(tmp_path), Memory()

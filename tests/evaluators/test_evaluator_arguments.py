@@ -10,6 +10,7 @@ import torch
 from evaluator_toys import PLACES, N, Named, Predicts, built, evaluated, evaluator
 from torch import nn
 
+from plain import plain
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 from swath.errors import NoEffectWarning, WorkerLate
 from swath.evaluators import Evaluator
@@ -240,7 +241,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "text"), REFUSED, ids=str)
+@pytest.mark.parametrize(("options", "kind", "text"), REFUSED, ids=plain)
 def test_it_is_refused_before_anything_is_built(options, kind, text):
     if options.get("place") == "ray":
         pytest.importorskip("ray")

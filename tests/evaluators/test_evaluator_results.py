@@ -8,6 +8,7 @@ from evaluator_toys import PLACES, N, Named, Predicts, evaluated, evaluator
 from tensordict import TensorDict
 from torch import nn
 
+from plain import plain
 from swath import Collector
 from swath.errors import NoEffectWarning
 from swath.evaluate.numbers import NAMES
@@ -158,7 +159,7 @@ def trajectories(place="thread", **options):
 @pytest.mark.parametrize(
     ("place", "layout"),
     [("thread", {}), ("thread", {"num_envs": 3}), ("process", {"num_envs": 2, "num_workers": 2})],
-    ids=str,
+    ids=plain,
 )
 def test_trajectories_are_all_episodes_in_order(place, layout):
     td, result = trajectories(place, max_steps=30, num_trajectories=9, **layout)
@@ -255,7 +256,7 @@ def raising(td):
         (lambda td: {3: 1.0}, TypeError, "names are strings"),
         (lambda td: 3.0, TypeError, "returned a float"),
     ],
-    ids=str,
+    ids=plain,
 )
 def test_what_goes_wrong_in_measuring_is_the_outcome_of_that_evaluation(measure, kind, text):
     wrong = [True]

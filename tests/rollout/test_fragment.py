@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from plain import plain
 from swath.options import Entries
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
@@ -111,7 +112,7 @@ def test_memory_is_shared_with_the_fragment_and_root_flags_share_none_with_each_
         ({"extras": Entries(compact_obs=True)}, set(), {("next", "observation"), ("next", "in", "x")}),
         ({"masked": True}, {("collector", "mask")}, set()),
     ],
-    ids=str,
+    ids=plain,
 )
 def test_extras_come_and_go_as_asked(changed, more, less):
     assert keys(fragment().to_tensordict(layout(**changed))) == (KEYS | more) - less

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from swath.testing.backend.asking import ask, error_of, job, result, result_of_e
 from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
+from swath.workers.ray import cluster
 from swath.workers.tickets import Name
 
 MEGABYTE = 2**20
@@ -107,6 +109,25 @@ def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
 
     assert Cluster().default_for(1) == {"num_cpus": 1, "memory": 2 * 2**30}
     assert Cluster().default_for(10_000_000) == {"num_cpus": 1}
+
+
+def test_an_answer_of_the_cluster_that_gets_lost_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr(cluster, "_ANSWER_S", 0.01)
+    asked, over = [], threading.Event()
+
+    def question(answers_at):
+        asked.append(answers_at)
+        if len(asked) < answers_at:
+            over.wait()
+        return len(asked)
+
+    assert cluster.answer_of(partial(question, 2)) >= 2
+    with pytest.raises(ConnectionError, match="gcs_server"):
+        cluster.answer_of(partial(question, 9))
+    assert asked.count(9) == 3
+    with pytest.raises(ZeroDivisionError):
+        cluster.answer_of(lambda: 1 / 0)
+    over.set()
 
 
 def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(backend):
@@ -332,6 +353,7 @@ import os, sys, ray
 from swath.testing.toy_worker import ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
+from swath.workers.ray import cluster
 from swath.workers.ray.backend import RayBackend
 from swath.workers.tickets import Name
 

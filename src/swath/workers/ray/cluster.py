@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from swath.errors import warn_of_no_effect
 from swath.extras import need
 
+A = TypeVar("A")
+
 _joining = threading.Lock()
 _MEMORY = 2 * 2**30
+_ANSWER_S = 10.0
+_TRIES = 3
 CLIENT = (
     "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
     "run it on a machine of the cluster, as `ray job submit` does"
@@ -84,11 +88,13 @@ class Cluster:
         """Why nothing can be placed any more, if so."""
         if gone := self.gone():
             return gone
-        return None if any(node["Alive"] for node in self._ray.nodes()) else "no node of the Ray cluster is alive"
+        return (
+            None if any(node["Alive"] for node in answer_of(self._ray.nodes)) else "no node of the Ray cluster is alive"
+        )
 
     def default_for(self, workers: int) -> dict[str, Any]:
         """What each of so many workers asks for if nothing else is said: not the machine's last memory."""
-        total = self._ray.cluster_resources()
+        total = answer_of(self._ray.cluster_resources)
         options: dict[str, Any] = {"num_cpus": 1}
         if total.get("GPU", 0) > 0:
             options["num_gpus"] = 0.2
@@ -100,7 +106,7 @@ class Cluster:
         """What is free, in words."""
         if empty := self.empty():
             return f"nothing: {empty}"
-        free, total = self._ray.available_resources(), self._ray.cluster_resources()
+        free, total = answer_of(self._ray.available_resources), answer_of(self._ray.cluster_resources)
         names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
         return ", ".join(
             f"{_amount(name, free.get(name, 0.0))} of {_amount(name, total[name])} {name}" for name in names
@@ -133,6 +139,30 @@ def in_lasting_thread(start: Callable[[], Any]) -> None:
 
     threading.Thread(target=keep, name="swath keeps Ray", daemon=True).start()
     begun.result()
+
+
+def answer_of(question: Callable[[], A]) -> A:
+    """What the head of the cluster answers; Ray itself would wait without end for an answer that got lost.
+
+    Raises:
+        ConnectionError: there was none in 30 s, although it was asked three times.
+    """
+    for _ in range(_TRIES):
+        answer: Future[A] = Future()
+        threading.Thread(target=_put, args=(question, answer), name="swath asks Ray", daemon=True).start()
+        if wait([answer], _ANSWER_S).done:
+            return answer.result()
+    raise ConnectionError(
+        f"the head of the Ray cluster has not answered for {_TRIES * _ANSWER_S:g} s; "
+        "see in its logs whether gcs_server is up"
+    )
+
+
+def _put(question: Callable[[], A], answer: Future[A]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:  # noqa: BLE001  raised where it is waited for
+        answer.set_exception(error)
 
 
 def asked(options: Mapping[str, Any]) -> str:

@@ -1,0 +1,24 @@
+"""How tests are shared out when several processes run them: whole files, and all that is on Ray to one of them."""
+
+import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+from ray_cluster import is_on_ray
+
+
+class ByFile(LoadScopeScheduling):
+    """Tests of a file share what is costly to begin, those on Ray the cluster; they take longest: they begin."""
+
+    def _split_scope(self, nodeid):
+        return "on Ray" if is_on_ray(nodeid) else nodeid.split("::")[0]
+
+
+def pytest_xdist_make_scheduler(config, log):
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=lambda item: not is_on_ray(item.nodeid))
