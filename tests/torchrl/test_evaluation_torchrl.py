@@ -306,7 +306,7 @@ def test_a_factory_gets_the_first_copy():
 
 def test_envs_of_a_parallel_env_in_a_process_play_their_quota():
     def parallel():
-        return ParallelEnv(2, cartpole)
+        return ParallelEnv(2, cartpole, mp_start_method="fork")
 
     with Evaluator(parallel, policy_factory=leaning, backend="process", num_trajectories=3, max_steps=9) as evaluator:
         assert evaluator.evaluate().lengths.tolist() == [9] * 3

@@ -108,7 +108,7 @@ def table():
         Case("gym pixels", lambda: cartpole(from_pixels=True, pixels_only=False), hot, steps=3),
         Case("serial", lambda: seeded(SerialEnv(3, cartpole)), hot, steps=25),
         Case("serial of scripted envs", lambda: SerialEnv(2, [Counting, Longer]), pushing),
-        Case("parallel", lambda: seeded(ParallelEnv(2, EnvCreator(cartpole))), hot, steps=25),
+        Case("parallel", lambda: seeded(ParallelEnv(2, EnvCreator(cartpole), mp_start_method="fork")), hot, steps=25),
         Case("scripted", Counting, pushing),
         Case("scripted, batched", lambda: Counting((2,)), pushing),
         Case("scripted, batched twice", lambda: Counting((2, 3)), pushing),
