@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.reshape import split_trajectories
     from swath.rollout.policies.exploration import ExplorationType
     from swath.rollout.policies.random_policy import RandomPolicy
+    from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
+    from swath.rollout_workers.batches.sample_batch import SampleBatch
     from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
     from swath.rollout_workers.env_context import EnvContext
     from swath.weight_update.kinds import (
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 _HOME = {
     "AlgorithmConfig": "swath.rollout_workers.config",
     "PolicySpec": "swath.rollout_workers.config",
+    "MultiAgentBatch": "swath.rollout_workers.batches.multi_agent",
+    "SampleBatch": "swath.rollout_workers.batches.sample_batch",
     "Comparison": "swath.evaluate.comparison",
     "EnvContext": "swath.rollout_workers.env_context",
     "EvalResult": "swath.evaluate.result",
@@ -97,6 +101,7 @@ __all__ = [
     "Evaluator",
     "ExplorationType",
     "LocalWeightsUpdaterBase",
+    "MultiAgentBatch",
     "MultiAsyncCollector",
     "MultiCollector",
     "MultiProcessWeightSyncScheme",
@@ -115,6 +120,7 @@ __all__ = [
     "RemoteModuleWeightUpdater",
     "RemoteWeightsUpdaterBase",
     "Restarts",
+    "SampleBatch",
     "SharedMemWeightSyncScheme",
     "VanillaWeightUpdater",
     "WeightStrategy",

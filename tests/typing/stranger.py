@@ -19,8 +19,10 @@ from swath import (
     EvalResult,
     Evaluator,
     ExplorationType,
+    MultiAgentBatch,
     MultiSyncCollector,
     PolicySpec,
+    SampleBatch,
     SharedMemWeightSyncScheme,
     WeightUpdaterBase,
     compare,
@@ -28,7 +30,14 @@ from swath import (
     split_trajectories,
 )
 from swath.errors import Closed
-from swath.rollout_workers import DefaultCallbacks, Episode, MeanStdFilter, RolloutMetrics, summarize_episodes
+from swath.rollout_workers import (
+    DefaultCallbacks,
+    Episode,
+    MeanStdFilter,
+    RolloutMetrics,
+    concat_samples,
+    summarize_episodes,
+)
 
 
 class Actor(nn.Module):
@@ -172,17 +181,31 @@ def mistakes_in_settings(config: AlgorithmConfig) -> None:
     config.learning_rate = 0.1  # type: ignore[attr-defined]
 
 
+def regroup(batch: TensorDict) -> int:
+    columns: SampleBatch = SampleBatch.from_tensordict(batch)
+    episodes: list[SampleBatch] = columns[:10].copy().shuffle().split_by_episode()
+    joined: SampleBatch | MultiAgentBatch = concat_samples([*episodes, columns[10:].concat(SampleBatch())])
+    padded: TensorDict = SampleBatch(obs=[1, 2, 3], seq_lens=[2, 1]).right_zero_pad(max_seq_len=2).to_tensordict()
+    assert len(padded) == 4
+    both = MultiAgentBatch({"a": columns, "b": {"t": [0]}}, env_steps=columns.env_steps())
+    return both["a"].count - joined.agent_steps()
+
+
 def mistakes(actor: nn.Module) -> None:
     Collector("CartPole-v1")  # type: ignore[call-arg]
     Collector("CartPole-v1", frames_per_batch="100")  # type: ignore[arg-type]
     evaluate_policy(actor, n_eval_episodes="ten")  # type: ignore[call-overload]
     Evaluator("CartPole-v1", actor, busy_policy="busy")  # type: ignore[arg-type]
+    SampleBatch(obs=[1])[0]  # type: ignore[call-overload]
+    MultiAgentBatch([], env_steps=0)  # type: ignore[arg-type]
     swath.Colector  # type: ignore[attr-defined]  # noqa: B018
 
 
 def main() -> None:
     actor = Actor()
-    trajectories: TensorDict = split_trajectories(collect(actor))
+    batch = collect(actor)
+    assert regroup(batch) == 0
+    trajectories: TensorDict = split_trajectories(batch)
     assert trajectories.names[-1] == "time"
     train(actor)
     assert 0 < evaluate(actor) <= 500

@@ -12,6 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
+    from swath.rollout_workers.batches.compression import is_compressed as is_compressed
+    from swath.rollout_workers.batches.compression import pack as pack
+    from swath.rollout_workers.batches.compression import unpack as unpack
+    from swath.rollout_workers.batches.counting import attempt_count_timesteps as attempt_count_timesteps
+    from swath.rollout_workers.batches.joining import concat_samples as concat_samples
+    from swath.rollout_workers.batches.joining import concat_samples_into_ma_batch as concat_samples_into_ma_batch
+    from swath.rollout_workers.batches.joining import (
+        convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
+    )
+    from swath.rollout_workers.batches.multi_agent import MultiAgentBatch as MultiAgentBatch
+    from swath.rollout_workers.batches.repeated import RepeatedValues as RepeatedValues
+    from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
+    from swath.rollout_workers.batches.views import ViewRequirement as ViewRequirement
     from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
     from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
     from swath.rollout_workers.config import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
@@ -57,31 +70,42 @@ _HOME = {
     "Filter": "swath.rollout_workers.filters.base",
     "FilterManager": "swath.rollout_workers.filters.sharing",
     "MeanStdFilter": "swath.rollout_workers.filters.mean_std",
+    "MultiAgentBatch": "swath.rollout_workers.batches.multi_agent",
+    "MultiAgentEnv": "swath.rollout_workers.multi_agent_env",
     "NoFilter": "swath.rollout_workers.filters.base",
     "NoPreprocessor": "swath.rollout_workers.preprocessors",
+    "ParallelPettingZooEnv": "swath.rollout_workers.multi_agent_env",
+    "PettingZooEnv": "swath.rollout_workers.multi_agent_env",
     "PolicySpec": "swath.rollout_workers.config",
     "Postprocessing": "swath.rollout_workers.postprocessing",
     "Preprocessor": "swath.rollout_workers.preprocessors",
     "RLlibCallback": "swath.rollout_workers.callbacks",
+    "RepeatedValues": "swath.rollout_workers.batches.repeated",
     "RolloutMetrics": "swath.rollout_workers.rollout_metrics",
     "RunningStat": "swath.rollout_workers.filters.running_stat",
+    "SampleBatch": "swath.rollout_workers.batches.sample_batch",
+    "VectorEnv": "swath.rollout_workers.vector_env",
+    "ViewRequirement": "swath.rollout_workers.batches.views",
     "adjust_nstep": "swath.rollout_workers.postprocessing",
+    "attempt_count_timesteps": "swath.rollout_workers.batches.counting",
     "collect_episodes": "swath.rollout_workers.metrics",
     "collect_metrics": "swath.rollout_workers.metrics",
     "compute_advantages": "swath.rollout_workers.postprocessing",
     "compute_bootstrap_value": "swath.rollout_workers.postprocessing",
     "compute_gae_for_sample_batch": "swath.rollout_workers.postprocessing",
+    "concat_samples": "swath.rollout_workers.batches.joining",
+    "concat_samples_into_ma_batch": "swath.rollout_workers.batches.joining",
+    "convert_ma_batch_to_sample_batch": "swath.rollout_workers.batches.joining",
     "discount_cumsum": "swath.rollout_workers.advantages",
     "get_filter": "swath.rollout_workers.filters.named",
     "get_learner_stats": "swath.rollout_workers.metrics",
     "get_preprocessor": "swath.rollout_workers.preprocessors",
+    "is_compressed": "swath.rollout_workers.batches.compression",
+    "make_multi_agent": "swath.rollout_workers.multi_agent_env",
+    "pack": "swath.rollout_workers.batches.compression",
     "register_env": "swath.rollout_workers.config",
     "summarize_episodes": "swath.rollout_workers.summary",
-    "MultiAgentEnv": "swath.rollout_workers.multi_agent_env",
-    "ParallelPettingZooEnv": "swath.rollout_workers.multi_agent_env",
-    "PettingZooEnv": "swath.rollout_workers.multi_agent_env",
-    "make_multi_agent": "swath.rollout_workers.multi_agent_env",
-    "VectorEnv": "swath.rollout_workers.vector_env",
+    "unpack": "swath.rollout_workers.batches.compression",
 }
 
 

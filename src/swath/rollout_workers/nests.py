@@ -9,7 +9,7 @@ from typing import Any
 def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """`function(leaf, *leaves_of_the_others)` at each leaf of `nest`, in a nest of the same structure.
 
-    Whatever is no dict or tuple is a leaf.
+    Whatever is no dict or tuple is a leaf. Named tuples stay what they are, dicts of other types become plain ones.
 
     Args:
         function: called once per leaf.
@@ -23,5 +23,6 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     if isinstance(nest, dict):
         return {key: map_nest(function, part, *(other[key] for other in others)) for key, part in nest.items()}
     if isinstance(nest, tuple):
-        return tuple(map_nest(function, *parts) for parts in zip(nest, *others, strict=True))
+        parts = [map_nest(function, *these) for these in zip(nest, *others, strict=True)]
+        return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
     return function(nest, *others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.callbacks import CallbacksSettings
 from swath.rollout_workers.config.env_runners import EnvRunnersSettings
 from swath.rollout_workers.config.environment import EnvironmentSettings
@@ -14,7 +15,7 @@ from swath.rollout_workers.config.mapping import without_episode
 from swath.rollout_workers.config.mapping_style import MappingStyle
 from swath.rollout_workers.config.multi_agent import MultiAgentSettings, Policies
 from swath.rollout_workers.config.places import PlacesSettings
-from swath.rollout_workers.config.policy_spec import DEFAULT_POLICY_ID, PolicySpec, specs
+from swath.rollout_workers.config.policy_spec import PolicySpec, specs
 from swath.rollout_workers.config.remainder import RemainderSettings
 from swath.rollout_workers.config.setup import Kind, Spaces, Surroundings, complete
 from swath.rollout_workers.config.to_train import is_policy_to_train

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
-from swath.rollout_workers.config.policy_spec import DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 
 
 def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
 
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.checks import flag, function, refuse, whole, word
 from swath.rollout_workers.config.holder import Holder
 from swath.rollout_workers.config.mapping import everything_to_default
-from swath.rollout_workers.config.policy_spec import DEFAULT_POLICY_ID, PolicySpec, specs
+from swath.rollout_workers.config.policy_spec import PolicySpec, specs
 from swath.rollout_workers.config.settings import UNCHANGED, NoEffect, Setting
 from swath.rollout_workers.config.to_train import PoliciesToTrain, ids_or_function
 

@@ -14,7 +14,6 @@ from swath.rollout_workers.config.copying import Copied, copied
 if TYPE_CHECKING:
     from gymnasium import Space
 
-DEFAULT_POLICY_ID = "default_policy"
 _WANTED = "a dict of PolicySpec (or a tuple of up to four) by policy id, or a set, list or tuple of ids"
 
 

@@ -1,0 +1,75 @@
+"""Batches one behind another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from swath.rollout_workers.batches.columns import Columns, SomeColumns
+from swath.rollout_workers.batches.compression import is_compressed
+from swath.rollout_workers.batches.leaves import joined, leaves, map_together
+from swath.rollout_workers.batches.lengths import check_lengths
+from swath.rollout_workers.batches.names import counts_sequences
+
+
+def concat(batches: Iterable[Columns], kind: type[SomeColumns]) -> SomeColumns:
+    """Batches as a new one; empty ones are passed over.
+
+    Raises:
+        ValueError: columns of different lengths, names, structures or shapes, or batches that differ in `zero_padded`,
+            `time_major` or `max_seq_len`.
+    """
+    filled = [batch for batch in batches if batch.count]
+    if not filled:
+        return kind()
+    _check_alike(filled)
+    for batch in filled:
+        check_lengths(batch)
+    return _described(kind({name: _joined(name, filled) for name in filled[0]}), filled)
+
+
+def _described(made: SomeColumns, batches: list[Columns]) -> SomeColumns:
+    """The joined batch, with what is known of its parts."""
+    first = batches[0]
+    made.time_major, made.zero_padded = first.time_major, first.zero_padded
+    made.max_seq_len = None if first.max_seq_len is None else max(batch.max_seq_len or 0 for batch in batches)
+    made.num_grad_updates = _mean_updates(batches)
+    made.set_training(all(batch.is_training for batch in batches))
+    if any(batch.has_own_env_steps for batch in batches):
+        made.set_env_steps(sum(batch.env_steps() for batch in batches))
+    return made
+
+
+def _check_alike(batches: Sequence[Columns]) -> None:
+    first = batches[0]
+    for batch in batches[1:]:
+        if missing := set(first) ^ set(batch):
+            raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
+    for trait in ("zero_padded", "time_major"):
+        _check_one_value(trait, [getattr(batch, trait) for batch in batches])
+    _check_one_value("max_seq_len given", [batch.max_seq_len is not None for batch in batches])
+    if first.zero_padded:
+        _check_one_value("max_seq_len", [batch.max_seq_len for batch in batches])
+
+
+def _check_one_value(trait: str, values: Iterable[Any]) -> None:
+    if len(different := set(values)) > 1:
+        raise ValueError(f"batches differ in {trait}: {sorted(map(str, different))}; it must be the same in all")
+
+
+def _joined(name: str, batches: list[Columns]) -> Any:
+    columns = [dict.__getitem__(batch, name) for batch in batches]
+    if any(is_compressed(leaf) for column in columns for _, leaf in leaves(column)):
+        raise ValueError(f"column {name!r} is compressed as a whole; call decompress_if_needed() first")
+    axis = 1 if batches[0].time_major and not counts_sequences(name) else 0
+    try:
+        return map_together(partial(joined, axis=axis), columns)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"columns named {name!r} do not fit: {error}") from error
+
+
+def _mean_updates(batches: Sequence[Columns]) -> float | None:
+    known = [(batch.count, batch.num_grad_updates) for batch in batches if batch.num_grad_updates is not None]
+    rows = sum(count for count, _ in known)
+    return sum(count * updates for count, updates in known) / rows if known else None

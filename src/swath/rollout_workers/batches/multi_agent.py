@@ -1,0 +1,129 @@
+"""Transitions of several policies that acted in the same envs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Self
+
+from tensordict import TensorDict
+
+from swath.options import count
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, OBSERVATIONS
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.steps import by_steps
+
+
+class MultiAgentBatch:
+    """One `SampleBatch` per policy, and how many env steps they are from together.
+
+    Args:
+        policy_batches: batches, or dicts of columns, by policy id.
+        env_steps: of all; one step may give rows to several policies.
+
+    Attributes:
+        policy_batches: the batches.
+        count: the env steps.
+
+    Raises:
+        TypeError: the batch of a policy is something else.
+    """
+
+    def __init__(self, policy_batches: Mapping[str, Any], env_steps: int) -> None:
+        self.policy_batches = {pid: _as_batch(pid, batch) for pid, batch in policy_batches.items()}
+        self.count = count("env_steps", env_steps, least=0)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, policy_id: str) -> SampleBatch:
+        if policy_id not in self.policy_batches:
+            raise KeyError(f"no rows of policy {policy_id!r}; the batch has those of {sorted(self.policy_batches)}")
+        return self.policy_batches[policy_id]
+
+    def env_steps(self) -> int:
+        """Env steps that the rows are from."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Rows of all policies."""
+        return sum(batch.count for batch in self.policy_batches.values())
+
+    def timeslices(self, k: int) -> list[MultiAgentBatch]:
+        """Parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
+
+        Rows are in the order of episode, time and agent, and are copies. A policy is in the parts that it has rows in.
+
+        Raises:
+            KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
+            ValueError: k below 1, or columns of different lengths.
+        """
+        return [MultiAgentBatch(rows, n_steps) for rows, n_steps in by_steps(self.policy_batches, count("k", k))]
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
+        """The batch itself if it is the default policy's alone, else all as a `MultiAgentBatch`.
+
+        That batch is told how many env steps it is from, if they are not as many as its rows.
+        """
+        whole = MultiAgentBatch(policy_batches, env_steps)
+        return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
+
+    def alone(self) -> SampleBatch:
+        """The batch of the default policy, told how many env steps it is from, if they are not as many as its rows."""
+        batch = self[DEFAULT_POLICY_ID]
+        if batch.env_steps() != self.count:
+            batch.set_env_steps(self.count)
+        return batch
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """This batch."""
+        return self
+
+    def copy(self, shallow: bool = False) -> MultiAgentBatch:
+        """A batch with arrays of its own; shallow, with the same arrays."""
+        return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
+
+    def to_device(
+        self,
+        device: Any,
+        framework: str = "torch",
+        pin_memory: bool = False,
+        use_stream: bool = False,
+        stream: Any = None,
+    ) -> Self:
+        """Each policy's columns as tensors on a device, in place; see `SampleBatch.to_device`."""
+        for batch in self.policy_batches.values():
+            batch.to_device(device, framework, pin_memory, use_stream, stream)
+        return self
+
+    def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
+        """One TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
+        return TensorDict({pid: batch.to_tensordict(keys) for pid, batch in self.policy_batches.items()}, batch_size=[])
+
+    def compress(self, bulk: bool = False, columns: Collection[str] = OBSERVATIONS) -> Self:
+        """Compress these columns of each policy in place; see `SampleBatch.compress`."""
+        for batch in self.policy_batches.values():
+            batch.compress(bulk, columns)
+        return self
+
+    def decompress_if_needed(self, columns: Collection[str] = OBSERVATIONS) -> Self:
+        """Undo `compress` in place, where it was done."""
+        for batch in self.policy_batches.values():
+            batch.decompress_if_needed(columns)
+        return self
+
+    def size_bytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(batch.size_bytes() for batch in self.policy_batches.values())
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{pid}: {batch.count} rows" for pid, batch in self.policy_batches.items())
+        return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
+
+
+def _as_batch(policy_id: str, batch: Any) -> SampleBatch:
+    if isinstance(batch, SampleBatch):
+        return batch
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"policy {policy_id!r} has a {type(batch).__name__}; give a SampleBatch or a dict of columns")
+    return SampleBatch(batch)

@@ -1,0 +1,71 @@
+"""Names of columns, as users of RLlib know them."""
+
+from __future__ import annotations
+
+DEFAULT_POLICY_ID = "default_policy"
+"""The policy of all agents where nothing else is said."""
+
+STATE_IN, STATE_OUT = "state_in_", "state_out_"
+
+
+class ColumnNames:
+    """Every column that a worker writes, and what it holds in row i."""
+
+    OBS = CUR_OBS = "obs"
+    """The observation acted on, processed and filtered."""
+    NEXT_OBS = "new_obs"
+    """The observation after it; where an episode ends, its true last one."""
+    ACTIONS = "actions"
+    """The policy's raw action."""
+    REWARDS = "rewards"
+    TERMINATEDS = "terminateds"
+    TRUNCATEDS = "truncateds"
+    DONES = "dones"
+    """Computed, never stored: terminated or truncated."""
+    INFOS = "infos"
+    """What the env said beside `new_obs`, one dict each."""
+    T = "t"
+    """Index, in the episode, of the env step that led to `new_obs`; the first is 0."""
+    EPS_ID = "eps_id"
+    """Trajectory id, unique over workers and their lives."""
+    UNROLL_ID = "unroll_id"
+    """Which stretch of one agent, episode, call and version the row is from; never repeats."""
+    AGENT_INDEX = "agent_index"
+    """In which order agents appeared in the episode."""
+    AGENT_ID = "agent_id"
+    ENV_ID = "env_id"
+    POLICY_VERSION = "policy_version"
+    """The version of the weights that acted."""
+    PREV_ACTIONS = "prev_actions"
+    """The action one step before; zeros at an episode's start."""
+    PREV_REWARDS = "prev_rewards"
+    """The reward one step before; zero at an episode's start."""
+    ACTION_DIST_INPUTS = "action_dist_inputs"
+    ACTION_LOGP = "action_logp"
+    ACTION_PROB = "action_prob"
+    VF_PREDS = "vf_preds"
+    VALUES_BOOTSTRAPPED = "values_bootstrapped"
+    """Value of the next state, as the estimate of advantages took it."""
+    ADVANTAGES = "advantages"
+    VALUE_TARGETS = "value_targets"
+    SEQ_LENS = "seq_lens"
+    """Rows of each sequence, for recurrent policies; `state_in_0`, … have one row per sequence."""
+
+
+OBSERVATIONS = frozenset({ColumnNames.OBS, ColumnNames.NEXT_OBS})
+"""What is worth compressing."""
+
+
+def is_state_in(name: str) -> bool:
+    """Whether the column holds states at the beginnings of sequences."""
+    return name.startswith(STATE_IN)
+
+
+def counts_sequences(name: str) -> bool:
+    """Whether the column has, by its name, one row per sequence and not per transition."""
+    return name == ColumnNames.SEQ_LENS or is_state_in(name)
+
+
+def state_out_of(name: str) -> str:
+    """The column of states after each transition that goes with a `state_in_…`."""
+    return STATE_OUT + name.removeprefix(STATE_IN)

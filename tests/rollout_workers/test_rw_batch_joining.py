@@ -1,0 +1,192 @@
+"""Batches one behind another: concat_samples and friends."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from batch_toys import episodes, plain, sequences
+
+from swath.rollout_workers import (
+    MultiAgentBatch,
+    SampleBatch,
+    concat_samples,
+    concat_samples_into_ma_batch,
+    convert_ma_batch_to_sample_batch,
+)
+
+
+def test_columns_are_joined_leaf_by_leaf():
+    batch = concat_samples([episodes(), episodes()[1:3]])
+    assert plain(batch["rewards"]) == [0, 1, 2, 3, 4, 1, 2]
+    assert plain(batch["obs"]["y"][1][5:]) == [[2, 3], [4, 5]]
+    assert [info["row"] for info in batch["infos"]] == [0, 1, 2, 3, 4, 1, 2]
+    assert list(batch) == list(episodes())
+    assert (batch.num_grad_updates, batch.is_training) == (2, True)
+
+
+def test_the_whole_has_its_own_memory():
+    part = SampleBatch(a=np.zeros(2), b=torch.zeros(2), infos=[{}, {}])
+    for whole in (concat_samples([part]), concat_samples([part, part]), part.concat(part), part.concat(SampleBatch())):
+        whole["a"][0], whole["b"][0] = 5, 5
+        whole["infos"].append({})
+    assert plain(part) == {"a": [0, 0], "b": [0, 0], "infos": [{}, {}]}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors"])
+def test_sequences_and_their_states_are_joined(kind):
+    parts = [sequences(), sequences()[2:]]
+    whole = concat_samples([part.to_device("cpu") if kind == "tensors" else part for part in parts])
+    assert plain(whole["seq_lens"]) == [2, 3, 1, 3, 1]
+    assert plain(whole["state_in_0"]) == [0, 2, 5, 2, 5]
+    assert (whole.count, whole.max_seq_len, whole.zero_padded) == (10, 3, False)
+    assert whole["seq_lens"].dtype == (torch.int32 if kind == "tensors" else np.int32)
+
+
+def test_the_longest_sequence_of_all_counts():
+    parts = [SampleBatch(a=[1, 2, 3], seq_lens=[1, 2]), SampleBatch(a=[1, 2, 3], seq_lens=[3])]
+    assert concat_samples(parts).max_seq_len == concat_samples(parts[::-1]).max_seq_len == 3
+
+
+def test_padded_sequences_are_joined():
+    whole = sequences().right_zero_pad(3).concat(sequences().right_zero_pad(3))
+    assert (len(whole["a"]), whole.count, whole.zero_padded, whole.max_seq_len) == (18, 12, True, 3)
+
+
+def test_time_major_columns_are_joined_along_the_batch():
+    part = SampleBatch(a=np.arange(6).reshape(3, 2), state_in_0=[0.0, 1.0], seq_lens=[3, 1], _time_major=True)
+    whole = part.concat(part)
+    assert whole["a"].shape == (3, 4)
+    assert (plain(whole["state_in_0"]), plain(whole["seq_lens"]), whole.time_major) == (
+        [0, 1, 0, 1],
+        [3, 1, 3, 1],
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("updates", "mean"), [([None, None], None), ([1, 4], 3.25), ([None, 4], 4), ([0, 0], 0), ([2.5, 2.5], 2.5)]
+)
+def test_updates_are_averaged_by_rows_over_those_that_say_them(updates, mean):
+    parts = [SampleBatch({"a": np.zeros(n)}, _num_grad_updates=u) for n, u in zip((1, 3), updates, strict=True)]
+    assert concat_samples(parts).num_grad_updates == mean
+
+
+def test_a_whole_is_for_training_if_all_parts_are():
+    parts = [SampleBatch({"a": [1]}, _is_training=flag) for flag in (True, True, False)]
+    assert [concat_samples(parts[:2]).is_training, concat_samples(parts).is_training] == [True, False]
+
+
+def test_objects_may_be_in_lists_and_arrays():
+    parts = [SampleBatch(infos=[{"a": 1}], t=[0]), SampleBatch(infos=np.array([{"a": 2}]), t=[1])]
+    assert concat_samples(parts)["infos"] == [{"a": 1}, {"a": 2}]
+    assert plain(concat_samples(parts[1:] * 2)["infos"]) == [{"a": 2}, {"a": 2}]
+
+
+@pytest.mark.parametrize("empty", [SampleBatch(), SampleBatch(other=np.zeros(0)), sequences()[0:0]])
+def test_empty_batches_are_passed_over(empty):
+    assert plain(concat_samples([empty, SampleBatch(a=[1]), empty])) == {"a": [1]}
+    assert plain(SampleBatch(a=[1]).concat(empty)) == {"a": [1]}
+    for nothing in ([], [empty], [empty, empty]):
+        whole = concat_samples(nothing)
+        assert (type(whole), len(whole), dict(whole)) == (SampleBatch, 0, {})
+
+
+def test_batches_may_come_from_a_generator():
+    assert len(concat_samples(SampleBatch(a=[1]) for _ in range(3))) == 3
+
+
+REFUSED = {
+    "a missing column": ([{"a": [1], "b": [1]}, {"a": [1]}], r"columns \['b'\] are in some batches only"),
+    "a further column": ([{"a": [1]}, {"a": [1], "b": [1]}], r"columns \['b'\] are in some batches only"),
+    "other shapes": ([{"a": [[1]]}, {"a": [1]}], r"columns named 'a' do not fit: all the input array dimensions|'a'"),
+    "other nests": ([{"a": {"x": [1]}}, {"a": {"y": [1]}}], r"columns named 'a' do not fit: nested differently"),
+    "a nest and none": ([{"a": {"x": [1]}}, {"a": [1]}], r"columns named 'a' do not fit: nested differently"),
+    "other tuples": ([{"a": ([1],)}, {"a": ([1], [2])}], r"columns named 'a' do not fit: nested differently"),
+    "tensors and arrays": ([{"a": [1]}, {"a": torch.ones(1)}], r"'a' do not fit: cannot be joined: Tensor, ndarray"),
+    "tensors of other shapes": ([{"a": torch.ones(1)}, {"a": torch.ones(1, 2)}], r"columns named 'a' do not fit"),
+    "numbers": ([{"a": [1], "b": 3}] * 2, r"columns named 'b' do not fit: zero-dimensional"),
+    "nothing": ([{"a": [1], "b": None}] * 2, r"columns named 'b' do not fit: cannot be joined: NoneType"),
+    "padding": ([{"_zero_padded": True}, {"_zero_padded": False}], r"differ in zero_padded: \['False', 'True'\]"),
+    "layout": ([{"_time_major": True}, {"_time_major": None}], r"differ in time_major: \['None', 'True'\]"),
+    "a length in some": ([{"_max_seq_len": 3}, {}], r"differ in max_seq_len given: \['False', 'True'\]"),
+    "padded lengths": (
+        [
+            {"_zero_padded": True, "_max_seq_len": 2, "a": np.zeros(2), "seq_lens": [1]},
+            {"_zero_padded": True, "_max_seq_len": 3, "a": np.zeros(3), "seq_lens": [1]},
+        ],
+        r"differ in max_seq_len: \['2', '3'\]",
+    ),
+    "sequences in some": (
+        [{"a": [1], "seq_lens": [1]}, {"a": [1]}],
+        r"columns \['seq_lens'\] are in some batches only",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_batches_that_do_not_fit_are_refused_by_name(name):
+    parts, message = REFUSED[name]
+    batches = [SampleBatch(**{"a": [1], **part}) for part in parts]
+    for attempt in (concat_samples, concat_samples_into_ma_batch, lambda both: both[0].concat(both[1])):
+        with pytest.raises(ValueError, match=message):
+            attempt(batches)
+
+
+def pair(n, m, env_steps):
+    """So many rows of policies p and q."""
+    return MultiAgentBatch({"p": SampleBatch(a=np.arange(n)), "q": {"a": np.arange(m)}}, env_steps)
+
+
+class TestOfSeveralPolicies:
+    @pytest.mark.parametrize("join", [concat_samples, concat_samples_into_ma_batch])
+    def test_are_joined_by_policy(self, join):
+        whole = join([pair(2, 1, 2), pair(1, 0, 4), SampleBatch(a=[5, 6])])
+        assert plain(whole) == (
+            2 + 4 + 2,
+            {"p": {"a": [0, 1, 0]}, "q": {"a": [0]}, "default_policy": {"a": [5, 6]}},
+        )
+
+    def test_count_the_env_steps_of_a_batch_of_agents(self):
+        shared = SampleBatch(a=[1, 2, 3, 4])
+        shared.set_env_steps(2)
+        assert concat_samples([shared, pair(1, 1, 1)]).env_steps() == 3
+        joined = concat_samples([MultiAgentBatch({"default_policy": shared}, 2), SampleBatch(a=[1])])
+        assert (joined.env_steps(), joined.agent_steps(), joined["default_policy"].env_steps()) == (3, 5, 3)
+
+    def test_keep_env_steps_without_rows(self):
+        assert plain(concat_samples([MultiAgentBatch({}, 3), SampleBatch(), pair(1, 0, 1)])) == (
+            4,
+            {"p": {"a": [0]}, "q": {}},
+        )
+
+    def test_are_made_of_single_ones(self):
+        assert plain(concat_samples_into_ma_batch([SampleBatch(a=[1]), SampleBatch(a=[2])])) == (
+            2,
+            {"default_policy": {"a": [1, 2]}},
+        )
+        assert (
+            plain(concat_samples_into_ma_batch([])) == plain(concat_samples_into_ma_batch([SampleBatch()])) == (0, {})
+        )
+
+    @pytest.mark.parametrize("join", [concat_samples, concat_samples_into_ma_batch])
+    def test_take_nothing_else(self, join):
+        with pytest.raises(ValueError, match=r"a dict is no SampleBatch or MultiAgentBatch"):
+            join([SampleBatch(a=[1]), {"a": [1]}])
+
+
+class TestConversion:
+    def test_gives_a_batch_as_it_is(self):
+        batch = SampleBatch(a=[1])
+        assert convert_ma_batch_to_sample_batch(batch) is batch
+        assert convert_ma_batch_to_sample_batch(batch.as_multi_agent()) is batch
+
+    def test_keeps_env_steps(self):
+        batch = convert_ma_batch_to_sample_batch(MultiAgentBatch({"default_policy": SampleBatch(a=[1, 2])}, 1))
+        assert (batch.env_steps(), batch.count) == (1, 2)
+
+    @pytest.mark.parametrize("policies", [{}, {"p": {"a": [1]}}, {"default_policy": {"a": [1]}, "p": {"a": [1]}}])
+    def test_of_other_policies_is_refused(self, policies):
+        message = f"rows of policies {sorted(policies)} are no single SampleBatch"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            convert_ma_batch_to_sample_batch(MultiAgentBatch(policies, 1))

@@ -1,0 +1,219 @@
+"""SampleBatch to TensorDict and back, in the same memory."""
+
+import numpy as np
+import pytest
+import torch
+from batch_toys import episodes, plain, sequences
+from tensordict import NonTensorData, NonTensorStack, TensorDict
+
+from swath import Collector
+from swath.rollout_workers import SampleBatch
+from swath.testing import CountingEnv
+
+N = 3
+COLUMNS = {
+    "obs": ("observation", np.arange(6, dtype=np.float32).reshape(N, 2), [N, 2]),
+    "new_obs": (("next", "observation"), np.arange(6, dtype=np.uint8).reshape(N, 2), [N, 2]),
+    "actions": ("action", np.array([2, 0, 1]), [N]),
+    "rewards": (("next", "reward"), np.array([0.5, 1.5, 2.5], dtype=np.float32), [N, 1]),
+    "terminateds": (("next", "terminated"), np.array([False, True, False]), [N, 1]),
+    "truncateds": (("next", "truncated"), np.array([False, False, True]), [N, 1]),
+    "t": ("step_count", np.array([0, 1, 0]), [N, 1]),
+    "eps_id": (("collector", "traj_ids"), np.array([4, 4, 2]), [N]),
+    "policy_version": (("collector", "policy_version"), np.array([1, 1, 1]), [N]),
+    "unroll_id": ("unroll_id", np.array([8, 8, 9]), [N]),
+    "agent_index": ("agent_index", np.array([0, 0, 1]), [N]),
+    "prev_actions": ("prev_actions", np.array([0, 2, 0]), [N]),
+    "prev_rewards": ("prev_rewards", np.array([0, 0.5, 0]), [N]),
+    "action_dist_inputs": ("action_dist_inputs", np.zeros((N, 4), dtype=np.float32), [N, 4]),
+    "action_logp": ("sample_log_prob", np.array([-1.0, -2.0, -3.0]), [N]),
+    "vf_preds": ("state_value", np.array([1.0, 2.0, 3.0]), [N, 1]),
+    "values_bootstrapped": ("values_bootstrapped", np.array([2.0, 3.0, 4.0]), [N, 1]),
+    "advantages": ("advantage", np.array([0.1, 0.2, 0.3]), [N, 1]),
+    "value_targets": ("value_target", np.array([1.1, 1.2, 1.3]), [N, 1]),
+    "state_out_0": ("state_out_0", np.array([5.0, 6.0, 7.0]), [N]),
+}
+
+
+def whole():
+    return SampleBatch({name: array.copy() for name, (_, array, _) in COLUMNS.items()})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_and_its_entry_are_the_same_memory_both_ways(name):
+    key, array, shape = COLUMNS[name]
+    batch = whole()
+    td = batch.to_tensordict()
+    assert td.batch_size == (N,)
+    assert list(td[key].shape) == shape
+    td[key].view(-1)[-1] = 1
+    assert batch[name].reshape(-1)[-1] == 1
+    back = SampleBatch.from_tensordict(td)
+    assert np.shares_memory(back[name], batch[name])
+    assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
+
+
+def test_all_columns_come_back_and_nothing_else():
+    assert plain(SampleBatch.from_tensordict(whole().to_tensordict())) == plain(whole())
+
+
+def test_dones_are_written_and_not_read():
+    td = whole().to_tensordict()
+    assert plain(td["next", "done"]) == [[False], [True], [True]]
+    assert "dones" not in SampleBatch.from_tensordict(td)
+
+
+@pytest.mark.parametrize(
+    ("flags", "terminateds"),
+    [
+        ({"done": [1, 0, 1]}, [True, False, True]),
+        ({"done": [1, 0, 1], "truncated": [1, 0, 0]}, [False, False, True]),
+        ({"done": [1, 0, 1], "terminated": [0, 0, 1], "truncated": [1, 0, 0]}, [False, False, True]),
+    ],
+)
+def test_dones_stand_in_for_flags_that_are_not_there(flags, terminateds):
+    entries = {name: torch.tensor(values, dtype=torch.bool).unsqueeze(-1) for name, values in flags.items()}
+    batch = SampleBatch.from_tensordict(TensorDict({"next": entries}, batch_size=[3]))
+    assert plain(batch["terminateds"]) == terminateds
+    assert plain(batch["dones"]) == [True, False, True]
+
+
+def test_columns_may_be_chosen():
+    td = whole().to_tensordict(keys=["obs", "dones"])
+    assert set(td.keys(include_nested=True, leaves_only=True)) == {"observation", ("next", "done")}
+    with pytest.raises(KeyError, match=r"no column 'x', but \['action_dist_inputs', 'action_logp'"):
+        whole().to_tensordict(keys=["x"])
+
+
+def test_nests_are_nested_and_tuples_numbered():
+    batch = episodes()
+    td = batch.to_tensordict()
+    assert plain(td["observation", "y", "1"]) == plain(batch["obs"]["y"][1])
+    back = SampleBatch.from_tensordict(td)
+    assert plain(back) == plain(batch)
+    assert isinstance(back["obs"]["y"], tuple)
+    assert np.shares_memory(back["obs"]["y"][0], batch["obs"]["y"][0])
+
+
+def test_entries_beside_known_ones_come_back():
+    td = TensorDict({"next": {"reward": torch.ones(2, 1), "mine": torch.zeros(2)}, "is_init": torch.ones(2)}, [2])
+    batch = SampleBatch.from_tensordict(td)
+    assert plain(batch) == {"rewards": [1, 1], "next": {"mine": [0, 0]}, "is_init": [1, 1]}
+    back = batch.to_tensordict()
+    assert set(back.keys(True, True)) == {("next", "reward"), ("next", "mine"), "is_init"}
+
+
+@pytest.mark.parametrize("make", [lambda a: a, lambda a: a[::-1].copy()[::-1], lambda a: np.flip(a).copy()[::-1]])
+def test_read_only_and_backward_arrays_are_copied(make):
+    array = make(np.arange(4.0))
+    array.flags.writeable = False
+    td = SampleBatch(obs=array).to_tensordict()
+    td["observation"][0] = 9
+    assert plain(array) == [0, 1, 2, 3]
+
+
+def test_tensors_stay_tensors():
+    tensor = torch.zeros(3, requires_grad=True)
+    td = SampleBatch(vf_preds=tensor).to_tensordict()
+    assert td["state_value"].shape == (3, 1)
+    assert td["state_value"].untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    assert plain(SampleBatch.from_tensordict(td)["vf_preds"]) == [0, 0, 0]
+    half = torch.ones(2, dtype=torch.bfloat16)
+    assert SampleBatch.from_tensordict(TensorDict({"observation": half}, [2]))["obs"].dtype == torch.bfloat16
+
+
+def test_a_last_dimension_of_one_that_is_there_is_kept_and_one_of_more_is_left_alone():
+    batch = SampleBatch(rewards=np.zeros((2, 1)), vf_preds=np.zeros((2, 3)), obs=np.zeros((2, 1)))
+    td = batch.to_tensordict()
+    assert [td[key].shape[1:] for key in (("next", "reward"), "state_value", "observation")] == [(1,), (3,), (1,)]
+    assert [column.shape for column in SampleBatch.from_tensordict(td).values()] == [(2, 1), (2,), (2, 3)]
+
+
+class TestObjects:
+    def test_are_entries_by_row(self):
+        infos, names = [{"a": 1}, {}, {"b": [1, 2]}], np.array(["x", (1, 2), None], dtype=object)
+        batch = SampleBatch(a=[1, 2, 3], infos=infos, agent_id=names)
+        td = batch.to_tensordict()
+        assert td[2].get("infos").data == {"b": [1, 2]}
+        assert td[:2]["infos"] == [{"a": 1}, {}]
+        back = SampleBatch.from_tensordict(td)
+        assert back["infos"] == infos
+        assert (back["agent_id"].dtype, list(back["agent_id"])) == (object, list(names))
+
+    def test_of_no_rows_are_none(self):
+        batch = SampleBatch(a=np.zeros(0), infos=[], agent_id=np.zeros(0, dtype=object))
+        back = SampleBatch.from_tensordict(batch.to_tensordict())
+        assert plain(back) == {"a": [], "infos": [], "agent_id": []}
+
+    @pytest.mark.parametrize("stack", [NonTensorData("x", batch_size=[2]), NonTensorStack("x", "x")])
+    def test_may_be_one_for_all_rows(self, stack):
+        batch = SampleBatch.from_tensordict(TensorDict({"agent_id": stack}, [2]))
+        assert plain(batch) == {"agent_id": ["x", "x"]}
+
+    def test_are_bytes_of_compressed_rows_too(self):
+        frames = np.array([b"1", b"22"], dtype=object)
+        back = SampleBatch.from_tensordict(SampleBatch(obs=frames).to_tensordict())
+        assert list(back["obs"]) == [b"1", b"22"]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_sequences_travel_whole(padded):
+    batch = sequences()
+    batch["number"] = 3
+    batch = batch.right_zero_pad(3) if padded else batch
+    td = batch.to_tensordict()
+    assert td.batch_size == (9 if padded else 6,)
+    back = SampleBatch.from_tensordict(td)
+    assert plain(back) == plain(batch)
+    assert back["state_in_0"] is batch["state_in_0"]
+
+
+class TestTwoDimensions:
+    def test_are_rows_by_env(self):
+        grid = torch.arange(6.0).reshape(2, 3)
+        objects = NonTensorStack(*(NonTensorStack(*(f"{b}{t}" for t in range(3))) for b in range(2)))
+        td = TensorDict({"observation": grid, "next": {"reward": grid.unsqueeze(-1)}, "agent_id": objects}, [2, 3])
+        batch = SampleBatch.from_tensordict(td)
+        assert plain(batch["obs"]) == plain(batch["rewards"]) == [0, 1, 2, 3, 4, 5]
+        assert list(batch["agent_id"]) == ["00", "01", "02", "10", "11", "12"]
+        batch["obs"][0] = 9
+        assert grid[0, 0] == 9
+
+    def test_leave_out_what_a_mask_does(self):
+        mask = torch.tensor([[True, True], [True, False]])
+        td = TensorDict({"observation": torch.arange(4.0).reshape(2, 2), "collector": {"mask": mask}}, [2, 2])
+        assert plain(SampleBatch.from_tensordict(td)) == {"obs": [0, 1, 2]}
+        td["collector", "mask"][:] = True
+        batch = SampleBatch.from_tensordict(td)
+        assert plain(batch) == {"obs": [0, 1, 2, 3]}
+        assert batch["obs"].base is not None
+        assert ("collector", "mask") in td.keys(include_nested=True)
+
+    @pytest.mark.parametrize("batch_size", [[], [1, 1, 1]])
+    def test_or_one_are_wanted(self, batch_size):
+        with pytest.raises(ValueError, match=r"must be \[n\] or \[B, T\]; reshape"):
+            SampleBatch.from_tensordict(TensorDict({"a": torch.zeros(1, 1, 1)}, batch_size))
+
+
+def test_a_collectors_batch_becomes_columns():
+    with Collector(CountingEnv, None, frames_per_batch=8, total_frames=8, envs_per_worker=2) as collector:
+        td = next(iter(collector))
+    batch = SampleBatch.from_tensordict(td)
+    assert set(batch) == {
+        "obs",
+        "new_obs",
+        "actions",
+        "rewards",
+        "terminateds",
+        "truncateds",
+        "eps_id",
+        "policy_version",
+    }
+    assert (batch.count, batch["rewards"].shape, batch["dones"].shape) == (8, (8,), (8,))
+    np.testing.assert_array_equal(batch["obs"], td["observation"].flatten(0, 1))
+    td["observation"][0, 0] = 77
+    assert (batch["obs"][0] == 77).all()
+
+
+def test_the_log_probabilities_of_other_batches_are_found():
+    assert list(SampleBatch.from_tensordict(TensorDict({"action_log_prob": torch.zeros(2)}, [2]))) == ["action_logp"]

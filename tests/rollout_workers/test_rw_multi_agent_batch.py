@@ -1,0 +1,202 @@
+"""MultiAgentBatch: batches by policy, and their rows by env step."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from batch_toys import plain
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swath.rollout_workers import MultiAgentBatch, SampleBatch
+
+ROWS = st.lists(st.tuples(st.integers(5, 7), st.integers(0, 4), st.integers(0, 2)), max_size=12)
+
+
+def of_rows(keys, first=0):
+    """A batch of rows (eps_id, t, agent_index), numbered."""
+    keys = np.array(keys, dtype=np.int64).reshape(-1, 3)
+    names = ("eps_id", "t", "agent_index")
+    number = np.arange(first, first + len(keys))
+    return SampleBatch({"number": number, "nest": {"n": number}, **dict(zip(names, keys.T, strict=True))})
+
+
+def both():
+    return MultiAgentBatch({"p": SampleBatch(obs=np.zeros((3, 2))), "q": {"obs": [[1.0, 2.0]]}}, 2)
+
+
+def test_it_holds_batches_and_makes_them_of_dicts():
+    inner = SampleBatch(a=[1, 2])
+    policies = {"p": inner, "q": {"a": [3]}}
+    batch = MultiAgentBatch(policies, 2)
+    assert batch["p"] is batch.policy_batches["p"] is inner
+    assert isinstance(batch["q"], SampleBatch)
+    assert policies == {"p": inner, "q": {"a": [3]}}
+    assert (batch.count, len(batch), batch.env_steps(), batch.agent_steps()) == (2, 2, 2, 3)
+    assert batch.as_multi_agent() is batch
+
+
+@pytest.mark.parametrize("value", [[1, 2], None, np.zeros(2)])
+def test_it_takes_nothing_else(value):
+    with pytest.raises(TypeError, match=rf"policy 'p' has a {type(value).__name__}; give a SampleBatch or a dict"):
+        MultiAgentBatch({"p": value}, 1)
+
+
+@pytest.mark.parametrize("env_steps", [-1, 1.5, None])
+def test_env_steps_are_a_count(env_steps):
+    with pytest.raises(ValueError, match="env_steps="):
+        MultiAgentBatch({}, env_steps)
+
+
+def test_an_unknown_policy_is_named_with_the_known_ones():
+    with pytest.raises(KeyError, match=r"no rows of policy 'x'; the batch has those of \['p', 'q'\]"):
+        both()["x"]
+
+
+def test_copies_have_their_own_arrays_or_shallow_the_same():
+    batch = both()
+    for made in (batch.copy(), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+        assert plain(made) == plain(batch)
+        made["p"]["obs"][:] = 7
+        assert not batch["p"]["obs"].any()
+    assert batch.copy(shallow=True)["p"]["obs"] is batch["p"]["obs"]
+
+
+def test_it_goes_to_a_device_in_place():
+    batch = both()
+    assert batch.to_device("cpu") is batch
+    assert [batch[pid]["obs"].dtype for pid in "pq"] == [torch.float32, torch.float32]
+    with pytest.raises(NotImplementedError, match="framework='tf'"):
+        batch.to_device("cpu", framework="tf")
+
+
+def test_it_is_one_tensordict_of_several():
+    batch = both()
+    td = batch.to_tensordict()
+    assert (td.batch_size, td["p"].batch_size, td["q"].batch_size) == ((), (3,), (1,))
+    td["p", "observation"][0] = 5
+    assert plain(batch["p"]["obs"][0]) == [5, 5]
+    assert list(batch.to_tensordict(keys=["obs"])["q"].keys()) == ["observation"]
+
+
+def test_bytes_are_those_of_all_policies():
+    assert both().size_bytes() == 8 * 8
+
+
+def test_it_says_what_it_is():
+    assert repr(both()) == "MultiAgentBatch(2 env steps; p: 3 rows, q: 1 rows)"
+    assert repr(MultiAgentBatch({}, 0)) == "MultiAgentBatch(0 env steps; no rows)"
+
+
+class TestWrapping:
+    def test_gives_the_default_policys_batch_alone(self):
+        inner = SampleBatch(a=[1, 2])
+        assert MultiAgentBatch.wrap_as_needed({"default_policy": inner}, 2) is inner
+        assert inner.env_steps() == 2
+        assert MultiAgentBatch.wrap_as_needed({"default_policy": inner}, 1) is inner
+        assert (inner.env_steps(), inner.agent_steps()) == (1, 2)
+
+    @pytest.mark.parametrize("policies", [{}, {"p": {"a": [1]}}, {"p": {"a": [1]}, "default_policy": {"a": [1]}}])
+    def test_gives_all_others_as_several(self, policies):
+        made = MultiAgentBatch.wrap_as_needed(policies, 3)
+        assert (type(made), made.count, list(made.policy_batches)) == (MultiAgentBatch, 3, list(policies))
+
+    @pytest.mark.parametrize("policy_id", [None, "p"])
+    def test_undone_gives_the_batch_with_its_env_steps(self, policy_id):
+        inner = SampleBatch(a=[1, 2])
+        inner.set_env_steps(1)
+        made = inner.as_multi_agent(policy_id)
+        assert made[policy_id or "default_policy"] is inner
+        assert made.env_steps() == 1
+
+
+class TestTimeSlices:
+    def agent(self, index, episode, start):
+        return {"t": [start, start + 1], "eps_id": [episode] * 2, "agent_index": [index] * 2, "seq_lens": [2]}
+
+    def step(self, *agents):
+        found = {}
+        for index, episode, t in agents:
+            found[str(index)] = {"t": [t], "eps_id": [episode], "agent_index": [index], "seq_lens": [1]}
+        return 1, found
+
+    @pytest.mark.parametrize(
+        ("agents", "steps"),
+        [
+            ([(0, 0, 0), (1, 1, 0)], [[(0, 0, 0)], [(0, 0, 1)], [(1, 1, 0)], [(1, 1, 1)]]),
+            ([(0, 0, 0), (1, 0, 1)], [[(0, 0, 0)], [(0, 0, 1), (1, 0, 1)], [(1, 0, 2)]]),
+            ([(0, 0, 0), (1, 0, 0)], [[(0, 0, 0), (1, 0, 0)], [(0, 0, 1), (1, 0, 1)]]),
+        ],
+    )
+    def test_hold_the_rows_of_all_agents_at_a_step(self, agents, steps):
+        batch = MultiAgentBatch({str(agent[0]): self.agent(*agent) for agent in agents}, 4)
+        assert [plain(part) for part in batch.timeslices(1)] == [self.step(*step) for step in steps]
+
+    @given(p=ROWS, q=ROWS, k=st.integers(1, 4))
+    def test_are_as_sorting_the_rows_one_by_one(self, p, q, k):
+        batch = MultiAgentBatch({"p": of_rows(p), "q": of_rows(q, first=100)}, 1)
+        rows = sorted(
+            [*((*key, i, "p") for i, key in enumerate(p)), *((*key, 100 + i, "q") for i, key in enumerate(q))]
+        )
+        steps = sorted({row[:2] for row in rows})
+        expected = [
+            (len(part), {pid: [row[3] for row in rows if row[:2] in part and row[4] == pid] for pid in "pq"})
+            for part in (steps[i : i + k] for i in range(0, len(steps), k))
+        ]
+        found = [
+            (
+                part.count,
+                {pid: plain(part.policy_batches[pid]["number"]) if pid in part.policy_batches else [] for pid in "pq"},
+            )
+            for part in batch.timeslices(k)
+        ]
+        assert found == expected
+        nested = [
+            plain(b["nest"]["n"]) == plain(b["number"]) for s in batch.timeslices(k) for b in s.policy_batches.values()
+        ]
+        assert all(nested)
+
+    def test_cut_every_k_steps(self):
+        batch = MultiAgentBatch({"p": of_rows([(7, t, 0) for t in range(5)])}, 5)
+        assert [(len(part), plain(part["p"]["t"])) for part in batch.timeslices(2)] == [
+            (2, [0, 1]),
+            (2, [2, 3]),
+            (1, [4]),
+        ]
+
+    def test_keep_rows_of_equal_keys_in_their_order(self):
+        batch = MultiAgentBatch({"p": of_rows([(7, 0, 0)] * 3)}, 1)
+        assert [plain(part["p"]["number"]) for part in batch.timeslices(1)] == [[0, 1, 2]]
+
+    def test_are_copies_with_padding_taken_out_and_states_for_every_row(self):
+        inner = SampleBatch(
+            a=[0, 1, 2], t=[0, 1, 2], eps_id=[7] * 3, agent_index=[0] * 3, state_in_0=[0.0, 2.0],
+            state_out_0=[1.0, 2.0, 3.0], seq_lens=[2, 1],
+        ).right_zero_pad(4)  # fmt: skip
+        part = MultiAgentBatch({"p": inner}, 3).timeslices(2)[0]["p"]
+        assert plain(part["a"]) == plain(part["state_in_0"]) == [0, 1]
+        assert (plain(part["seq_lens"]), part.zero_padded, part.count) == ([1, 1], False, 2)
+        part["a"][:] = 9
+        assert plain(inner["a"][:2]) == [0, 1]
+
+    def test_may_be_of_tensors(self):
+        batch = MultiAgentBatch({"p": of_rows([(7, 1, 0), (7, 0, 0)]).to_device("cpu")}, 2)
+        assert [plain(part["p"]["number"]) for part in batch.timeslices(1)] == [[1], [0]]
+        assert isinstance(batch.timeslices(1)[0]["p"]["number"], torch.Tensor)
+
+    def test_keep_what_is_known_of_the_batch(self):
+        inner = of_rows([(7, 0, 0)])
+        inner.num_grad_updates = 3
+        assert MultiAgentBatch({"p": inner}, 1).timeslices(1)[0]["p"].num_grad_updates == 3
+
+    @pytest.mark.parametrize("policies", [{}, {"p": SampleBatch()}])
+    def test_of_nothing_are_none(self, policies):
+        assert MultiAgentBatch(policies, 2).timeslices(1) == []
+
+    def test_that_make_no_sense_are_refused(self):
+        with pytest.raises(ValueError, match=r"k=0 must be at least 1"):
+            both().timeslices(0)
+        with pytest.raises(KeyError, match=r"lacks 'eps_id'"):
+            both().timeslices(1)

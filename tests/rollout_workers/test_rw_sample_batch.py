@@ -1,0 +1,498 @@
+"""SampleBatch as a dict of columns: what it stores, shows, counts and pickles."""
+
+import copy
+import pickle
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from batch_toys import episodes, plain, sequences
+
+from swath.rollout_workers import RepeatedValues, SampleBatch, attempt_count_timesteps
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+STATES = {name: {"a": [[[1], [2]], [[3], [4]]]} for name in ("state_in_0", "state_out_0")}
+DEEP = {"a": np.zeros((3, 1)), "b": np.zeros((3, 2))}
+COUNTS = {
+    "nothing": ({}, 0),
+    "a list": ({"a": [1, 2]}, 2),
+    "a tensor": ({"a": torch.zeros(4, 2)}, 4),
+    "a nested column": ({"obs": {"a": {"b": np.zeros((3, 1))}, "c": np.zeros((3, 1))}}, 3),
+    "a tuple": ({"obs": (np.zeros(2), np.zeros(2))}, 2),
+    "one row of three": ({"obs": {"a": np.zeros((1, 3))}}, 1),
+    "infos only": ({"infos": DEEP}, 0),
+    "states only": (STATES, 0),
+    "states first": ({**STATES, "obs": DEEP}, 3),
+    "a number first": ({"c": True, "a": [1, 2, 3]}, 3),
+    "an empty column first": ({"c": np.zeros(0), "a": [1, 2, 3]}, 3),
+    "text first": ({"c": "text", "a": [1, 2, 3]}, 3),
+    "an empty dict first": ({"c": {}, "a": [1, 2, 3]}, 3),
+    "uneven columns": ({"a": np.zeros(3), "b": np.zeros(2)}, 3),
+    "sequences": ({"obs": DEEP, "seq_lens": np.array([[1], [2], [3]])}, 6),
+    "a list of sequences": ({"obs": DEEP, "seq_lens": [1, 5]}, 6),
+    "sequences as a tensor": ({"seq_lens": torch.tensor([4, 1])}, 5),
+    "no sequences": ({"obs": DEEP, "seq_lens": []}, 3),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_rows_are_counted_by_sequences_or_the_first_column_that_can_be(name):
+    columns, count = COUNTS[name]
+    assert attempt_count_timesteps(copy.deepcopy(columns)) == count
+    batch = SampleBatch(columns)
+    assert (batch.count, len(batch), batch.agent_steps(), batch.env_steps()) == (count, count, count, count)
+    assert bool(batch) == (count > 0)
+
+
+def test_columns_that_are_set_later_are_counted():
+    batch = SampleBatch()
+    batch["a"] = [1, 2, 3]
+    assert len(batch) == 3
+
+
+STORED = {
+    "a list": ([1, 2], np.array([1, 2])),
+    "rows of lists": ([[1.0, 2.0]], np.array([[1.0, 2.0]])),
+    "a number": (3, np.array(3)),
+    "a flag": (True, np.array(True)),
+    "a nested list": ({"a": ([1, 2], 3)}, {"a": (np.array([1, 2]), np.array(3))}),
+}
+
+
+@pytest.mark.parametrize("how", ["made with", "by keyword", "set", "updated", "or", "default"])
+@pytest.mark.parametrize("name", STORED)
+def test_lists_and_numbers_become_arrays(name, how):
+    given, stored = STORED[name]
+    batch = SampleBatch({"x": given} if how == "made with" else {}, **({"x": given} if how == "by keyword" else {}))
+    if how == "set":
+        batch["x"] = given
+    elif how == "updated":
+        batch.update(x=given)
+    elif how == "or":
+        batch |= {"x": given}
+    elif how == "default":
+        assert plain(batch.setdefault("x", given)) == plain(stored)
+    np.testing.assert_equal(dict(batch), {"x": stored})
+    assert not isinstance(given, np.ndarray)
+
+
+def test_infos_stay_what_they_are():
+    infos = [{"a": 1}, {}]
+    assert SampleBatch(infos=infos)["infos"] is infos
+
+
+def test_arrays_tensors_and_nests_of_them_are_stored_as_they_are():
+    columns = {"a": np.zeros(2), "b": torch.zeros(2), "c": {"d": (np.zeros(2),)}, "e": None, "f": "text"}
+    batch = SampleBatch(columns)
+    assert list(batch.items()) == list(columns.items())
+    assert all(batch[name] is column for name, column in columns.items())
+
+
+def test_named_tuples_stay_named():
+    batch = SampleBatch(x=Pair([1, 2], np.array([3, 4])))
+    assert batch["x"]._fields == ("left", "right")
+    assert plain(batch[1:]["x"].left) == [2]
+
+
+def test_a_list_of_unequal_parts_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"column 'x' cannot become an array, its parts differ in shape"):
+        SampleBatch(x=[[1, 2], [3]])
+
+
+@pytest.mark.parametrize("seq_lens", [[2, 1], (2, 1), np.array([2, 1]), torch.tensor([2, 1])])
+def test_the_longest_sequence_is_known(seq_lens):
+    batch = SampleBatch(a=[1, 2, 3], seq_lens=seq_lens)
+    assert batch.max_seq_len == 2
+    assert plain(batch["seq_lens"]) == [2, 1]
+    assert SampleBatch(a=[1, 2, 3], seq_lens=seq_lens, _max_seq_len=9).max_seq_len == 9
+    if isinstance(seq_lens, list | tuple):
+        assert batch["seq_lens"].dtype == np.int32
+
+
+@pytest.mark.parametrize("seq_lens", [None, []])
+def test_no_sequences_is_no_column(seq_lens):
+    batch = SampleBatch(a=[1, 2, 3], seq_lens=seq_lens)
+    assert list(batch) == ["a"]
+    assert batch.max_seq_len is None
+
+
+def test_what_is_said_of_a_batch_is_kept_apart_from_its_columns():
+    batch = SampleBatch(
+        {"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _is_training=True, _num_grad_updates=2.5
+    )
+    assert list(batch) == ["a"]
+    said = (batch.time_major, batch.max_seq_len, batch.zero_padded, batch.is_training, batch.num_grad_updates)
+    assert said == (True, 4, True, True, 2.5)
+
+
+def test_nothing_is_said_by_default():
+    batch = SampleBatch({"a": [1]})
+    said = (batch.time_major, batch.max_seq_len, batch.zero_padded, batch.is_training, batch.num_grad_updates)
+    assert said == (None, None, False, False, None)
+    batch.set_training()
+    assert batch.is_training
+    batch.set_training(False)
+    assert not batch.is_training
+
+
+class TestDones:
+    FLAGS = {
+        "both": ({"terminateds": [0, 1, 0], "truncateds": [0, 0, 1]}, [False, True, True]),
+        "terminateds": ({"terminateds": np.array([0, 1, 0])}, [False, True, False]),
+        "truncateds": ({"truncateds": np.array([True, False, False])}, [True, False, False]),
+        "tensors": ({"terminateds": torch.tensor([0, 1]), "truncateds": torch.tensor([1, 0])}, [True, True]),
+        "a mixture": ({"terminateds": torch.tensor([0, 1]), "truncateds": np.array([1, 0])}, [True, True]),
+    }
+
+    @pytest.mark.parametrize("name", FLAGS)
+    def test_are_computed(self, name):
+        columns, dones = self.FLAGS[name]
+        batch = SampleBatch(columns)
+        assert plain(batch["dones"]) == plain(batch.get("dones")) == dones
+        assert "dones" not in batch
+        assert batch["dones"].dtype in (np.bool_, torch.bool)
+
+    def test_follow_the_flags(self):
+        batch = SampleBatch(terminateds=np.array([False, False]))
+        assert not batch["dones"].any()
+        batch["terminateds"][0] = True
+        assert plain(batch["dones"]) == [True, False]
+
+    def test_cannot_be_written_into(self):
+        batch = SampleBatch(terminateds=np.array([False, False]))
+        with pytest.raises(ValueError, match="read-only"):
+            batch["dones"][0] = True
+
+    @pytest.mark.parametrize(
+        "attempt",
+        [
+            lambda b: b.__setitem__("dones", [True]),
+            lambda b: b.update(dones=[True]),
+            lambda b: b.setdefault("dones", [True]),
+            lambda b: b.__ior__({"dones": [True]}),
+            lambda b: SampleBatch({"dones": [True]}),
+            lambda b: SampleBatch(dones=[True]),
+        ],
+    )
+    def test_cannot_be_set(self, attempt):
+        with pytest.raises(KeyError, match=r"it is computed; set 'terminateds' and 'truncateds'"):
+            attempt(SampleBatch(a=[1]))
+
+    def test_of_a_batch_without_flags_are_missing(self):
+        with pytest.raises(KeyError, match=r"neither 'terminateds' nor 'truncateds', but \['a'\]"):
+            SampleBatch(a=[1])["dones"]
+        assert SampleBatch(a=[1]).get("dones", 5) == 5
+
+
+def test_it_notes_what_is_read_set_and_deleted():
+    base = {"a": np.array([1, 2, 3]), "b": np.array([[0.1, 0.2], [0.3, 0.4]]), "c": True}
+    batch = SampleBatch(base)
+    assert list(batch.keys()) == list(base)
+    assert list(batch.values()) == list(base.values())
+    assert (batch.accessed_keys, batch.added_keys, batch.deleted_keys) == (set(), set(), set())
+    batch["d"] = np.array(1)
+    batch["a"] = batch["a"] + 1
+    batch.get("b")
+    assert batch.get("z", 5) == 5
+    del batch["c"]
+    assert (batch.accessed_keys, batch.added_keys, batch.deleted_keys) == ({"a", "b"}, {"d"}, {"c"})
+
+
+def test_a_column_that_is_not_there_cannot_be_read_or_deleted():
+    batch = SampleBatch(a=[1])
+    for attempt in (lambda: batch["b"], lambda: batch.__delitem__("b"), lambda: batch.columns(["a", "b"])):
+        with pytest.raises(KeyError, match="b"):
+            attempt()
+    assert (batch.accessed_keys, batch.deleted_keys) == ({"a"}, set())
+
+
+def test_columns_are_listed_in_the_order_asked_for():
+    batch = episodes()
+    assert [plain(c) for c in batch.columns(["eps_id", "dones"])] == [
+        [7, 7, 7, 3, 3],
+        [False, False, True, False, True],
+    ]
+
+
+class TestInterceptor:
+    def test_shows_every_column_through_a_function(self):
+        batch = SampleBatch(a=[1, 2], terminateds=[0, 1])
+        batch.set_get_interceptor(lambda column: column + 1)
+        assert plain(batch["a"]) == plain(batch.get("a")) == plain(batch.columns(["a"])[0]) == [2, 3]
+        assert plain(dict(batch)["a"]) == [1, 2]
+        batch.set_get_interceptor(torch.as_tensor)
+        assert isinstance(batch["a"], torch.Tensor)
+        batch.set_get_interceptor(None)
+        assert plain(batch["a"]) == [1, 2]
+
+    def test_is_asked_once_until_a_column_changes(self):
+        asked = []
+        batch = SampleBatch(a=[1, 2], b=[3, 4])
+        batch.set_get_interceptor(lambda column: asked.append(plain(column)) or column)
+        first = batch["a"]
+        assert batch["a"] is first
+        batch["b"] = [5, 6]
+        assert (batch["a"] is first, plain(batch["b"])) == (True, [5, 6])
+        batch["a"] = first
+        batch["a"]
+        assert asked == [[1, 2], [5, 6], [1, 2]]
+
+    def test_is_asked_again_after_a_shuffle(self):
+        batch = SampleBatch(a=np.arange(50))
+        batch.set_get_interceptor(lambda column: column + 1)
+        before = plain(batch["a"])
+        batch.shuffle(np.random.default_rng(0))
+        assert plain(batch["a"]) == plain(dict(batch)["a"] + 1) != before
+
+    def test_is_kept_by_copies_and_not_by_parts(self):
+        batch = SampleBatch(a=[1, 2])
+        batch.set_get_interceptor(lambda column: column + 1)
+        assert plain(batch.copy()["a"]) == [2, 3]
+        assert plain(batch[:1]["a"]) == [1]
+        assert plain(batch.concat(batch)["a"]) == [1, 2, 1, 2]
+
+
+class TestEnvSteps:
+    def test_are_a_number_of_their_own_if_agents_shared_envs(self):
+        batch = SampleBatch(a=[1, 2, 3, 4])
+        batch.set_env_steps(2)
+        assert (batch.env_steps(), batch.agent_steps(), batch.count) == (2, 4, 4)
+
+    def test_are_kept_by_copies_added_up_and_lost_by_slicing(self):
+        batch = SampleBatch(a=[1, 2, 3, 4], terminateds=[0, 1, 0, 0])
+        batch.set_env_steps(2)
+        assert batch.copy().env_steps() == batch.copy(shallow=True).env_steps() == 2
+        assert pickle.loads(pickle.dumps(batch)).env_steps() == 2
+        assert batch.concat(batch).env_steps() == 4
+        assert batch.concat(SampleBatch(a=[1], terminateds=[0])).env_steps() == 3
+        assert batch.as_multi_agent().env_steps() == 2
+        assert [part.env_steps() for part in (batch[:3], batch.slice(0, 3), *batch.timeslices(3))] == [3, 3, 3, 1]
+        batch.set_env_steps(None)
+        assert batch.env_steps() == 4
+
+    def test_cannot_be_negative(self):
+        with pytest.raises(ValueError, match=r"env_steps=-1 must be at least 0"):
+            SampleBatch(a=[1]).set_env_steps(-1)
+
+
+UNEVEN = {
+    "two columns": (SampleBatch(a=[1, 2, 3], b=[1, 2]), r"different lengths: a: 3, b: 2"),
+    "a nested one": (SampleBatch(a=[1, 2, 3], b={"c": ([1], [1, 2, 3])}), r"a: 3, b/c/0: 1, b/c/1: 3"),
+    "infos": (SampleBatch(a=[1, 2, 3], infos=[{}]), r"a: 3, infos: 1"),
+    "states without sequences": (SampleBatch(a=[1, 2, 3], state_in_0=[1.0]), r"a: 3, state_in_0: 1"),
+    "sequences": (
+        SampleBatch(a=[1, 2, 3], seq_lens=[2, 2]),
+        r"do not fit seq_lens, which says 4 rows in 2 sequences: a: 3",
+    ),
+    "states": (
+        SampleBatch(a=[1, 2, 3], state_in_0=[0.0], seq_lens=[2, 1]),
+        r"says 3 rows in 2 sequences: a: 3, state_in_0: 1;",
+    ),
+    "padded": (
+        SampleBatch(a=[1, 2, 3], seq_lens=[2, 1], _zero_padded=True, _max_seq_len=2),
+        r"3 rows in 2 sequences, padded to 4 places: a: 3",
+    ),
+}
+ON_ROWS = {
+    "check_lengths": lambda b: b.check_lengths(),
+    "[:]": lambda b: b[:1],
+    "slice": lambda b: b.slice(0, 1),
+    "rows": lambda b: list(b.rows()),
+    "shuffle": lambda b: b.shuffle(),
+    "split_by_episode": lambda b: b.split_by_episode("dones"),
+    "timeslices": lambda b: b.timeslices(1),
+    "right_zero_pad": lambda b: b.copy().right_zero_pad(5),
+    "concat": lambda b: b.concat(b),
+    "to_tensordict": lambda b: b.to_tensordict(),
+    "get_single_step_input_dict": lambda b: b.get_single_step_input_dict({}),
+}
+
+
+@pytest.mark.parametrize("operation", ON_ROWS)
+@pytest.mark.parametrize("name", UNEVEN)
+def test_columns_that_do_not_fit_are_refused_with_names_and_lengths(name, operation):
+    batch, message = UNEVEN[name]
+    if operation == "right_zero_pad" and "seq_lens" not in batch:
+        message = "needs 'seq_lens'"
+    with pytest.raises(ValueError, match=message):
+        ON_ROWS[operation](batch)
+
+
+@pytest.mark.parametrize("batch", [episodes(), sequences(), sequences().right_zero_pad(4), SampleBatch()])
+def test_columns_that_fit_are_accepted(batch):
+    batch.check_lengths()
+    batch["number"], batch["nothing"], batch["text"] = 3, None, "text"
+    batch.check_lengths()
+
+
+def test_states_may_have_one_row_per_transition():
+    batch = SampleBatch(a=[1, 2, 3], state_in_0=[0.0, 1.0, 2.0], seq_lens=[2, 1])
+    assert plain(batch[2:]) == {"a": [3], "state_in_0": [2.0], "seq_lens": [1]}
+
+
+def test_repeated_values_have_no_rows():
+    batch = SampleBatch(f=RepeatedValues(np.zeros((1, 4)), [2], 4))
+    with pytest.raises(TypeError, match=r"column f holds RepeatedValues"):
+        batch[:1]
+
+
+@pytest.mark.parametrize("take", [lambda b: b[:1], lambda b: b.shuffle(), lambda b: list(b.rows())])
+def test_time_major_sequences_cannot_be_taken_apart(take):
+    batch = SampleBatch(a=np.zeros((3, 2)), seq_lens=[3, 1], _time_major=True)
+    batch.check_lengths()
+    with pytest.raises(ValueError, match=r"are \[T, B, …\] \(time_major\)"):
+        take(batch)
+
+
+class TestCopies:
+    @pytest.mark.parametrize("make", [episodes, sequences])
+    def test_have_their_own_arrays_or_shallow_the_same(self, make):
+        batch = make()
+        batch["tensor"] = torch.arange(batch.count)
+        deep, shallow = batch.copy(), batch.copy(shallow=True)
+        assert plain(deep) == plain(shallow) == plain(batch)
+        for (_, a), (_, b), (_, c) in zip(_arrays(batch), _arrays(deep), _arrays(shallow), strict=True):
+            assert c is a
+            assert b is not a
+            assert not _share(a, b)
+
+    def test_of_infos_and_repeated_values_are_lists_and_arrays_of_their_own(self):
+        repeated = RepeatedValues(np.zeros((1, 4)), np.array([2]), 4)
+        batch = SampleBatch(infos=[{"a": 1}], f=repeated)
+        made = batch.copy()
+        made["infos"].append({})
+        made["f"].values[:], made["f"].lengths[:] = 1.0, 3
+        assert (batch["infos"], plain(repeated.lengths), made["f"].max_len) == ([{"a": 1}], [2], 4)
+        assert not repeated.values.any()
+
+    def test_of_nests_are_nests_of_their_own(self):
+        batch = episodes()
+        batch.copy(shallow=True)["obs"]["z"] = np.zeros(5)
+        assert "z" not in batch["obs"]
+
+    def test_keep_what_is_known_of_the_batch(self):
+        batch = SampleBatch({"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _num_grad_updates=2.5)
+        batch.set_training()
+        batch["b"] = [1]
+        del batch["b"]
+        batch["a"]
+        made = batch.copy()
+        for name in ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training"):
+            assert getattr(made, name) == getattr(batch, name)
+        made["a"], made["c"] = made["a"], [2]
+        assert (made.accessed_keys, made.added_keys, made.deleted_keys) == ({"a"}, {"b", "c"}, {"b"})
+        assert batch.added_keys == {"b"}
+
+
+class TestPickles:
+    @pytest.mark.parametrize("protocol", [2, 4, 5])
+    def test_are_the_same_batch(self, protocol):
+        batch = sequences()
+        batch.zero_padded, batch.max_seq_len, batch.num_grad_updates, batch.time_major = False, 7, 1.5, False
+        batch.set_training()
+        made = pickle.loads(pickle.dumps(batch, protocol))
+        assert type(made) is SampleBatch
+        assert plain(made) == plain(batch)
+        for name in ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training", "count"):
+            assert getattr(made, name) == getattr(batch, name)
+        made["a"] = made["a"]
+        assert (made.accessed_keys, made.added_keys) == ({"a"}, set())
+
+    def test_hold_arrays_out_of_band(self):
+        batch = SampleBatch(
+            whole=np.zeros((1000, 4)),
+            part=np.zeros((2000, 4))[::2],
+            turned=np.zeros((4, 1000)).T,
+            nest={"a": np.zeros(1000)},
+        )
+        buffers = []
+        frame = pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
+        assert len(frame) < 2000
+        assert sum(len(buffer.raw()) for buffer in buffers) == 8 * (3 * 4000 + 1000)
+        made = pickle.loads(frame, buffers=buffers)
+        assert np.shares_memory(made["whole"], batch["whole"])
+        assert made["part"].shape == (1000, 4)
+
+    def test_leave_the_interceptor_behind(self):
+        batch = SampleBatch(a=[1, 2])
+        batch.set_get_interceptor(lambda column: column + 1)
+        assert plain(pickle.loads(pickle.dumps(batch))["a"]) == [1, 2]
+
+    def test_of_a_subclass_are_of_that_class(self):
+        made = pickle.loads(pickle.dumps(Named("x", {"a": [1, 2]})))
+        assert type(made) is Named
+        assert plain(made) == {"a": [1, 2]}
+
+    def test_deep_copies_have_their_own_arrays(self):
+        batch = episodes()
+        made = copy.deepcopy(batch)
+        made["rewards"][:] = 9
+        assert plain(batch["rewards"]) == [0, 1, 2, 3, 4]
+
+
+class Named(SampleBatch):
+    """With another constructor."""
+
+    def __init__(self, name, *args):
+        super().__init__(*args)
+        self.name = name
+
+
+def test_bytes_are_those_of_all_leaves():
+    batch = SampleBatch(a=np.zeros(3), b={"c": torch.zeros(5)}, seq_lens=[1, 2])
+    assert batch.size_bytes() == 24 + 20 + 8
+    frames = np.array([b"1234", b"12"], dtype=object)
+    batch["d"] = frames
+    assert batch.size_bytes() == 52 + frames.nbytes + sum(map(sys.getsizeof, frames))
+    batch["f"] = RepeatedValues({"v": np.zeros((1, 4))}, np.array([2]), 4)
+    assert batch.size_bytes() == 52 + frames.nbytes + sum(map(sys.getsizeof, frames)) + 40
+
+
+def test_it_says_what_it_is():
+    assert repr(SampleBatch(a=[1, 2], b=[3, 4])) == "SampleBatch(2 rows: a, b)"
+    assert repr(sequences()) == "SampleBatch(6 rows in 3 sequences: a, b, state_in_0, infos, seq_lens)"
+    assert repr(SampleBatch()) == "SampleBatch(0 rows: )"
+
+
+def test_it_names_its_columns():
+    names = {
+        "OBS": "obs", "NEXT_OBS": "new_obs", "ACTIONS": "actions", "REWARDS": "rewards", "TERMINATEDS": "terminateds",
+        "TRUNCATEDS": "truncateds", "DONES": "dones", "INFOS": "infos", "T": "t", "EPS_ID": "eps_id",
+        "UNROLL_ID": "unroll_id", "AGENT_INDEX": "agent_index", "ENV_ID": "env_id", "SEQ_LENS": "seq_lens",
+        "PREV_ACTIONS": "prev_actions", "PREV_REWARDS": "prev_rewards", "ACTION_LOGP": "action_logp",
+        "ACTION_DIST_INPUTS": "action_dist_inputs", "VF_PREDS": "vf_preds",
+        "VALUES_BOOTSTRAPPED": "values_bootstrapped",
+    }  # fmt: skip
+    assert {name: getattr(SampleBatch, name) for name in names} == names
+
+
+def test_a_single_trajectory_is_not_done_before_its_end():
+    flags = {
+        (0, 0, 0): (True, False),
+        (0, 0, 1): (True, True),
+        (0, 1, 0): (False, False),
+        (1, 0, 1): (False, True),
+    }
+    for dones, (single, ended) in flags.items():
+        for column in ("terminateds", "truncateds"):
+            batch = SampleBatch({column: np.array(dones, dtype=bool)})
+            assert (batch.is_single_trajectory(), batch.is_terminated_or_truncated()) == (single, ended)
+            padded = SampleBatch({column: list(dones), "seq_lens": [2, 1]}).right_zero_pad(4)
+            assert (padded.is_single_trajectory(), padded.is_terminated_or_truncated()) == (single, ended)
+
+
+def _arrays(batch):
+    from swath.rollout_workers.batches.leaves import is_array, leaves
+
+    return [pair for column in batch.values() for pair in leaves(column) if is_array(pair[1])]
+
+
+def _share(a, b):
+    return a.data_ptr() == b.data_ptr() if isinstance(a, torch.Tensor) else np.shares_memory(a, b)
