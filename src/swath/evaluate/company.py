@@ -106,6 +106,7 @@ class Company:
 
     Attributes:
         complete: how many episodes of the present evaluation are played.
+        wanted: how many its rounds have so far.
         starting: whether workers are being brought up.
     """
 
@@ -120,7 +121,7 @@ class Company:
         self._closing: threading.Thread | None = None
         self._lock = threading.Lock()
         self.starting = False
-        self.complete = 0
+        self.complete = self.wanted = 0
 
     @property
     def restarts(self) -> int:
@@ -161,13 +162,14 @@ class Company:
             KeyError, ValueError, TypeError: weights that do not fit.
             Exception: what code of the user raised.
         """
-        self.complete = 0
+        self.complete = self.wanted = 0
         self._timeout_s = order.request.limits.timeout_s
         self._assemble(stopped)
         rounds, footage, seconds = Rounds(order.request), list[Footage](), 0.0
         with self._playing(self._timeout_s, stopped) as playing:
             self._sending.send(order.models, playing.asked)
             while rounds.stopped is None:
+                self.wanted = rounds.due.stop
                 part = Part(order.number, rounds.due, order.request, order.wishes)
                 played = playing.round(part, self._sending.channel, self._progressed)
                 rounds.played(played.rows)

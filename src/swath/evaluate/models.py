@@ -17,6 +17,7 @@ from torch import nn
 
 from swath.evaluate.layers import below
 from swath.evaluate.moments import Moments, has_moments
+from swath.evaluate.privacy import module_of
 from swath.evaluate.setting import Setting
 from swath.evaluate.transforms import detach_statistics, parts_of
 from swath.weights.channel import Update
@@ -93,7 +94,8 @@ class Models:
             KeyError: there is none.
         """
         if model_id == POLICY:
-            return [self._setting.policy]
+            policy = self._setting.policy
+            return [module_of(policy) or policy]
         root, _, path = model_id.partition(".")
         found = list(_at(self._setting.host.env, path)) if root == _ENV and path else []
         if not found or not all(isinstance(each, nn.Module) for each in found):

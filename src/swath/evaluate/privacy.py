@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from inspect import getclosurevars
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -63,8 +65,26 @@ def private_streams(root: int | None, policy: Any) -> AbstractContextManager[Non
     return preserved(device) if root is None else PrivateStreams(derive(root, "global"), device).swapped()
 
 
+def require_own(policy: Any) -> None:
+    """Check that a copy of this policy is one: a function is copied without the modules that it refers to.
+
+    Raises:
+        TypeError: it refers to one, which would act itself, with weights that training changes meanwhile.
+    """
+    if not isinstance(policy, FunctionType):
+        return
+    referred = getclosurevars(policy)
+    for name, value in {**referred.globals, **referred.nonlocals}.items():
+        if isinstance(value, torch.nn.Module):
+            raise TypeError(
+                f"the policy {policy.__qualname__} is a function that refers to {name}, a {type(value).__name__}, and "
+                "cannot be copied with it; evaluation runs a private copy, so pass a module that does the same, or "
+                "policy_factory, which builds one"
+            )
+
+
 def _evaluating(policy: Any) -> Any:
-    module = _module_of(policy)
+    module = module_of(policy)
     if module is not None:
         module.eval()
     return policy
@@ -82,7 +102,7 @@ def _copied(policy: Any, instead: str) -> Any:
 
 @contextmanager
 def _modes_put_back(model: Any) -> Iterator[None]:
-    module = _module_of(model)
+    module = module_of(model)
     if module is None:
         yield
         return
@@ -95,7 +115,7 @@ def _modes_put_back(model: Any) -> Iterator[None]:
             part.training = training
 
 
-def _module_of(policy: Any) -> torch.nn.Module | None:
-    """The module that has a mode: the policy itself, or that of a model of Stable-Baselines3."""
+def module_of(policy: Any) -> torch.nn.Module | None:
+    """The module that has the weights and a mode: the policy itself, or that of a model of Stable-Baselines3."""
     module = policy if isinstance(policy, torch.nn.Module) else getattr(policy, "policy", None)
     return module if isinstance(module, torch.nn.Module) else None

@@ -199,9 +199,13 @@ class EvaluationService:
                 "episodes_done": self._company.complete if self._performing else 0,
             }
 
-    def running(self) -> Accepted[Brief] | None:
-        """What is being evaluated."""
-        return self._inbox.running
+    def running(self) -> tuple[int, int, int] | None:
+        """What is being evaluated: its step, episodes that are played, and of how many."""
+        with self._changed:
+            if (running := self._inbox.running) is None:
+                return None
+            played = (self._company.complete, self._company.wanted) if self._performing else (0, 0)
+            return running.step, played[0], max(played[1], self._plan.request.stop.num_trajectories)
 
     def state(self) -> tuple[int, int]:
         """The count of steps and that of versions, to go on from.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,7 +49,8 @@ class Evaluator:
     Args:
         env: a gymnasium id, a callable, an env, a vector env, or a list of one kind (k tasks: episode i runs on entry
             i mod k). An instance belongs to the evaluator from now on.
-        policy: any policy form; a private copy of it acts. With a thread only.
+        policy: any policy form; a private copy of it acts. With a thread only. Modules, also those that an object with
+            `predict` has as `policy`, act with their weights of each request, anything else as it was at construction.
         policy_factory: builds the policy where it runs; gets the env if it wants one.
         num_trajectories: episodes of an evaluation, or of one round of it.
         max_steps: most steps of an episode, which is truncated then; `None` for no such limit.
@@ -269,10 +271,16 @@ class Evaluator:
 
         Raises:
             RuntimeError: there is work that is pending, queued or unread.
+            ValueError: it is not what `state_dict` gives; nothing has changed.
         """
-        self._service.restore(int(state["step_counter"]), int(state["policy_version"]))
-        if self._keeper is not None and state["best"] is not None:
-            self._keeper.bar = float(state["best"])
+        try:
+            steps, versions, best = (state[name] for name in ("step_counter", "policy_version", "best"))
+            counts, bar = (index(steps), index(versions)), None if best is None else float(best)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{state!r} is not what state_dict() of an evaluator gives ({error!r})") from None
+        self._service.restore(*counts)
+        if self._keeper is not None and bar is not None:
+            self._keeper.bar = bar
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:
@@ -300,7 +308,7 @@ class Evaluator:
         """A status line."""
         counts = self._service.counts()
         running = self._service.running()
-        now = "" if running is None else f"step {running.step}, {counts['episodes_done']} episodes; "
+        now = "" if running is None else "step {}, {} of {} episodes; ".format(*running)
         workers = f"{self._crew.workers} worker{'s' * (self._crew.workers > 1)}"
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
         return f"<Evaluator {self._crew.place} {workers}: {now}{done}{', closed' * self.closed}>"

@@ -11,7 +11,7 @@ from typing import Any
 from swath.errors import WorkerLate
 from swath.evaluate.company import Terms
 from swath.evaluate.player import Player, Post
-from swath.evaluate.privacy import private_copy
+from swath.evaluate.privacy import private_copy, require_own
 from swath.evaluate.setting import Setting, SettingRequest
 from swath.evaluators.asked import Cast, Crew
 from swath.rollout.hosts.sources import is_env_instance
@@ -30,10 +30,11 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
     Without a seed there is one for factories all the same, so that their products are alike in all workers and lives.
 
     Raises:
-        TypeError: the policy cannot be copied.
+        TypeError: the policy cannot be copied, or not with all that it runs.
         Exception: what building the env raised.
     """
     alone = crew.place != "thread"
+    require_own(cast.policy)
     policy = None if cast.policy is None else private_copy(cast.policy, "pass policy_factory, which builds one")
     root = fresh_root() if seed is None else seed
     request = SettingRequest(

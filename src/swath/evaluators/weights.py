@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.moments import has_moments, moments_of
 from swath.evaluate.plan import Brief
+from swath.evaluate.privacy import module_of
 from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import Manifest
 from swath.weights.names import EXTRA_STATE, POLICY, flat_weights, is_extra
@@ -50,7 +50,7 @@ class Source:
     """Where the weights of evaluations come from.
 
     Attributes:
-        policy: the module whose weights are taken as they are now if none are given; `None` for none.
+        policy: whose module's weights are taken as they are now if none are given; `None` for none.
         declared: which may be sent.
     """
 
@@ -77,9 +77,8 @@ class Source:
         }
         if sent:
             return Brief(sent, weighted=True)
-        if not given and isinstance(self.policy, torch.nn.Module) and self.policy.state_dict():
-            return Brief({POLICY: snapshot_of(self.policy)})
-        return Brief()
+        module = None if given else module_of(self.policy)
+        return Brief({POLICY: snapshot_of(module)}) if module is not None and module.state_dict() else Brief()
 
 
 def _by_id(weights_dict: Any) -> dict[str, Any]:
