@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from swath.rollout_workers import (
     Postprocessing,
+    SampleBatch,
+    ViewRequirement,
     adjust_nstep,
     compute_advantages,
     compute_bootstrap_value,
@@ -18,20 +20,11 @@ from swath.rollout_workers import (
 F, T = False, True
 
 
-class Chunk(dict):
-    """Columns, and the input of a policy behind the last row."""
-
-    def get_single_step_input_dict(self, view_requirements=None, index="last"):
-        assert index == "last"
-        return {"obs": self["new_obs"][-1:], "required": view_requirements}
-
-
 class Critic:
     """The value of a state is its observation times ten; the inputs it was shown are kept."""
 
-    view_requirements = {"obs": "a view"}
-
-    def __init__(self, **config):
+    def __init__(self, view_requirements=(), **config):
+        self.view_requirements = dict(view_requirements)
         self.config = {"gamma": 0.5, "lambda": 0.5, "use_gae": True, "use_critic": True, **config}
         self.shown = []
 
@@ -50,7 +43,7 @@ def chunk(terminated=F, truncated=F, shape=(3,), **columns):
         "terminateds": np.array(ends[0]),
         "truncateds": np.array(ends[1]),
     }
-    return Chunk({**made, **columns})
+    return SampleBatch({**made, **columns})
 
 
 @pytest.mark.parametrize(("terminated", "truncated", "last"), [(F, F, 40), (F, T, 40), (T, F, 0), (T, T, 0)], ids=str)
@@ -60,8 +53,26 @@ def test_the_value_behind_the_last_row_is_0_only_if_it_is_terminated(terminated,
     assert compute_bootstrap_value(batch, policy) is batch
     expected = np.array([20, 30, last], dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(batch["values_bootstrapped"], expected, strict=True)
-    shown = [(one["obs"].tolist(), one["required"]) for one in policy.shown]
-    assert shown == ([] if terminated else [([4.0], {"obs": "a view"})])
+    shown = [{name: column.tolist() for name, column in one.items()} for one in policy.shown]
+    assert shown == ([] if terminated else [{"obs": [4.0], "seq_lens": [1]}])
+
+
+def test_the_value_behind_the_last_row_is_asked_for_with_all_that_the_policy_reads():
+    columns = {
+        "actions": np.array([5, 6, 7]),
+        "state_in_0": np.array([[0.5]]),
+        "state_out_0": np.array([[1.5], [2.5], [3.5]]),
+        "seq_lens": np.array([3]),
+    }
+    policy = Critic({"prev_actions": ViewRequirement("actions", shift=-1)})
+    compute_bootstrap_value(chunk(**columns), policy)
+    (shown,) = policy.shown
+    assert {name: column.tolist() for name, column in shown.items()} == {
+        "obs": [4.0],
+        "prev_actions": [7],
+        "state_in_0": [[3.5]],
+        "seq_lens": [1],
+    }
 
 
 def by_hand(rewards, values, last, *, gamma, lmbda, use_gae, use_critic):
@@ -193,8 +204,9 @@ NSTEP = [
 
 @pytest.mark.parametrize(("n", "gamma", "rewards", "summed", "new_obs", "flags"), NSTEP, ids=str)
 @pytest.mark.parametrize("ends", ["terminated", "truncated", "neither"])
-def test_rows_look_n_steps_ahead_and_fewer_at_the_end(n, gamma, rewards, summed, new_obs, flags, ends):
-    batch = steps(rewards, ends)
+@pytest.mark.parametrize("kind", [dict, SampleBatch])
+def test_rows_look_n_steps_ahead_and_fewer_at_the_end(n, gamma, rewards, summed, new_obs, flags, ends, kind):
+    batch = kind(steps(rewards, ends))
     adjust_nstep(n, gamma, batch)
     np.testing.assert_allclose(batch["rewards"], summed)
     assert batch["new_obs"].tolist() == new_obs

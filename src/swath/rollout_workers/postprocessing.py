@@ -13,10 +13,10 @@ import torch
 
 from swath.rollout.spaces import Array
 from swath.rollout_workers.advantages import Chunks, Estimator, estimate
+from swath.rollout_workers.batches.names import ColumnNames, is_state_in
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.nests import map_nest
-
-REWARDS, VF_PREDS, VALUES_BOOTSTRAPPED = "rewards", "vf_preds", "values_bootstrapped"
-NEXT_OBS, TERMINATEDS, TRUNCATEDS = "new_obs", "terminateds", "truncateds"
 
 NOT_ONE_TRAJECTORY = "Unexpected terminated|truncated in middle of trajectory!"
 
@@ -24,8 +24,8 @@ NOT_ONE_TRAJECTORY = "Unexpected terminated|truncated in middle of trajectory!"
 class Postprocessing:
     """Names of the columns that post-processing adds."""
 
-    ADVANTAGES = "advantages"
-    VALUE_TARGETS = "value_targets"
+    ADVANTAGES = ColumnNames.ADVANTAGES
+    VALUE_TARGETS = ColumnNames.VALUE_TARGETS
 
 
 class Rollout(Protocol):
@@ -41,13 +41,6 @@ class Rollout(Protocol):
         """Whether there is one of this name."""
 
 
-class Chunk(Rollout, Protocol):
-    """A batch that knows what comes behind its last row."""
-
-    def get_single_step_input_dict(self, view_requirements: Any = None, index: str = "last") -> Any:
-        """The input of a policy there, of one row."""
-
-
 class Critic(Protocol):
     """What is asked of a policy."""
 
@@ -56,58 +49,56 @@ class Critic(Protocol):
         """With `gamma`, `lambda`, `use_gae` and `use_critic`."""
 
     @property
-    def view_requirements(self) -> Any:
-        """What belongs to its input."""
+    def view_requirements(self) -> Mapping[str, ViewRequirement]:
+        """What belongs to its input beside observations and states."""
 
-    def compute_values(self, input_dict: Any) -> Any:
-        """The values `[n]` of the states in an input of n rows."""
+    def compute_values(self, input_dict: SampleBatch) -> Any:
+        """The values `[n]` of the states in an input of n rows, an array or a tensor."""
 
 
 R = TypeVar("R", bound=Rollout)
-C = TypeVar("C", bound=Chunk)
 
 
 def compute_gae_for_sample_batch(
     policy: Critic,
-    sample_batch: C,
+    sample_batch: SampleBatch,
     other_agent_batches: Any = None,  # noqa: ARG001  part of the signature of `postprocess_trajectory`
     episode: Any = None,  # noqa: ARG001
-) -> C:
+) -> SampleBatch:
     """Add `values_bootstrapped`, `advantages` and `value_targets`, all in the shape of `vf_preds`, `[n]` or `[n, 1]`.
 
     Which estimate is made is read from the policy's `gamma`, `lambda`, `use_gae` and `use_critic`.
     """
     compute_bootstrap_value(sample_batch, policy)
-    shape = np.shape(sample_batch[VF_PREDS])
+    shape = np.shape(sample_batch[ColumnNames.VF_PREDS])
     how = Estimator.of(policy.config)
     compute_advantages(
         sample_batch,
-        np.ravel(sample_batch[VALUES_BOOTSTRAPPED])[-1],
+        np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1],
         how.gamma,
         how.lambda_,
         how.use_gae,
         how.use_critic,
-        rewards=np.ravel(sample_batch[REWARDS]),
-        vf_preds=np.ravel(sample_batch[VF_PREDS]),
+        rewards=np.ravel(sample_batch[ColumnNames.REWARDS]),
+        vf_preds=np.ravel(sample_batch[ColumnNames.VF_PREDS]),
     )
     for name in (Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS):
         sample_batch[name] = sample_batch[name].reshape(shape)
     return sample_batch
 
 
-def compute_bootstrap_value(sample_batch: C, policy: Critic) -> C:
+def compute_bootstrap_value(sample_batch: SampleBatch, policy: Critic) -> SampleBatch:
     """Add `values_bootstrapped`, the values of the states reached: `vf_preds` one row on, and one for the last row.
 
     That is 0 if the last row is terminated, truncated as well or not; else the policy's value of its `new_obs`.
     """
-    values = np.asarray(sample_batch[VF_PREDS], dtype=np.float32)
-    if np.ravel(sample_batch[TERMINATEDS])[-1]:
+    values = np.asarray(sample_batch[ColumnNames.VF_PREDS], dtype=np.float32)
+    if np.ravel(sample_batch[ColumnNames.TERMINATEDS])[-1]:
         last = 0.0
     else:
-        reached = sample_batch.get_single_step_input_dict(policy.view_requirements, index="last")
-        last = _number(policy.compute_values(reached))
+        last = _number(policy.compute_values(_behind_the_last_row(sample_batch, policy)))
     after = np.append(np.ravel(values)[1:], np.float32(last))
-    sample_batch[VALUES_BOOTSTRAPPED] = after.reshape(values.shape)
+    sample_batch[ColumnNames.VALUES_BOOTSTRAPPED] = after.reshape(values.shape)
     return sample_batch
 
 
@@ -141,9 +132,9 @@ def compute_advantages(
         AssertionError: a critic without values; `use_gae` without a critic.
     """
     estimator = Estimator(gamma, lambda_, use_gae, use_critic)
-    rewards = np.asarray(rollout[REWARDS] if rewards is None else rewards)
-    if vf_preds is None and VF_PREDS in rollout:
-        vf_preds = np.asarray(rollout[VF_PREDS])
+    rewards = np.asarray(rollout[ColumnNames.REWARDS] if rewards is None else rewards)
+    if vf_preds is None and ColumnNames.VF_PREDS in rollout:
+        vf_preds = np.asarray(rollout[ColumnNames.VF_PREDS])
     never, ends = np.zeros(len(rewards), dtype=np.bool_), np.arange(len(rewards)) == len(rewards) - 1
     chunk = Chunks(rewards, vf_preds if use_critic else None, never, ends)
     estimates = estimate(chunk, chunk.bootstrapped(np.asarray([_number(last_r)])), estimator)
@@ -164,14 +155,21 @@ def adjust_nstep(n_step: int, gamma: float, batch: Rollout) -> None:
     """
     if n_step < 1:
         raise ValueError(f"n_step={n_step} is no number of steps to look ahead; give 1 or more")
-    flags = [name for name in (TERMINATEDS, TRUNCATEDS) if name in batch]
+    flags = [name for name in (ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS) if name in batch]
     if any(np.asarray(batch[name])[:-1].any() for name in flags):
         raise AssertionError(NOT_ONE_TRAJECTORY)
-    rewards = np.asarray(batch[REWARDS])
+    rewards = np.asarray(batch[ColumnNames.REWARDS])
     reached = np.minimum(np.arange(len(rewards)) + n_step, len(rewards)) - 1
-    for name in (NEXT_OBS, *flags):
+    for name in (ColumnNames.NEXT_OBS, *flags):
         batch[name] = map_nest(lambda column: np.asarray(column)[reached], batch[name])
-    batch[REWARDS] = _summed_ahead(rewards, n_step, gamma)
+    batch[ColumnNames.REWARDS] = _summed_ahead(rewards, n_step, gamma)
+
+
+def _behind_the_last_row(batch: SampleBatch, policy: Critic) -> SampleBatch:
+    """The policy's input in the state that the last row reached: observation, states, and what else it reads."""
+    always = (ColumnNames.OBS, *filter(is_state_in, batch))
+    views = {**{name: ViewRequirement() for name in always}, **policy.view_requirements}
+    return batch.get_single_step_input_dict(views, index="last")
 
 
 def _summed_ahead(rewards: Array, n_step: int, gamma: float) -> Array:
