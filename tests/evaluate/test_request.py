@@ -20,6 +20,7 @@ from swath.evaluate.request import EvalLimits, EvalRequest
         ({"timeout_s": math.inf}, "timeout_s=inf"),
         ({"timeout_s": math.nan}, "timeout_s=nan"),
         ({"timeout_s": "soon"}, "timeout_s='soon'"),
+        ({"timeout_s": True}, "timeout_s=True"),
     ],
 )
 def test_limits_out_of_range_are_refused(options, says):

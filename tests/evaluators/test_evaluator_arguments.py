@@ -209,6 +209,7 @@ REFUSED = [
     ({"seed": "x"}, TypeError, "seed='x'"),
     ({"exploration_type": "CALM"}, ValueError, "CALM"),
     ({"metrics_fn": 5}, TypeError, "metrics_fn is a int"),
+    ({"init_fn": 5, "place": "process"}, TypeError, "init_fn is a int"),
     ({"on_result": 5}, TypeError, "on_result is a int"),
     ({"collector_cls": "MultiAsyncCollector"}, ValueError, "its own runner"),
     ({"collector_cls": MultiAsyncCollector}, ValueError, "its own runner"),

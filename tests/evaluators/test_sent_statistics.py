@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from swath.evaluate.moments import Moments
@@ -76,6 +76,15 @@ def test_what_does_not_fit_changes_nothing(sent, error):
             evaluator.evaluate(weights_dict=sent)
         assert (env.obs_rms.mean == before[0]).all()
         assert env.obs_rms.count == before[1]
+
+
+def test_envs_in_other_processes_are_not_reached_and_the_way_out_is_named():
+    envs = AsyncVectorEnv([normal])
+    with (
+        Evaluator(envs, still, num_trajectories=1) as evaluator,
+        pytest.raises(KeyError, match=r"AsyncVectorEnv live in other processes.*num_envs"),
+    ):
+        evaluator.evaluate(weights_dict={"env.obs_rms": SENT})
 
 
 def test_something_else_is_refused_at_the_call():

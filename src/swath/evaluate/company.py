@@ -229,8 +229,11 @@ class Company:
                 complete = playing.call_the_roll()
             if complete:
                 return
+            failure, gone = fleet.failure, fleet.place_gone
             fleet.close(0.0)
             self._part_with(fleet)
+            if failure is not None and gone:
+                raise failure.causes[-1]  # others are not begun elsewhere without a word
             self._earlier_restarts += self._terms.workers
         self._engage()
 

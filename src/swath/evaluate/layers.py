@@ -65,7 +65,14 @@ def keeps_books_of_all(env: Any) -> bool:
 
 def is_opaque(env: Any) -> bool:
     """Whether some of its layers live in other processes."""
-    return any(isinstance(layer, AsyncVectorEnv) or _is_remote_vec_env(layer) for layer in layers(env))
+    return any(map(is_elsewhere, layers(env)))
+
+
+def is_elsewhere(layer: Any) -> bool:
+    """Whether the envs that this layer steps live in other processes."""
+    if is_torchrl_env(layer):
+        return isinstance(layer, sys.modules["torchrl.envs"].ParallelEnv)
+    return isinstance(layer, AsyncVectorEnv) or is_from_stable_baselines(type(layer), "SubprocVecEnv")
 
 
 def reward_changers(env: Any) -> list[str]:
@@ -82,7 +89,3 @@ def _changes_rewards(layer: Any) -> bool:
     if is_from_stable_baselines(type(layer), "VecNormalize"):
         return bool(layer.norm_reward)
     return isinstance(layer, _REWARD_WRAPPERS)
-
-
-def _is_remote_vec_env(layer: Any) -> bool:
-    return is_from_stable_baselines(type(layer), "SubprocVecEnv")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.evaluate.layers import below
+from swath.evaluate.layers import below, is_elsewhere, layers
 from swath.evaluate.moments import Moments, has_moments
 from swath.evaluate.privacy import module_of
 from swath.evaluate.setting import Setting
@@ -99,8 +99,17 @@ class Models:
         root, _, path = model_id.partition(".")
         found = list(_at(self._setting.host.env, path)) if root == _ENV and path else []
         if not found or not all(isinstance(each, nn.Module) for each in found):
-            raise KeyError(f"there is no model {model_id!r} that takes weights; there are {self._ids()}")
+            raise KeyError(
+                f"there is no model {model_id!r} that takes weights; there are {self._ids()}{self._advice()}"
+            )
         return found
+
+    def _advice(self) -> str:
+        """What to do where envs may have it, but cannot be looked into."""
+        elsewhere = [type(layer).__name__ for layer in layers(self._setting.host.env) if is_elsewhere(layer)]
+        if not elsewhere:
+            return ""
+        return f"; envs of a {elsewhere[0]} live in other processes, where none is sent to: give one env, and num_envs"
 
     def _ids(self) -> list[str]:
         env = self._setting.host.env

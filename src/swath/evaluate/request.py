@@ -33,7 +33,7 @@ class EvalLimits:
         if self.max_steps is not None:
             count("max_steps", self.max_steps)
         seconds = self.timeout_s
-        if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        if isinstance(seconds, bool) or not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
             raise ValueError(f"timeout_s={seconds!r} must be a finite number of seconds > 0")
 
 

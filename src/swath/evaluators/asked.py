@@ -58,6 +58,7 @@ class Crew:
 
     Raises:
         ValueError: a number out of range, or not for this backend.
+        TypeError: `init` is no function.
     """
 
     place: Place = "thread"
@@ -70,6 +71,8 @@ class Crew:
     model_ids: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.init is not None and not callable(self.init):
+            raise TypeError(f"init_fn is a {type(self.init).__name__}; it must be callable, or None")
         count("num_workers", self.workers)
         count("retries", self.retries, least=0)
         if self.place == "thread" and self.workers != 1:

@@ -93,6 +93,11 @@ class Fleet:
         return tuple(getattr(self._backend, "left_behind", ()))
 
     @property
+    def place_gone(self) -> str | None:
+        """Why no worker can live where these did, in words, if their whole place has gone; only a cluster can."""
+        return getattr(self._backend, "gone", None)
+
+    @property
     def failure(self) -> FleetFailed | None:
         """What ends the run, if too few are left."""
         return self._placing.failure()

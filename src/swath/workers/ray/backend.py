@@ -60,6 +60,11 @@ class RayBackend:
         """
         return self._actors.spawn(job)
 
+    @property
+    def gone(self) -> str | None:
+        """What became of the cluster, if it is not there any more."""
+        return self._actors.cluster.gone()
+
     def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Send a call and return at once.
 
