@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
     from swath.rollout_workers.batches.sample_batch import SampleBatch
     from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
+    from swath.rollout_workers.policy import Policy
     from swath.rollout_workers.env_context import EnvContext
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AlgorithmConfig": "swath.rollout_workers.config",
+    "Policy": "swath.rollout_workers.policy",
     "PolicySpec": "swath.rollout_workers.config",
     "MultiAgentBatch": "swath.rollout_workers.batches.multi_agent",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
@@ -110,6 +112,7 @@ __all__ = [
     "MultiStep",
     "MultiSyncCollector",
     "NoWeightSyncScheme",
+    "Policy",
     "PolicySpec",
     "RandomPolicy",
     "RayCollector",

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from swath.rollout_workers.multi_agent_env import ParallelPettingZooEnv as ParallelPettingZooEnv
     from swath.rollout_workers.multi_agent_env import PettingZooEnv as PettingZooEnv
     from swath.rollout_workers.multi_agent_env import make_multi_agent as make_multi_agent
+    from swath.rollout_workers.policies.random import RandomPolicy as RandomPolicy
+    from swath.rollout_workers.policy import Policy as Policy
     from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
     from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
     from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages
@@ -76,11 +78,13 @@ _HOME = {
     "NoPreprocessor": "swath.rollout_workers.preprocessors",
     "ParallelPettingZooEnv": "swath.rollout_workers.multi_agent_env",
     "PettingZooEnv": "swath.rollout_workers.multi_agent_env",
+    "Policy": "swath.rollout_workers.policy",
     "PolicySpec": "swath.rollout_workers.config",
     "Postprocessing": "swath.rollout_workers.postprocessing",
     "Preprocessor": "swath.rollout_workers.preprocessors",
     "RLlibCallback": "swath.rollout_workers.callbacks",
     "RepeatedValues": "swath.rollout_workers.batches.repeated",
+    "RandomPolicy": "swath.rollout_workers.policies.random",
     "RolloutMetrics": "swath.rollout_workers.rollout_metrics",
     "RunningStat": "swath.rollout_workers.filters.running_stat",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",

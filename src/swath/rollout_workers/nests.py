@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from gymnasium import Space, spaces
 
 
 def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
@@ -26,3 +28,16 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
         parts = [map_nest(function, *these) for these in zip(nest, *others, strict=True)]
         return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
     return function(nest, *others)
+
+
+def nested(space: Space[Any], leaves: Iterable[Any]) -> Any:
+    """Leaves, in the order in which a space has them, nested as the space is."""
+    return _nested(space, iter(leaves))
+
+
+def _nested(space: Space[Any], leaves: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _nested(part, leaves) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nested(part, leaves) for part in space.spaces)
+    return next(leaves)

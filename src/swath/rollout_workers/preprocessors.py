@@ -9,7 +9,7 @@ The work is done on batches: leaves `[B, …]`, as hosts hand them out, become o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from swath.rollout.spaces import Array, Leaf, Leaves, packer, plain_leaves
+from swath.rollout_workers.nests import nested
 
 Space = spaces.Space[Any]
 
@@ -74,7 +75,7 @@ class NoPreprocessor(Preprocessor):
 
     def transform_batch(self, leaves: Leaves) -> Any:
         """The leaves themselves, nested as the space is."""
-        return _nested(self.space, iter(leaves))
+        return nested(self.space, leaves)
 
     def transform(self, observation: Any) -> Any:
         """The observation itself."""
@@ -150,11 +151,3 @@ def _one_hot(space: Space, starts: Array, sizes: Array) -> tuple[Write, Array, A
         np.put_along_axis(out, index + offsets, 1, axis=1)
 
     return write, np.zeros(total, dtype=np.float32), np.ones(total, dtype=np.float32)
-
-
-def _nested(space: Space, leaves: Iterator[Any]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {name: _nested(part, leaves) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_nested(part, leaves) for part in space.spaces)
-    return next(leaves)

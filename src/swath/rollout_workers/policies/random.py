@@ -1,0 +1,60 @@
+"""Actions at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from swath.rollout.policies.random_policy import RandomPolicy as Uniform
+from swath.rollout_workers.batches.leaves import leaves
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.nests import nested
+from swath.rollout_workers.policy import Actions, Policy
+from swath.rollout_workers.policy_views import views
+
+
+class RandomPolicy(Policy):
+    """Actions drawn uniformly from any action space, by torch's generator, which the worker seeds; learns nothing.
+
+    With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds.
+    """
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
+        super().__init__(observation_space, action_space, config)
+        self.view_requirements = views()
+        self._drawn_from = action_space
+        if self.config.get("ignore_action_bounds", False) and isinstance(action_space, spaces.Box):
+            self._drawn_from = _unbounded(action_space)
+
+    def compute_actions(
+        self,
+        obs_batch: Any,
+        state_batches: Sequence[Any] | None = None,  # noqa: ARG002  the signature of every policy
+        prev_action_batch: Any = None,  # noqa: ARG002
+        prev_reward_batch: Any = None,  # noqa: ARG002
+        info_batch: Any = None,  # noqa: ARG002
+        episodes: Sequence[Any] | None = None,  # noqa: ARG002
+        explore: bool | None = None,  # noqa: ARG002
+        timestep: int | None = None,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> Actions:
+        """Random actions, one per observation; dicts and tuples of arrays for such action spaces."""
+        n_rows = len(next(leaf for _, leaf in leaves(obs_batch)))
+        drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(None)
+        return nested(self._drawn_from, drawn), [], {}
+
+    def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:  # noqa: ARG002
+        """Learn nothing."""
+        return {}
+
+
+def _unbounded(box: spaces.Box) -> spaces.Box:
+    """A Box of that shape and dtype that reaches as far as the dtype does."""
+    dtype: Any = box.dtype
+    if np.issubdtype(dtype, np.floating):
+        return spaces.Box(-np.inf, np.inf, box.shape, box.dtype)
+    limits = np.iinfo(dtype)
+    return spaces.Box(limits.min, limits.max, box.shape, box.dtype)

@@ -1,0 +1,182 @@
+"""What every policy has, and those that are random."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from swath.rollout_workers import Policy, RandomPolicy, ViewRequirement
+from swath.rollout_workers.policy_views import WantedColumns, views
+
+BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+CONFIG = {"__policy_id": "p", "worker_index": 0}
+
+
+class Adding(Policy):
+    """Answers all that it was given."""
+
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
+        self.given = kwargs
+        summed = np.asarray(obs_batch).sum(-1)
+        return summed, [state + 1 for state in state_batches or []], {"n": np.full(len(summed), len(summed))}
+
+
+def adding():
+    return Adding(BOX, TWO, CONFIG)
+
+
+def test_only_compute_actions_is_abstract():
+    with pytest.raises(TypeError, match=r"abstract.* compute_actions"):
+        Policy(BOX, TWO, {})
+    assert adding().config == CONFIG
+
+
+def test_an_input_dict_is_taken_apart():
+    policy = adding()
+    columns = {"obs": np.ones((2, 3)), "state_in_1": np.array([5, 5]), "state_in_0": np.array([1, 1])}
+    more = {"prev_actions": [3, 4], "prev_rewards": [0, 1], "infos": [{}, {}]}
+    actions, states, extra = policy.compute_actions_from_input_dict({**columns, **more}, False, 7, ["e", "f"])
+    assert actions.tolist() == [3, 3]
+    assert [state.tolist() for state in states] == [[2, 2], [6, 6]]
+    assert extra["n"].tolist() == [2, 2]
+    expected = {"prev_action_batch": [3, 4], "prev_reward_batch": [0, 1], "info_batch": [{}, {}]}
+    assert policy.given == {**expected, "explore": False, "timestep": 7, "episodes": ["e", "f"]}
+
+
+def test_a_single_action_is_that_of_a_batch_of_one():
+    policy = adding()
+    action, states, extra = policy.compute_single_action(
+        np.ones(3), [np.array([4.0])], prev_action=1, prev_reward=0.5, info={"a": 1}, episode="e", explore=True
+    )
+    assert (action, states[0].tolist(), extra) == (3, [5.0], {"n": 1})
+    assert policy.given["prev_action_batch"].tolist() == [1]
+    assert policy.given["info_batch"] == [{"a": 1}]
+    assert policy.given["episodes"] == ["e"]
+    again = policy.compute_single_action(input_dict={"obs": np.ones(3), "state_in_0": np.array([4.0])})
+    assert (again[0], again[1][0].tolist()) == (3, [5.0])
+    with pytest.raises(ValueError, match="needs obs or input_dict"):
+        policy.compute_single_action()
+
+
+def test_what_a_class_does_not_have_it_says():
+    policy = adding()
+    for call in (
+        lambda: policy.compute_log_likelihoods([0], [[0.0]]),
+        lambda: policy.learn_on_batch({}),
+        lambda: policy.compute_gradients({}),
+        lambda: policy.apply_gradients([]),
+        lambda: policy.set_weights({"w": np.zeros(1)}),
+    ):
+        with pytest.raises(NotImplementedError, match="Adding"):
+            call()
+    policy.set_weights({})
+    assert policy.get_weights() == {}
+    assert (policy.get_initial_state(), policy.is_recurrent(), policy.num_state_tensors()) == ([], False, 0)
+    assert policy.get_session() is None
+    assert policy.get_host()
+
+
+def test_learning_is_gradients_and_then_their_use():
+    class Counting(Adding):
+        weight = 0
+
+        def compute_gradients(self, batch):
+            return [len(batch)], {"learner_stats": {"n": len(batch)}}
+
+        def apply_gradients(self, gradients):
+            self.weight += sum(gradients)
+
+    policy = Counting(BOX, TWO, CONFIG)
+    assert policy.learn_on_batch([1, 2, 3]) == {"learner_stats": {"n": 3}}
+    assert policy.weight == 3
+
+
+def test_state_makes_an_equal_policy_and_shares_nothing():
+    policy = Adding(BOX, TWO, {**CONFIG, "nested": {"list": [1]}})
+    policy.on_global_var_update({"timestep": 12, "num_grad_updates": 3})
+    state = policy.get_state()
+    assert set(state) == {"weights", "global_timestep", "num_grad_updates", "policy_spec"}
+    twin = Policy.from_state(state)
+    assert type(twin) is Adding
+    assert (twin.observation_space, twin.action_space, twin.config) == (BOX, TWO, policy.config)
+    assert (twin.global_timestep, twin.num_grad_updates) == (12, 3)
+    twin.config["nested"]["list"].append(2)
+    assert state["policy_spec"]["config"]["nested"] == policy.config["nested"] == {"list": [1]}
+
+
+def test_global_vars_need_not_tell_of_updates():
+    policy = adding()
+    policy.num_grad_updates = 4
+    policy.on_global_var_update({"timestep": 9})
+    assert (policy.global_timestep, policy.num_grad_updates) == (9, 4)
+
+
+def test_it_is_pickled_and_lends_itself_to_functions():
+    policy = pickle.loads(pickle.dumps(adding()))
+    assert policy.compute_actions(np.ones((1, 3)))[0].tolist() == [3]
+    assert policy.apply(lambda own, a, b: (own, a, b), 1, b=2) == (policy, 1, 2)
+    assert policy.get_connector_metrics() == {"agent_connectors": {}, "action_connectors": {}}
+
+
+def test_optional_columns_are_asked_for_by_view_requirements():
+    bare = adding().view_requirements
+    assert WantedColumns.of(bare) == WantedColumns(frozenset(["prev_actions", "prev_rewards"]), frozenset(bare) - OFF)
+    bare["infos"].used_for_training = True
+    bare["prev_actions"] = ViewRequirement("actions", shift=-1, used_for_compute_actions=False)
+    wanted = WantedColumns.of(bare)
+    assert wanted.input == {"prev_rewards"}
+    assert wanted.batch == {"prev_actions", "prev_rewards", "infos"}
+    assert WantedColumns.of(views()) == WantedColumns(frozenset(), frozenset())
+
+
+OFF = frozenset(["infos", "env_id", "agent_id"])
+
+
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        ("next_rewards", ViewRequirement("rewards", shift=1)),
+        ("prev_rewards", ViewRequirement("rewards", shift=-2)),
+        ("prev_actions", ViewRequirement("rewards", shift=-1)),
+        ("infos", ViewRequirement(shift=-1)),
+    ],
+)
+def test_other_columns_and_steps_are_refused(name, view):
+    with pytest.raises(ValueError, match=rf"view_requirements\['{name}'\]"):
+        WantedColumns.of({name: view})
+
+
+SPACES = {
+    "discrete": spaces.Discrete(5, start=2),
+    "multi": spaces.MultiDiscrete([2, 7]),
+    "binary": spaces.MultiBinary(3),
+    "box": spaces.Box(np.array([-1.0, 0.0]), np.array([0.0, 9.0]), dtype=np.float64),
+    "whole": spaces.Box(3, 5, (2,), dtype=np.int32),
+    "nested": spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Discrete(2)])),
+}
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_random_actions_are_of_the_space_and_of_torchs_generator(space):
+    policy = RandomPolicy(BOX, space, CONFIG)
+    torch.manual_seed(5)
+    actions, states, extra = policy.compute_actions(np.zeros((64, 3)))
+    assert (states, extra, policy.learn_on_batch(None)) == ([], {}, {})
+    single = [policy.compute_single_action(np.zeros(3))[0] for _ in range(20)]
+    assert all(action in space for action in single)
+    torch.manual_seed(5)
+    np.testing.assert_equal(policy.compute_actions(np.zeros((64, 3)))[0], actions)
+    assert len({str(action) for action in single}) > 1
+
+
+def test_bounds_of_a_box_can_be_ignored():
+    box = spaces.Box(-0.1, 0.1, (2,))
+    policy = RandomPolicy(BOX, box, {"ignore_action_bounds": True})
+    actions = policy.compute_actions(np.zeros((100, 3)))[0]
+    assert actions.dtype == np.float32
+    assert (np.abs(actions) > 0.1).mean() > 0.8
+    whole = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
+    assert np.abs(whole.compute_actions(np.zeros((10, 3)))[0]).max() > 1
+    assert RandomPolicy(BOX, TWO, {"ignore_action_bounds": True}).compute_actions(np.zeros((9, 3)))[0].max() < 2
