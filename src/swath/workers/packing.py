@@ -70,10 +70,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         """How tensors are taken apart; all else as cloudpickle does it."""
-        if type(obj) is torch.Tensor and _plain(obj):
-            return _tensor, _as_numpy(obj)
-        if type(obj) is np.ndarray and not obj.flags.forc and not obj.dtype.hasobject:
+        kind = type(obj)
+        if kind is np.ndarray:
+            if obj.flags.forc or obj.dtype.hasobject:
+                return obj.__reduce_ex__(PROTOCOL)  # at once: cloudpickle would look it up in tables first
             return _itself, (np.ascontiguousarray(obj),)  # else it would be copied into the head
+        if kind is torch.Tensor and _plain(obj):
+            return _tensor, _as_numpy(obj)
         return super().reducer_override(obj)
 
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import io
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from swath.errors import PayloadLost
 from swath.extras import need
 from swath.workers.outcome import thawed
-from swath.workers.packing import PROTOCOL, Pickler, owned
+from swath.workers.packing import PROTOCOL, Pickler, owned, unpack
 from swath.workers.ray.messages import Freight, Reply, Wire
 
 SMALL = 90 * 1024
@@ -140,8 +141,8 @@ def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -
     """
     if isinstance(wire, bytes):
         head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
-        return _RayUnpickler(head, buffers, [], lent).load()
-    return _RayUnpickler(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent).load()
+        return _loaded(head, buffers, _Beside([], lent))
+    return _loaded(wire.head, owned(wire.buffers) if own else wire.buffers, _Beside(wire.beside, lent))
 
 
 def replied(answer: Reply | bytes) -> tuple[Reply, Any]:
@@ -169,32 +170,57 @@ class _RayPickler(Pickler):
         self._beside = beside
         self._reference = _reference_type()
 
-    def persistent_id(self, obj: Any) -> tuple[bool, int | bytes] | None:
-        """Whether it is a shared value, and what stands for it: itself, or its place beside the pickle."""
+    def reducer_override(self, obj: Any) -> Any:
+        """Where a shared value, or a reference, is; a persistent id would be asked for of every number, too."""
         kind = type(obj)
         if kind is not RayShared and kind is not self._reference:
-            return None
+            return super().reducer_override(obj)
         sent = obj.sent() if kind is RayShared else obj
-        if isinstance(sent, bytes):
-            return True, sent
-        self._beside.append(sent)
-        return kind is RayShared, len(self._beside) - 1
+        if not isinstance(sent, bytes):
+            self._beside.append(sent)
+            sent = len(self._beside) - 1
+        return _found, (kind is RayShared, sent)
 
 
-class _RayUnpickler(pickle.Unpickler):
-    def __init__(self, head: bytes, buffers: Sequence[Any], beside: list[Any], lent: list[Lent] | None) -> None:
-        super().__init__(io.BytesIO(head), buffers=buffers)
-        self._beside = beside
-        self._lent = [] if lent is None else lent
+class _Beside(NamedTuple):
+    """What travelled beside a pickle.
 
-    def persistent_load(self, pid: tuple[bool, int | bytes]) -> Any:
-        """What stood for it, as it is to be used here."""
-        shared, sent = pid
-        value = self._beside[sent] if isinstance(sent, int) else sent
-        if not shared:
-            return value
-        self._lent.append(Lent(value))
-        return self._lent[-1]
+    Attributes:
+        values: references.
+        lent: collects shared values; `None` for nobody.
+    """
+
+    values: Sequence[Any]
+    lent: list[Lent] | None
+
+
+class _Loading(threading.local):
+    """The pickle that this thread loads."""
+
+    beside = _Beside((), None)
+
+
+_loading = _Loading()
+
+
+def _loaded(head: bytes, buffers: Sequence[Any], beside: _Beside) -> Any:
+    outer, _loading.beside = _loading.beside, beside
+    try:
+        return unpack(head, buffers)
+    finally:
+        _loading.beside = outer
+
+
+def _found(shared: bool, sent: int | bytes) -> Any:
+    """What stood where the pickle is, as it is to be used here."""
+    beside = _loading.beside
+    value = beside.values[sent] if isinstance(sent, int) else sent
+    if not shared:
+        return value
+    lent = Lent(value)
+    if beside.lent is not None:
+        beside.lent.append(lent)
+    return lent
 
 
 @cache
