@@ -68,6 +68,9 @@ class TestSlices:
         assert plain(part["b"]["c"] if not padded else []) == [row - 10 for row in rows if not padded]
         assert len(part["a"]) == (4 * len(states) if padded else len(rows))
 
+    def test_of_everything_have_the_sequences_without_rows_too(self):
+        assert plain(SampleBatch(a=[1, 2], seq_lens=[0, 2, 0])[:]) == {"a": [1, 2], "seq_lens": [0, 2, 0]}
+
     def test_that_skip_rows_are_refused(self):
         with pytest.raises(ValueError, match=r"step 2 of a slice of a batch must be 1"):
             episodes()[::2]

@@ -60,12 +60,12 @@ def _check_one_value(trait: str, values: Iterable[Any]) -> None:
 
 def _joined(name: str, batches: list[Columns]) -> Any:
     columns = [dict.__getitem__(batch, name) for batch in batches]
-    if any(is_compressed(leaf) for column in columns for _, leaf in leaves(column)):
-        raise ValueError(f"column {name!r} is compressed as a whole; call decompress_if_needed() first")
     axis = 1 if batches[0].time_major and not counts_sequences(name) else 0
     try:
         return map_together(partial(joined, axis=axis), columns)
     except (ValueError, RuntimeError) as error:
+        if any(is_compressed(leaf) for column in columns for _, leaf in leaves(column)):
+            raise ValueError(f"column {name!r} is compressed as a whole; call decompress_if_needed() first") from None
         raise ValueError(f"columns named {name!r} do not fit: {error}") from error
 
 

@@ -36,6 +36,8 @@ def map_together(function: Callable[[list[Leaf]], Any], values: list[Any]) -> An
     Raises:
         ValueError: the structures differ.
     """
+    if not any(map(is_nest, values)):
+        return function(values)
     structures = {str(sorted(str(path) for path, _ in leaves(value))) for value in values}
     if len(structures) > 1:
         raise ValueError(f"nested differently: {', '.join(sorted(structures))}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from swath.rollout_workers.batches.columns import Columns
 from swath.rollout_workers.batches.compression import is_compressed
 from swath.rollout_workers.batches.leaves import leaves, rows_of
@@ -16,6 +18,8 @@ def check_lengths(batch: Columns) -> None:
     With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one row
     per sequence, or one per transition.
     """
+    if _are_plainly_even(batch):
+        return
     lengths = {path: rows for path, rows in _lengths(batch).items() if path[0] != ColumnNames.SEQ_LENS}
     sequences = Sequences.of(batch)
     if sequences is None or batch.time_major:
@@ -36,6 +40,8 @@ def check_rows(batch: Columns) -> None:
     Raises:
         TypeError: a column that has no rows.
     """
+    if _are_plainly_even(batch):
+        return
     check_lengths(batch)
     if batch.time_major and ColumnNames.SEQ_LENS in batch:
         raise ValueError("the columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
@@ -44,6 +50,12 @@ def check_rows(batch: Columns) -> None:
             raise ValueError(f"column {_named(path)} is compressed as a whole; call decompress_if_needed() first")
         if isinstance(leaf, RepeatedValues):
             raise TypeError(f"column {_named(path)} holds RepeatedValues, which have no rows; take their `values`")
+
+
+def _are_plainly_even(batch: Columns) -> bool:
+    """Whether all columns are arrays of one length, as most are: the quick way to know that nothing is wrong."""
+    lengths = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in batch.values()}
+    return len(lengths) == 1 and not lengths & {None, ()} and ColumnNames.SEQ_LENS not in batch
 
 
 def _lengths(batch: Columns) -> dict[tuple[str, ...], int]:
