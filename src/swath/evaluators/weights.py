@@ -75,10 +75,9 @@ class Source:
             for model_id, source in given.items()
             if model_id not in self.declared.left
         }
-        if sent:
-            return Brief(sent, weighted=True)
-        module = None if given else module_of(self.policy)
-        return Brief({POLICY: snapshot_of(module)}) if module is not None and module.state_dict() else Brief()
+        module = None if POLICY in given else module_of(self.policy)
+        own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
+        return Brief({**own, **sent}, weighted=bool(sent))
 
 
 def _by_id(weights_dict: Any) -> dict[str, Any]:
