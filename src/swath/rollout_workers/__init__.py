@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.multi_agent_env import ParallelPettingZooEnv as ParallelPettingZooEnv
     from swath.rollout_workers.multi_agent_env import PettingZooEnv as PettingZooEnv
     from swath.rollout_workers.multi_agent_env import make_multi_agent as make_multi_agent
+    from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker as ParallelIteratorWorker
     from swath.rollout_workers.policies.random import RandomPolicy as RandomPolicy
     from swath.rollout_workers.policy import Policy as Policy
     from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
@@ -76,6 +77,7 @@ _HOME = {
     "MultiAgentEnv": "swath.rollout_workers.multi_agent_env",
     "NoFilter": "swath.rollout_workers.filters.base",
     "NoPreprocessor": "swath.rollout_workers.preprocessors",
+    "ParallelIteratorWorker": "swath.rollout_workers.parallel_iterator",
     "ParallelPettingZooEnv": "swath.rollout_workers.multi_agent_env",
     "PettingZooEnv": "swath.rollout_workers.multi_agent_env",
     "Policy": "swath.rollout_workers.policy",

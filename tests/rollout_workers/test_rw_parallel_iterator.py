@@ -1,0 +1,210 @@
+"""Items that are fetched one by one, in batches, or dealt to several callers."""
+
+import itertools
+
+import pytest
+
+from swath.rollout_workers import ParallelIteratorWorker
+
+HOUR_MS = 3_600_000
+
+
+class Refused(Exception):
+    pass
+
+
+def worker(items=(1, 2, 3, 4, 5), *transforms, repeat=False):
+    made = ParallelIteratorWorker(items, repeat)
+    made.par_iter_init(transforms)
+    return made
+
+
+def rest(worker):
+    items = []
+    try:
+        while True:
+            items.append(worker.par_iter_next())
+    except StopIteration:
+        return items
+
+
+def failing_once(at):
+    """A function that raises the first time it sees this item."""
+    seen = []
+
+    def check(item):
+        seen.append(item)
+        if item == at and seen.count(at) == 1:
+            raise Refused(item)
+        return item
+
+    return check
+
+
+def test_items_come_in_order_and_the_end_is_stop_iteration_again_and_again():
+    source = worker()
+    assert rest(source) == [1, 2, 3, 4, 5]
+    assert rest(source) == []
+
+
+@pytest.mark.parametrize("ask", [lambda it: it.par_iter_next(), lambda it: it.par_iter_slice(2, 0)])
+def test_before_init_the_call_says_what_is_missing(ask):
+    with pytest.raises(AssertionError, match="par_iter_init"):
+        ask(ParallelIteratorWorker([1], False))
+
+
+def test_a_new_pass_begins_anew_where_the_source_has_a_beginning():
+    listed, made, running = worker([1, 2]), worker(lambda: (n for n in (1, 2))), worker(iter([1, 2]))
+    for source in (listed, made, running):
+        assert source.par_iter_next() == 1
+        source.par_iter_init([])
+    assert (rest(listed), rest(made), rest(running)) == ([1, 2], [1, 2], [2])
+
+
+def test_repeated_items_come_without_end():
+    source = worker(lambda: iter("ab"), repeat=True)
+    assert [source.par_iter_next() for _ in range(5)] == list("ababa")
+
+
+def test_an_iterator_cannot_be_repeated():
+    with pytest.raises(ValueError, match="give a function that makes it"):
+        worker(iter([1]), repeat=True).par_iter_next()
+
+
+def test_nothing_to_repeat_is_the_end():
+    assert rest(worker([], repeat=True)) == []
+
+
+def test_transforms_are_applied_in_order():
+    source = worker(range(8), lambda it: it.for_each(lambda n: n + 1), lambda it: it.filter(lambda n: n % 2 == 0))
+    assert rest(source) == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (lambda it: it.batch(2), [[1, 2], [3, 4], [5]]),
+        (lambda it: it.batch(2).flatten(), [1, 2, 3, 4, 5]),
+        (lambda it: it.combine(lambda n: [n] * (n % 3)), [1, 2, 2, 4, 5, 5]),
+        (lambda it: it.transform(lambda items: itertools.islice(items, 2)), [1, 2]),
+        (lambda it: (n * n for n in it), [1, 4, 9, 16, 25]),
+    ],
+)
+def test_what_transforms_can_do(transform, expected):
+    assert rest(worker((1, 2, 3, 4, 5), transform)) == expected
+
+
+def test_a_transform_that_gives_none_is_refused():
+    with pytest.raises(AssertionError, match="gave None"):
+        worker([1], lambda it: None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda it: it.for_each(str, max_concurrency=2), "max_concurrency=2"),
+        (lambda it: it.for_each(str, resources={"num_cpus": 1}), "num_cpus"),
+        (lambda it: it.batch(0), "n=0"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        worker([1], wrong)
+
+
+def test_a_transform_that_raises_loses_its_item_and_no_other():
+    source = worker((1, 2, 3), lambda it: it.for_each(failing_once(2)))
+    assert source.par_iter_next() == 1
+    with pytest.raises(Refused):
+        source.par_iter_next()
+    assert rest(source) == [3]
+
+
+def test_a_generator_of_the_user_that_raises_is_built_anew_with_its_chain():
+    check = failing_once(2)
+    source = worker((1, 2, 3), lambda it: (check(n) for n in it))
+    assert source.par_iter_next() == 1
+    with pytest.raises(Refused):
+        source.par_iter_next()
+    assert rest(source) == [3]
+
+
+def test_a_source_that_raises_goes_on():
+    numbers = itertools.count(1)
+    check = failing_once(2)
+
+    def samples():
+        while True:
+            yield check(next(numbers))
+
+    source = worker(samples)
+    assert source.par_iter_next() == 1
+    with pytest.raises(Refused):
+        source.par_iter_next()
+    assert [source.par_iter_next(), source.par_iter_next()] == [3, 4]
+
+
+def test_no_time_is_time_for_one_item():
+    source = worker()
+    assert source.par_iter_next_batch(0) == [1]
+    assert source.par_iter_slice_batch(2, 0, 0) == [2]
+
+
+def test_a_batch_ends_with_the_items():
+    source = worker()
+    assert source.par_iter_next_batch(HOUR_MS) == [1, 2, 3, 4, 5]
+    with pytest.raises(StopIteration):
+        source.par_iter_next_batch(HOUR_MS)
+
+
+@pytest.mark.parametrize("ask", [lambda it: it.par_iter_next_batch(-1), lambda it: it.par_iter_slice_batch(1, 0, -1)])
+def test_negative_time_is_refused(ask):
+    with pytest.raises(ValueError, match="batch_ms=-1"):
+        ask(worker())
+
+
+def test_items_are_dealt_in_turn_whoever_asks_first():
+    source = worker(range(6))
+    assert [source.par_iter_slice(3, start) for start in (2, 0, 2, 1, 1, 0)] == [2, 0, 5, 1, 4, 3]
+
+
+def test_a_place_whose_items_are_over_gets_none_of_the_others():
+    source = worker(range(3))
+    assert source.par_iter_slice_batch(2, 1, HOUR_MS) == [1]
+    assert source.par_iter_slice_batch(2, 0, HOUR_MS) == [0, 2]
+
+
+def test_dealing_goes_on_in_turn_after_an_exception():
+    source = worker(range(5), lambda it: it.for_each(failing_once(1)))
+    assert source.par_iter_slice(2, 0) == 0
+    with pytest.raises(Refused):
+        source.par_iter_slice(2, 1)
+    assert (source.par_iter_slice(2, 1), source.par_iter_slice(2, 0)) == (2, 3)
+
+
+def test_a_new_pass_forgets_what_was_dealt():
+    source = worker(range(4))
+    assert source.par_iter_slice(2, 1) == 1
+    source.par_iter_init([])
+    assert source.par_iter_slice(2, 0) == 0
+
+
+@pytest.mark.parametrize("start", [-1, 2])
+def test_a_place_that_is_not_there_is_refused(start):
+    with pytest.raises(ValueError, match=f"start={start}"):
+        worker().par_iter_slice(2, start)
+
+
+def test_rays_own_iterator_is_used_where_ray_is_using_it(monkeypatch):
+    class Theirs:
+        def __init__(self, base, metrics):
+            self.base, self.metrics = base, metrics
+
+        def doubled(self):
+            return (2 * item for item in self.base(None))
+
+    import sys
+    from types import SimpleNamespace
+
+    monkeypatch.setitem(sys.modules, "ray.util.iter", SimpleNamespace(LocalIterator=Theirs, SharedMetrics=object))
+    assert rest(worker([1, 2], Theirs.doubled)) == [2, 4]
