@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
     from swath.rollout_workers.batches.sample_batch import SampleBatch
     from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
-    from swath.rollout_workers.policy import Policy
     from swath.rollout_workers.env_context import EnvContext
+    from swath.rollout_workers.policy import Policy
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
         MultiProcessWeightSyncScheme,

@@ -122,11 +122,14 @@ def test_who_is_lost_when_asked_what_weights_it_wants_is_replaced_as_often_as_ot
 @pytest.mark.parametrize("method", ["present", "manifests", "weights"])
 def test_who_hangs_when_asked_is_late_and_another_takes_its_place(signals, method, monkeypatch):
     monkeypatch.setattr(playing, "GRACE_S", 0.05)
-    company = company_of([partial(Absent, method=method, times=[signals[1].wait])], signals, retries=0)
+    times = [signals[1].wait, lambda: None] if method == "weights" else [signals[1].wait]
+    company = company_of([partial(Absent, method=method, times=times)], signals, retries=0)
     models = {"policy": WEIGHTS} if method == "manifests" else {}
     try:
         if method != "manifests":
             perform(company, 0)
+        if method == "weights":
+            company.models()
         company._timeout_s = 0.05
         with pytest.raises(WorkerLate, match=rf"{method}\(\) within timeout_s=0.05"):
             company.models() if method == "weights" else perform(company, 1, 0.05, **models)

@@ -79,12 +79,10 @@ def test_what_does_not_fit_changes_nothing(sent, error):
 
 
 def test_envs_in_other_processes_are_not_reached_and_the_way_out_is_named():
-    envs = AsyncVectorEnv([normal])
-    with (
-        Evaluator(envs, still, num_trajectories=1) as evaluator,
-        pytest.raises(KeyError, match=r"AsyncVectorEnv live in other processes.*num_envs"),
-    ):
+    evaluator = Evaluator(AsyncVectorEnv([normal]), still, num_trajectories=1)
+    with pytest.raises(KeyError, match=r"AsyncVectorEnv live in other processes.*num_envs"):
         evaluator.evaluate(weights_dict={"env.obs_rms": SENT})
+    evaluator.shutdown(60)  # its process may take long to end
 
 
 def test_something_else_is_refused_at_the_call():
