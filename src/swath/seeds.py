@@ -33,6 +33,12 @@ def derive(root: int, role: Role, env: int = 0, number: int = 0) -> int:
     return _permute(_pack(role, env, number), root)
 
 
+def derive_named(root: int, name: str) -> int:
+    """The seed, in 1 … 2³¹−1, of what is known by a name and must be equal wherever it is made; a hash."""
+    digest = hashlib.blake2b(f"{root}/{name}".encode(), digest_size=8).digest()
+    return 1 + int.from_bytes(digest, "big") % LARGEST
+
+
 def fresh_root() -> int:
     """A root seed from the system's entropy."""
     return secrets.randbelow(LARGEST) + 1

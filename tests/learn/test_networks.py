@@ -7,7 +7,7 @@ from torch import nn
 
 from swath.learn.networks import ACTIVATIONS, MLP, orthogonal
 
-LAYERS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "elu": nn.ELU}
+LAYERS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "elu": nn.ELU, "linear": nn.Identity}
 
 
 def as_sequential(net, activation):

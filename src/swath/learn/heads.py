@@ -5,7 +5,8 @@
                                  └──▶ log_prob(action), entropy                 with gradients, for the learner
 ```
 
-All heads have the same five members: `inputs`, `sample`, `mode`, `log_prob`, `entropy`.
+All heads have the same five members: `inputs`, `sample`, `mode`, `log_prob`, `entropy`; those whose whole distribution
+is in the network's output also have `kl`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Categorical(nn.Module):
         """The largest logit's action."""
         log_probs = out.log_softmax(-1)
         return self._chosen(log_probs, log_probs.argmax(-1, keepdim=True))
+
+    def kl(self, out: Tensor, other: Tensor) -> Tensor:
+        """Kullback-Leibler divergence `[*B]` of what `other` says from what `out` says."""
+        log_probs = out.log_softmax(-1)
+        return (log_probs.exp() * (log_probs - other.log_softmax(-1))).sum(-1)
 
     def _chosen(self, log_probs: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         action = index.squeeze(-1)
@@ -117,6 +123,10 @@ class MultiCategorical(nn.Module):
     def entropy(self, out: Tensor) -> Tensor:
         """Sum of the choices' entropies."""
         return self._each.entropy(self._split(out)).sum(-1)
+
+    def kl(self, out: Tensor, other: Tensor) -> Tensor:
+        """Sum of the choices' divergences."""
+        return self._each.kl(self._split(out), self._split(other)).sum(-1)
 
     def _split(self, out: Tensor) -> Tensor:
         return out.reshape(*out.shape[:-1], self.choices, self.most) + self.empty

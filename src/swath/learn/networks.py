@@ -12,11 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, linear, silu
 
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh_,
     "relu": torch.relu_,
     "silu": silu,
     "elu": elu,
+    "linear": _identity,
 }
 """What may stand between two layers; each may overwrite its argument."""
 

@@ -48,7 +48,13 @@ if TYPE_CHECKING:
     from swath.rollout_workers.multi_agent_env import PettingZooEnv as PettingZooEnv
     from swath.rollout_workers.multi_agent_env import make_multi_agent as make_multi_agent
     from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker as ParallelIteratorWorker
+    from swath.rollout_workers.policies.distributions import TorchCategorical as TorchCategorical
+    from swath.rollout_workers.policies.distributions import TorchDiagGaussian as TorchDiagGaussian
+    from swath.rollout_workers.policies.distributions import TorchMultiCategorical as TorchMultiCategorical
+    from swath.rollout_workers.policies.pg import PGTorchPolicy as PGTorchPolicy
+    from swath.rollout_workers.policies.ppo import PPOTorchPolicy as PPOTorchPolicy
     from swath.rollout_workers.policies.random import RandomPolicy as RandomPolicy
+    from swath.rollout_workers.policies.torch import TorchPolicy as TorchPolicy
     from swath.rollout_workers.policy import Policy as Policy
     from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
     from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
@@ -80,6 +86,12 @@ _HOME = {
     "ParallelIteratorWorker": "swath.rollout_workers.parallel_iterator",
     "ParallelPettingZooEnv": "swath.rollout_workers.multi_agent_env",
     "PettingZooEnv": "swath.rollout_workers.multi_agent_env",
+    "PGTorchPolicy": "swath.rollout_workers.policies.pg",
+    "PPOTorchPolicy": "swath.rollout_workers.policies.ppo",
+    "TorchCategorical": "swath.rollout_workers.policies.distributions",
+    "TorchDiagGaussian": "swath.rollout_workers.policies.distributions",
+    "TorchMultiCategorical": "swath.rollout_workers.policies.distributions",
+    "TorchPolicy": "swath.rollout_workers.policies.torch",
     "Policy": "swath.rollout_workers.policy",
     "PolicySpec": "swath.rollout_workers.config",
     "Postprocessing": "swath.rollout_workers.postprocessing",

@@ -1,0 +1,110 @@
+"""The network that a policy has unless somebody writes one.
+
+```
+not shared    obs ──▶ [convolutions] ──▶ hidden layers ──▶ dist_inputs        shared    obs ──▶ … ──▶ hidden layers ─┬▶
+              obs ──▶ [convolutions] ──▶ hidden layers ──▶ value                           dist_inputs and value  ◀──┘
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from swath.learn.encoders import VectorEncoder
+from swath.learn.networks import MLP, orthogonal
+from swath.rollout.spaces import plain_leaves
+from swath.rollout_workers.policies.convolutions import Convolutions
+
+_POLICY_GAIN = 0.01
+
+
+class DefaultNetwork(nn.Module):
+    """Observations `[n, …]` to `dist_inputs` `[n, num_outputs]`, and values `[n]` if it has them.
+
+    Args:
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple; a Box of rank 3 is an image.
+        num_outputs: width of `dist_inputs`.
+        model: the setting `model`.
+        with_value: whether there are values.
+
+    Raises:
+        TypeError: observations of another kind.
+        ValueError: `free_log_std` with a number of outputs that is not even.
+    """
+
+    def __init__(
+        self, observation_space: Space[Any], num_outputs: int, model: Mapping[str, Any], *, with_value: bool
+    ) -> None:
+        super().__init__()
+        self._with_value, self._shared = with_value, with_value and model["vf_share_layers"]
+        self.log_std = nn.Parameter(torch.zeros(num_outputs // 2)) if model["free_log_std"] else None
+        outputs = num_outputs if self.log_std is None else num_outputs // 2
+        self.policy = Tower(observation_space, outputs + self._shared, model, _POLICY_GAIN)
+        self.critic = Tower(observation_space, 1, model, 1.0) if with_value and not self._shared else None
+        if self._shared:
+            with torch.no_grad():
+                orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
+
+    def forward(self, obs: Any) -> Tensor | tuple[Tensor, Tensor]:
+        """`dist_inputs`, or `(dist_inputs, value)`."""
+        out = self.policy.forward(obs)
+        if self._shared:
+            return self._complete(out[..., :-1]), out[..., -1]
+        critic, out = self.critic, self._complete(out)
+        return out if critic is None else (out, critic.forward(obs).squeeze(-1))
+
+    def value(self, obs: Any) -> Tensor:
+        """The values `[n]` alone."""
+        critic = self.policy if self.critic is None else self.critic
+        return critic.forward(obs)[..., -1]
+
+    def _complete(self, out: Tensor) -> Tensor:
+        log_std = self.log_std
+        return out if log_std is None else torch.cat([out, log_std.expand_as(out)], -1)
+
+
+class Tower(nn.Module):
+    """Hidden layers behind what makes numbers of observations."""
+
+    def __init__(self, space: Space[Any], outputs: int, model: Mapping[str, Any], gain: float) -> None:
+        super().__init__()
+        self._read, features = _reading(space)
+        sizes = (features, *model["fcnet_hiddens"], outputs)
+        self.layers = MLP(sizes, activation=model["fcnet_activation"], out_gain=gain)
+
+    def forward(self, obs: Any) -> Tensor:
+        """What the last layer gives, `[n, outputs]`."""
+        return self.layers.forward(obs if self._read is None else self._read.forward(obs))
+
+
+class _Entries(nn.Module):
+    """Observations of any served space as vectors."""
+
+    def __init__(self, space: Space[Any]) -> None:
+        super().__init__()
+        leaves = plain_leaves(space, "observation")
+        self._paths = [leaf.path for leaf in leaves]
+        self._encoder = VectorEncoder(leaves, standardise=False)
+        self.features = self._encoder.features
+
+    def forward(self, obs: Any) -> Tensor:
+        return self._encoder.forward(*(reduce(getitem, path, obs) for path in self._paths))
+
+
+def _reading(space: Space[Any]) -> tuple[Convolutions | _Entries | None, int]:
+    """What makes vectors of observations, None if they are vectors; and how long these are."""
+    if isinstance(space, spaces.Box) and len(space.shape) == 3:
+        convolutions = Convolutions(space.shape, np.dtype(space.dtype))
+        return convolutions, convolutions.features
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+        return None, space.shape[0]
+    entries = _Entries(space)
+    return entries, entries.features

@@ -1,0 +1,47 @@
+"""What a policy reads from its config before it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from swath.rollout.random_state import PrivateStreams
+from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.model import MODEL_DEFAULTS
+from swath.seeds import derive_named
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with defaults for all that it does not say."""
+    given = dict(config)
+    model = {**MODEL_DEFAULTS, **given.get("model", {})}
+    return {**AlgorithmConfig().to_dict(), **given, "model": model}
+
+
+def device_of(config: Mapping[str, Any]) -> torch.device:
+    """Where a worker's policies are.
+
+    Raises:
+        RuntimeError: a GPU is asked for, and there is none.
+    """
+    setting = "num_gpus_per_env_runner" if config.get("worker_index", 0) else "num_gpus"
+    gpus = config.get(setting, 0)
+    if not gpus or config.get("_fake_gpus", False):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"{setting}={gpus!r}, but torch sees no CUDA device here; set it to 0, or _fake_gpus=True")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+@contextmanager
+def initial_weights(config: Mapping[str, Any]) -> Iterator[None]:
+    """While weights are drawn: they depend on the root seed and the policy's id alone, if there is a seed."""
+    seed = config.get("seed")
+    if seed is None:
+        yield
+        return
+    with PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}")).swapped():
+        yield
