@@ -158,9 +158,9 @@ def hunt(scene: Scene) -> list[str]:
 def miscounted(stats: dict[str, Any], drawn: Drawn, kills: int) -> list[str]:
     """What `stats()` should say otherwise."""
     deaths = kills + stats["late"]
-    exact = {"restarts": deaths, "frames": drawn.ledger.frames, "workers_lost": 0}
+    exact = {"restarts": deaths, "frames": drawn.ledger.frames, "workers_lost": 0, "late": 1}
     wrong = [f"{name} is {stats[name]}, not {wanted}" for name, wanted in exact.items() if stats[name] != wanted]
-    wrong += [f"{name} is 0" for name in ("late", "env_errors", "fragments_lost") if not stats[name]]
+    wrong += [f"{name} is 0" for name in ("env_errors", "fragments_lost") if not stats[name]]
     return wrong if stats["fragments_lost"] <= deaths else [*wrong, f"more fragments are lost than the {deaths} deaths"]
 
 
