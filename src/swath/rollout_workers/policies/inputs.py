@@ -69,7 +69,7 @@ def on(device: torch.device, nest: Any) -> Any:
 
 def array(leaf: Any) -> np.ndarray[Any, Any]:
     """A copy of an array or tensor, as an array."""
-    return np.array(leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf)
+    return np.array(leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf)
 
 
 def twice(nest: Any) -> Any:

@@ -1,0 +1,160 @@
+"""Workers that learn as one: ranks of a process group average the gradients of their policies.
+
+```
+join    compare policies ──▶ weights of rank 0 to all          any difference is an error on every rank, none waits
+learn   compare policy ids of the batch ──▶ gradients of each ──▶ mean over ranks ──▶ the same step everywhere
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch import distributed
+
+from swath.rollout_workers.config.checks import due, word
+from swath.rollout_workers.policies.torch import TorchPolicy
+from swath.rollout_workers.policy import Policy
+
+_TWICE = (
+    "this process is in a torch.distributed group already: call teardown_torch_data_parallel() first, and have one "
+    "worker of a group per process"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank's place in a group.
+
+    Attributes:
+        url: where the ranks meet, such as `tcp://host:port`.
+        rank: 0 … size - 1.
+        size: how many ranks there are.
+        backend: "gloo" or "nccl".
+        timeout_s: after which a rank stops waiting for the others.
+
+    Raises:
+        ValueError: one of them is out of range.
+    """
+
+    url: str
+    rank: int
+    size: int
+    backend: str
+    timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        word("gloo", "nccl")("backend", self.backend)
+        due("timeout_s", self.timeout_s)
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"world_rank={self.rank} must be one of 0 … world_size - 1, world_size is {self.size}")
+
+
+class Ranks:
+    """This process in a group of ranks, from `join` to `leave`."""
+
+    def __init__(self) -> None:
+        self._policies: list[TorchPolicy] = []
+
+    @classmethod
+    def join(cls, place: Place, policies: Mapping[str, Policy]) -> Ranks:
+        """Meet the other ranks, and give all policies the weights that rank 0 has.
+
+        Raises:
+            RuntimeError: this process is in a group.
+            ValueError: a policy without a network in PyTorch, one whose device the backend cannot reach, or policies
+                that are not those of the other ranks.
+        """
+        _require_reachable(place.backend, policies)
+        if distributed.is_initialized():
+            raise RuntimeError(_TWICE)
+        distributed.init_process_group(
+            place.backend,
+            init_method=place.url,
+            rank=place.rank,
+            world_size=place.size,
+            timeout=timedelta(seconds=place.timeout_s),
+        )
+        ranks = cls()
+        try:
+            ranks.include(policies)
+        except BaseException:
+            ranks.leave()
+            raise
+        return ranks
+
+    def include(self, policies: Mapping[str, Policy]) -> None:
+        """Give these policies the weights that rank 0 has; from now on their gradients are averaged. All ranks must.
+
+        Raises:
+            ValueError: they are not those of the other ranks.
+        """
+        backend = distributed.get_backend()
+        torch_policies = _require_reachable(backend, policies)
+        _require_same({policy_id: _shapes(policy) for policy_id, policy in torch_policies.items()}, "policies")
+        for _, policy in sorted(torch_policies.items()):
+            for tensor in policy.model.state_dict().values():
+                distributed.broadcast(tensor, src=0)
+            policy.distributed_world_size = distributed.get_world_size()
+            self._policies.append(policy)
+
+    def require_same(self, policy_ids: Iterable[str]) -> list[str]:
+        """These ids, sorted: the order in which all ranks must learn.
+
+        Raises:
+            ValueError: the other ranks have others.
+        """
+        ids = sorted(policy_ids)
+        _require_same(ids, "policies in the batch")
+        return ids
+
+    def leave(self) -> None:
+        """Learn alone again; a no-op the second time."""
+        for policy in self._policies:
+            policy.distributed_world_size = 1
+        self._policies = []
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def least_of_ranks(number: int) -> int:
+    """The smallest of the numbers that the ranks give, which must call this together."""
+    return int(min(_gathered(number)))
+
+
+def _require_reachable(backend: str, policies: Mapping[str, Policy]) -> dict[str, TorchPolicy]:
+    found = {}
+    for policy_id, policy in policies.items():
+        if not isinstance(policy, TorchPolicy):
+            raise ValueError(  # noqa: TRY004  what may be given depends on the other policies, too
+                f"policy {policy_id!r} is a {type(policy).__name__}; gradients are averaged for a TorchPolicy only"
+            )
+        if backend == "nccl" and policy.device.type != "cuda":
+            raise ValueError(f"backend='nccl' cannot reach policy {policy_id!r} on {policy.device}; use 'gloo'")
+        found[policy_id] = policy
+    return found
+
+
+def _shapes(policy: TorchPolicy) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in policy.model.state_dict().items()}
+
+
+def _require_same(mine: Any, what: str) -> None:
+    everybodys = _gathered(mine)
+    if any(others != everybodys[0] for others in everybodys):
+        told = "; ".join(f"rank {rank}: {_short(others)}" for rank, others in enumerate(everybodys))
+        raise ValueError(f"the ranks have different {what}, none of them goes on: {told}")
+
+
+def _gathered(mine: Any) -> list[Any]:
+    everybodys: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everybodys, mine)
+    return everybodys
+
+
+def _short(what: Any) -> str:
+    text = repr(what)
+    return text if len(text) <= 300 else f"{text[:297]}…"

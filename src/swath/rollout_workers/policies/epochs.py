@@ -1,0 +1,123 @@
+"""Several passes over a batch, in shuffled minibatches: what `sample_and_learn` does with each policy's rows.
+
+```
+batch ──copy, standardise, pad──▶ ┌ shuffle ──cut──▶ learn_on_batch × n ┐ ──last epoch──▶ mean of the infos
+                                  └──────────────── × epochs ───────────┘
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from swath.options import count
+from swath.rollout_workers.batches.joining import concat_samples
+from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.distributed import least_of_ranks
+from swath.rollout_workers.policy import Policy
+
+_SMALLEST_STD = 1e-4
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a batch is gone through.
+
+    Attributes:
+        epochs: how often each row is used.
+        size: rows of a minibatch, the last may be shorter; None: all rows at once.
+        fields: columns that are brought to mean 0 and std 1 first.
+    """
+
+    epochs: int
+    size: int | None = None
+    fields: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], epochs: int | None, size: int | None, fields: Sequence[str]) -> Passes:
+        """As `sample_and_learn` is asked; None is as the config says, a size of 0 is none.
+
+        Raises:
+            ValueError: less than one epoch, or a negative size.
+        """
+        epochs = count("num_sgd_iter", config["num_epochs"] if epochs is None else epochs, least=1)
+        given = config["minibatch_size"] if size is None else size
+        rows = None if given is None else count("sgd_minibatch_size", given, least=0)
+        return cls(epochs, rows or None, tuple(fields))
+
+
+def learn_in_passes(
+    policy: Policy, batch: SampleBatch, passes: Passes, generator: np.random.Generator | None = None
+) -> dict[str, Any]:
+    """Let a policy learn from minibatches of a batch, which is left as it is.
+
+    Args:
+        policy: learns.
+        batch: of this policy.
+        passes: how.
+        generator: draws the order of the rows; by default NumPy's global state.
+
+    Returns:
+        The mean of what the updates of the last epoch told.
+
+    Raises:
+        KeyError: a column to standardise is not there.
+    """
+    rows, infos = _prepared(batch, passes.fields), list[dict[str, Any]]()
+    for _ in range(passes.epochs):
+        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, passes.size, generator)]
+    told: dict[str, Any] = _mean(infos)
+    return told
+
+
+def standardized(column: Any) -> np.ndarray[Any, Any]:
+    """A column with mean 0 and std 1, or less where the std is below 1e-4."""
+    values = np.asarray(column)
+    made: np.ndarray[Any, Any] = (values - values.mean()) / max(_SMALLEST_STD, values.std())
+    return made.astype(values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32)
+
+
+def _prepared(batch: SampleBatch, fields: Sequence[str]) -> SampleBatch:
+    rows = batch.copy(shallow=True).decompress_if_needed()
+    missing = [field for field in fields if field not in rows]
+    if missing:
+        raise KeyError(f"standardize_fields names {missing}; the batch has {sorted(rows)}")
+    for field in fields:
+        rows[field] = standardized(rows[field])
+    if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
+        rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
+    return rows
+
+
+def _parts(
+    policy: Policy, rows: SampleBatch, size: int | None, generator: np.random.Generator | None
+) -> list[SampleBatch]:
+    """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
+    parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
+    least = least_of_ranks(len(parts)) if policy.distributed_world_size > 1 else len(parts)
+    if least == len(parts):
+        return parts
+    return [_joined([parts[i] for i in group]) for group in np.array_split(np.arange(len(parts)), least)]
+
+
+def _joined(parts: list[SampleBatch]) -> SampleBatch:
+    joined = concat_samples(parts)
+    assert isinstance(joined, SampleBatch)
+    return joined
+
+
+def _mean(infos: Sequence[Any]) -> Any:
+    """Dicts by key, numbers as their mean, the last of what is neither."""
+    if all(isinstance(info, dict) for info in infos):
+        keys = {key: None for info in infos for key in info}
+        return {key: _mean([info[key] for info in infos if key in info]) for key in keys}
+    if all(isinstance(info, Real | np.ndarray) for info in infos):
+        mean = np.mean(np.asarray(infos), axis=0)
+        return float(mean) if mean.ndim == 0 else mean
+    return infos[-1]

@@ -1,0 +1,137 @@
+"""Ranks that average gradients, each in a process of its own."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from policy_batches import batch_for, ppo
+
+from swath.rollout_workers import RandomPolicy
+from swath.rollout_workers.distributed import Place, Ranks
+from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
+
+HERE = Path(__file__).parent
+
+
+def free_url():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """What two processes wrote into a folder, and said, when both ran `learn` and then `average` of this file."""
+    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url(), free_url()]
+    code = f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+import test_rw_distributed as these
+rank = int(sys.argv[1])
+these.learn(rank, {urls[0]!r}, {str(folder)!r})
+these.average(rank, {urls[1]!r}, {str(folder)!r})
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for rank in range(2)
+    ]
+    told = [process.communicate(timeout=100)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    return folder, told
+
+
+def learn(rank, url, folder):
+    policies = {"p": ppo(seed=rank), "q": ppo(seed=10 + rank)}
+    group = Ranks.join(Place(url, rank, 2, "gloo", 60), policies)
+    begun = policies["p"].get_weights()
+    batches = [batch_for(ppo(), seed=10 * rank + i, n=30 + 20 * rank) for i in range(3)]
+    for batch in batches:
+        for policy_id in group.require_same({"q", "p"}):
+            policies[policy_id].learn_on_batch(batch)
+    learn_in_passes(policies["p"], batches[0], Passes(2, 20), np.random.default_rng(rank))
+    try:
+        group.require_same(["p", "q"][: rank + 1])
+    except ValueError as error:
+        sys.stdout.write(str(error))
+    assert policies["p"].distributed_world_size == 2
+    group.leave()
+    group.leave()
+    assert policies["p"].distributed_world_size == 1
+    np.savez(f"{folder}/begun{rank}.npz", **begun)
+    np.savez(f"{folder}/p{rank}.npz", **policies["p"].get_weights())
+    np.savez(f"{folder}/q{rank}.npz", **policies["q"].get_weights())
+
+
+def test_two_ranks_end_with_equal_weights(done):
+    folder, told = done
+    for policy_id in ("begun", "p", "q"):
+        first, second = (np.load(folder / f"{policy_id}{rank}.npz") for rank in range(2))
+        assert all(np.array_equal(first[name], second[name]) for name in first.files)
+    begun, ended = np.load(folder / "begun0.npz"), np.load(folder / "p0.npz")
+    assert all(np.array_equal(begun[name], weight) for name, weight in ppo(seed=0).get_weights().items())
+    assert not all(np.array_equal(begun[name], ended[name]) for name in begun.files)
+    expected = r"different policies in the batch, none of them goes on: rank 0: ['p']; rank 1: ['p', 'q']"
+    assert [expected in text for text in told] == [True, True]
+
+
+def average(rank, url, folder):
+    policy = ppo(grad_clip=0.05)
+    group = Ranks.join(Place(url, rank, 2, "gloo", 60), {"p": policy})
+    gradients, _ = policy.compute_gradients(batch_for(ppo(), seed=rank))
+    np.savez(f"{folder}/{rank}.npz", *[gradient.numpy() for gradient in gradients])
+    try:
+        group.include({"other": ppo(model={"fcnet_hiddens": [4 + rank]})})
+    except ValueError as error:
+        sys.stdout.write("other shapes" if "different policies" in str(error) else str(error))
+    group.leave()
+
+
+def test_gradients_are_the_mean_and_bounded_after_that(done):
+    folder, told = done
+    assert ["other shapes" in text for text in told] == [True, True]
+    policy = ppo()
+    alone = [policy.compute_gradients(batch_for(ppo(), seed=rank))[0] for rank in range(2)]
+    mean = [(one + other).numpy() / 2 for one, other in zip(*alone, strict=True)]
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in mean))
+    assert norm > 0.05
+    for rank in range(2):
+        found = np.load(folder / f"{rank}.npz")
+        for name, gradient in zip(found.files, mean, strict=True):
+            np.testing.assert_allclose(found[name], gradient * 0.05 / norm, rtol=1e-4, atol=1e-7)
+
+
+def test_a_place_must_be_one():
+    for wrong, words in (
+        ({"backend": "mpi"}, "backend='mpi'"),
+        ({"rank": 2}, "world_rank=2"),
+        ({"timeout_s": 0}, "timeout_s=0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Place(**{"url": "tcp://127.0.0.1:1", "rank": 0, "size": 2, "backend": "gloo", **wrong})
+
+
+def test_policies_without_torch_and_devices_out_of_reach_are_refused_before_joining():
+    place = Place("tcp://127.0.0.1:1", 0, 2, "gloo")
+    policy = ppo()
+    drawn = RandomPolicy(policy.observation_space, policy.action_space, {})
+    with pytest.raises(ValueError, match="policy 'r' is a RandomPolicy"):
+        Ranks.join(place, {"p": policy, "r": drawn})
+    with pytest.raises(ValueError, match="backend='nccl' cannot reach policy 'p' on cpu"):
+        Ranks.join(Place("tcp://127.0.0.1:1", 0, 2, "nccl"), {"p": policy})
+
+
+def test_a_process_is_in_one_group_at_a_time_and_one_rank_alone_is_a_group():
+    policy, place = ppo(), Place(free_url(), 0, 1, "gloo", 60)
+    group = Ranks.join(place, {"p": policy})
+    try:
+        with pytest.raises(RuntimeError, match=r"in a torch\.distributed group already"):
+            Ranks.join(place, {"p": policy})
+        assert policy.learn_on_batch(batch_for(policy))["num_grad_updates_lifetime"] == 1
+    finally:
+        group.leave()
+    Ranks.join(Place(free_url(), 0, 1, "gloo", 60), {"p": policy}).leave()

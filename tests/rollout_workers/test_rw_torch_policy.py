@@ -1,0 +1,502 @@
+"""Policies with a network: acting, weights, gradients, what is told of updates."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from policy_batches import BOX, CONFIG, TWO, Adder, batch_for, ppo, recurrent
+from torch import nn
+
+from swath.rollout_workers import DefaultCallbacks, Policy, PPOTorchPolicy, SampleBatch, TorchPolicy, get_learner_stats
+
+OBS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+ACTIONS = {
+    "discrete": spaces.Discrete(3, start=1),
+    "multi": spaces.MultiDiscrete([2, 3]),
+    "binary": spaces.MultiBinary(2),
+    "whole": spaces.Box(0, 4, (2,), dtype=np.int32),
+}
+
+
+@pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize("explore", [True, False])
+def test_actions_are_of_the_space_with_their_columns(space, explore):
+    policy = ppo(space)
+    actions, states, extra = policy.compute_actions(OBS, explore=explore)
+    assert all(action in space for action in actions)
+    assert states == []
+    assert set(extra) == {"action_dist_inputs", "action_logp", "vf_preds"}
+    assert all(column.dtype == np.float32 for column in extra.values())
+    np.testing.assert_allclose(policy.compute_log_likelihoods(actions, OBS), extra["action_logp"], rtol=1e-5)
+    distribution = policy.dist_class(extra["action_dist_inputs"], policy.model)
+    np.testing.assert_allclose(distribution.logp(actions), extra["action_logp"], rtol=1e-5)
+
+
+def test_a_box_gets_normal_numbers_in_its_dtype():
+    policy = ppo(spaces.Box(-2, 6, (2,), dtype=np.float64))
+    actions, _, extra = policy.compute_actions(OBS)
+    assert (actions.dtype, actions.shape, extra["action_dist_inputs"].shape) == (np.float64, (6, 2), (6, 4))
+    as_envs_get_them = -2 + (actions + 1) * 4
+    mine = policy.compute_log_likelihoods(as_envs_get_them, OBS, actions_normalized=False)
+    np.testing.assert_allclose(mine, extra["action_logp"], rtol=1e-4)
+    raw = ppo(spaces.Box(-2, 6, (2,)), normalize_actions=False)
+    np.testing.assert_array_equal(
+        raw.compute_log_likelihoods(actions, OBS, actions_normalized=False), raw.compute_log_likelihoods(actions, OBS)
+    )
+
+
+def test_integers_count_from_the_lower_bound_where_workers_add_it():
+    space = spaces.Box(5, 6, (1,), dtype=np.int64)
+    assert ppo(space).compute_actions(OBS)[0].max() < 2
+    policy = ppo(space, normalize_actions=False)
+    assert policy.compute_actions(OBS)[0].min() >= 5
+    mine = ppo(space).compute_log_likelihoods(np.full((6, 1), 6), OBS, actions_normalized=False)
+    np.testing.assert_array_equal(mine, policy.compute_log_likelihoods(np.full((6, 1), 6), OBS))
+
+
+def test_without_exploring_the_best_action_is_taken_and_config_says_whether_to_explore():
+    policy = ppo(explore=False)
+    policy.set_weights({name: 50 * weight for name, weight in policy.get_weights().items()})
+    actions, _, extra = policy.compute_actions(OBS)
+    assert actions.tolist() == extra["action_dist_inputs"].argmax(-1).tolist()
+    drawn = np.stack([policy.compute_actions(OBS, explore=True)[0] for _ in range(50)])
+    assert (drawn != actions).any()
+
+
+def test_draws_are_those_of_torchs_generator():
+    policy = ppo()
+    torch.manual_seed(4)
+    first = policy.compute_actions(np.zeros((64, 3), np.float32))[0]
+    torch.manual_seed(4)
+    assert np.array_equal(policy.compute_actions(np.zeros((64, 3), np.float32))[0], first)
+    assert not np.array_equal(policy.compute_actions(np.zeros((64, 3), np.float32))[0], first)
+
+
+def test_observations_may_be_read_only_or_of_float64_and_are_left_alone():
+    policy, obs = ppo(), OBS.astype(np.float64)
+    obs.flags.writeable = False
+    np.testing.assert_array_equal(
+        policy.compute_actions(obs)[2]["vf_preds"], policy.compute_actions(OBS)[2]["vf_preds"]
+    )
+
+
+def test_acting_counts_steps_and_makes_no_gradients():
+    policy = ppo()
+    policy.compute_actions(OBS)
+    policy.compute_single_action(OBS[0])
+    assert policy.global_timestep == 7
+    assert not policy.model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in policy.model.parameters())
+
+
+def test_values_are_those_of_the_batch():
+    for policy in (ppo(), ppo(model={"vf_share_layers": True}), ppo(model={"custom_model": Valued})):
+        np.testing.assert_array_equal(policy.compute_values({"obs": OBS}), policy.compute_actions(OBS)[2]["vf_preds"])
+
+
+class Valued(nn.Module):
+    def __init__(self, observation_space, action_space, num_outputs, model_config):
+        super().__init__()
+        self.config = model_config["custom_model_config"]
+        self.out = nn.Linear(*observation_space.shape, num_outputs + 1)
+
+    def forward(self, obs):
+        out = self.out(obs)
+        return out[:, :-1], out[:, -1:]
+
+
+def test_a_custom_model_gets_spaces_outputs_and_its_config():
+    policy = ppo(model={"custom_model": Valued, "custom_model_config": {"a": 1}})
+    assert policy.model.config == {"a": 1}
+    assert policy.compute_actions(OBS)[2]["vf_preds"].shape == (6,)
+
+
+class Bare(TorchPolicy):
+    """Half the squared sum of all weights."""
+
+    def loss(self, model, dist_class, train_batch):
+        self.was_training = model.training
+        self.seen = train_batch
+        return 0.5 * sum(parameter.square().sum() for parameter in model.parameters())
+
+    def stats(self, train_batch):
+        return {"rows": torch.tensor(len(train_batch)), "list": torch.ones(2)}
+
+
+def wrong(answer):
+    class Wrong(nn.Module):
+        def forward(self, obs):
+            return answer(obs)
+
+    return lambda *_: Wrong()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (lambda obs: [obs], TypeError, r"Wrong gave a list; it must give dist_inputs or \(dist_inputs, value\)"),
+        (lambda obs: torch.zeros(2, 5), ValueError, r"gives dist_inputs \[2, 5\] for 2 rows; it must give \[2, 2\]"),
+        (lambda obs: (torch.zeros(2, 2), torch.zeros(3)), ValueError, r"gives values \[3\]"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_when_the_policy_is_built(answer, error, words):
+    with pytest.raises(error, match=words):
+        ppo(cls=Bare, model={"custom_model": wrong(answer)})
+
+
+def test_a_model_without_values_has_none_and_a_policy_without_a_loss_says_so():
+    policy = ppo(cls=Unvalued)
+    assert set(policy.compute_actions(OBS)[2]) == {"action_dist_inputs", "action_logp"}
+    with pytest.raises(ValueError, match="has no values"):
+        policy.compute_values({"obs": OBS})
+    with pytest.raises(NotImplementedError, match="Unvalued has no loss"):
+        policy.learn_on_batch(batch_for(policy))
+
+
+class Unvalued(TorchPolicy):
+    def make_model(self):
+        return nn.Linear(3, self.num_outputs)
+
+
+def test_free_log_std_needs_actions_with_a_std():
+    with pytest.raises(ValueError, match=r"free_log_std.*needs a Box of floats"):
+        ppo(model={"free_log_std": True})
+    assert "log_std" in ppo(spaces.Box(-1, 1, (2,)), model={"free_log_std": True}).get_weights()
+
+
+def test_a_gpu_that_is_not_there_is_an_error_that_names_the_setting(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"num_gpus=1, but"):
+        ppo(num_gpus=1, num_gpus_per_env_runner=0)
+    with pytest.raises(RuntimeError, match=r"num_gpus_per_env_runner=0.5, but"):
+        ppo(num_gpus_per_env_runner=0.5, worker_index=1)
+    assert ppo(num_gpus=1, _fake_gpus=True).device.type == ppo(num_gpus=1, worker_index=2).device.type == "cpu"
+
+
+def test_first_weights_come_from_the_seed_and_the_policys_id_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = ppo().get_weights()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert equal(ppo(worker_index=3, num_workers=4).get_weights(), first)
+    for other in ({"seed": 1}, {"__policy_id": "q"}):
+        assert not equal(ppo(**other).get_weights(), first)
+
+
+def test_without_a_seed_weights_are_drawn_as_torch_is_seeded():
+    torch.manual_seed(1)
+    first = ppo(seed=None).get_weights()
+    assert not equal(ppo(seed=None).get_weights(), first)
+    torch.manual_seed(1)
+    assert equal(ppo(seed=None).get_weights(), first)
+
+
+def test_weights_are_copies_and_are_copied():
+    policy, other = ppo(), ppo(seed=1)
+    weights = policy.get_weights()
+    other.set_weights(weights)
+    assert equal(other.get_weights(), weights)
+    for array in weights.values():
+        np.add(array, 1, out=array)
+    assert not equal(policy.get_weights(), weights)
+    assert equal(other.get_weights(), policy.get_weights())
+    other.set_weights({name: torch.tensor(array) for name, array in weights.items()})
+    assert equal(other.get_weights(), weights)
+
+
+def test_weights_that_do_not_fit_are_all_listed_and_none_is_applied():
+    policy = ppo()
+    before, weights = policy.get_weights(), ppo(seed=1).get_weights()
+    weights["extra"] = np.zeros(1)
+    weights["policy.layers.bias_0"] = np.zeros(4)
+    del weights["critic.layers.bias_1"]
+    with pytest.raises(ValueError, match=r"none was taken over") as refused:
+        policy.set_weights(weights)
+    for words in ("missing critic.layers.bias_1", "unknown extra", "bias_0 has shape [4] instead of [16]"):
+        assert words in str(refused.value)
+    assert equal(policy.get_weights(), before)
+
+
+def test_gradients_from_one_applied_on_another_are_learning_on_one():
+    one, other, third = (ppo(grad_clip=0.1) for _ in range(3))
+    for round_ in range(3):
+        batch = batch_for(one, seed=round_)
+        before = third.get_weights()
+        gradients, info = third.compute_gradients(batch)
+        assert equal(third.get_weights(), before)
+        assert [type(gradient) for gradient in gradients] == [torch.Tensor] * 8
+        assert not any(gradient.requires_grad for gradient in gradients)
+        other.apply_gradients(gradients if round_ else [gradient.numpy() for gradient in gradients])
+        third.apply_gradients(gradients)
+        learnt = one.learn_on_batch(batch)
+        assert learnt["learner_stats"] == info["learner_stats"]
+        assert equal(one.get_weights(), other.get_weights())
+        assert not equal(one.get_weights(), before)
+    assert (one.num_grad_updates, other.num_grad_updates) == (3, 3)
+
+
+def test_gradients_of_another_number_or_shape_are_refused_and_none_is_applied():
+    policy = ppo()
+    before, (gradients, _) = policy.get_weights(), policy.compute_gradients(batch_for(policy))
+    with pytest.raises(ValueError, match="7 gradients for 8 parameters"):
+        policy.apply_gradients(gradients[1:])
+    with pytest.raises(ValueError, match=r"gradient 7 has shape \[2\], its parameter \[1\]"):
+        policy.apply_gradients([*gradients[:-1], np.zeros(2)])
+    assert equal(policy.get_weights(), before)
+    assert policy.num_grad_updates == 0
+
+
+def test_where_the_loss_does_not_depend_on_a_parameter_there_is_no_gradient():
+    class Half(Bare):
+        def loss(self, model, dist_class, train_batch):
+            return model.policy.layers.bias_1.sum()
+
+    policy = ppo(cls=Half)
+    gradients, _ = policy.compute_gradients(batch_for(policy))
+    assert [gradient is None for gradient in gradients] == [True] * 3 + [False] + [True] * 4
+    before = policy.get_weights()
+    policy.apply_gradients(gradients)
+    changed = [name for name, weight in policy.get_weights().items() if not np.array_equal(weight, before[name])]
+    assert changed == ["policy.layers.bias_1"]
+
+
+@pytest.mark.parametrize("by", ["global_norm", "norm", "value"])
+def test_gradients_are_bounded_as_the_config_says(by):
+    free, bounded = ppo(cls=Bare), ppo(cls=Bare, grad_clip=0.3, grad_clip_by=by)
+    batch = batch_for(free)
+    gradients, info = free.compute_gradients(batch)
+    limited, limited_info = bounded.compute_gradients(batch)
+    total = torch.stack([gradient.norm() for gradient in gradients]).norm().item()
+    assert info["learner_stats"]["grad_gnorm"] == limited_info["learner_stats"]["grad_gnorm"] == pytest.approx(total)
+    for gradient, short in zip(gradients, limited, strict=True):
+        if by == "value":
+            expected = gradient.clamp(-0.3, 0.3)
+        else:
+            length = total if by == "global_norm" else gradient.norm().item()
+            expected = gradient * min(1.0, 0.3 / max(length, 1e-12))
+        torch.testing.assert_close(short, expected)
+
+
+def test_gradients_within_the_bound_are_left_as_they_are():
+    free, bounded = ppo(cls=Bare), ppo(cls=Bare, grad_clip=1e6)
+    batch = batch_for(free)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(free.compute_gradients(batch)[0], bounded.compute_gradients(batch)[0], strict=True)
+    )
+
+
+def test_gradients_that_are_not_finite_change_nothing():
+    policy = ppo()
+    batch, before = batch_for(policy), policy.get_weights()
+    batch["advantages"][3] = np.nan
+    with pytest.raises(FloatingPointError, match="weights were left as they are"):
+        policy.learn_on_batch(batch)
+    assert equal(policy.get_weights(), before)
+    assert not policy.model.training
+
+
+def test_learning_leaves_the_batch_as_it_is():
+    policy = ppo()
+    batch = batch_for(policy)
+    kept = {name: column.copy() for name, column in batch.items()}
+    policy.learn_on_batch(batch)
+    assert all(type(column) is np.ndarray for column in batch.values())
+    assert equal(dict(batch), kept)
+    assert not batch.is_training
+
+
+def test_the_info_of_an_update():
+    policy = ppo(cls=Bare)
+    batch = batch_for(policy, n=30)
+    batch.num_grad_updates = 3
+    for _ in range(5):
+        info = policy.learn_on_batch(batch)
+    stats = info["learner_stats"]
+    assert stats["rows"] == 30
+    assert stats["list"].tolist() == [1, 1]
+    assert get_learner_stats(info) is stats
+    assert stats["cur_lr"] == 0.001
+    expected = {"num_agent_steps_trained": 30, "num_grad_updates_lifetime": 5, "model": {}, "custom_metrics": {}}
+    assert {key: info[key] for key in expected} == expected
+    assert info["diff_num_grad_updates_vs_sampler_policy"] == 1
+    assert policy.was_training
+    assert policy.seen.is_training
+    assert not policy.model.training
+    assert policy.compute_gradients(batch)[1]["num_grad_updates_lifetime"] == 6
+
+
+def test_callbacks_see_the_batch_before_and_what_they_tell_is_told():
+    class Telling(DefaultCallbacks):
+        def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
+            train_batch["obs"] = np.zeros_like(train_batch["obs"])
+            result["mine"] = (policy.num_grad_updates, len(train_batch))
+
+    policy = ppo(cls=Bare)
+    policy.callbacks = Telling()
+    batch = batch_for(policy, n=10)
+    assert policy.learn_on_batch(batch)["custom_metrics"] == {"mine": (0, 10)}
+    assert not policy.seen["obs"].any()
+    assert batch["obs"].any()
+
+
+def test_there_must_be_rows():
+    policy = ppo()
+    with pytest.raises(ValueError, match="nothing to learn from"):
+        policy.learn_on_batch(SampleBatch())
+
+
+def test_compressed_columns_are_unpacked_for_learning():
+    pytest.importorskip("lz4")
+    one, other = ppo(), ppo()
+    batch = batch_for(one)
+    one.learn_on_batch(batch.copy().compress(bulk=True))
+    other.learn_on_batch(batch)
+    assert equal(one.get_weights(), other.get_weights())
+
+
+def test_the_optimiser_is_adam_with_its_keywords_and_the_learning_rate():
+    policy = ppo(lr=0.5, optimizer={"eps": 0.1, "betas": (0.5, 0.9)})
+    (group,) = policy.optimizer.param_groups
+    assert (type(policy.optimizer), group["lr"], group["eps"], group["betas"]) == (
+        torch.optim.Adam, 0.5, 0.1, (0.5, 0.9),
+    )  # fmt: skip
+
+
+def test_an_optimiser_of_ones_own_keeps_its_rate():
+    class Plain(Bare):
+        def make_optimizer(self):
+            return torch.optim.SGD(self.model.parameters(), lr=0.25)
+
+    policy = ppo(cls=Plain)
+    before = policy.get_weights()
+    info = policy.learn_on_batch(batch_for(policy))
+    assert info["learner_stats"]["cur_lr"] == 0.25
+    for name, weight in policy.get_weights().items():
+        np.testing.assert_allclose(weight, 0.75 * before[name], rtol=1e-6)
+
+
+def test_the_learning_rate_follows_its_schedule():
+    policy = ppo(cls=Bare, lr_schedule=[[0, 0.1], [100, 0.3], [200, 0.0]])
+    for step, expected in ((0, 0.1), (50, 0.2), (100, 0.3), (150, 0.15), (500, 0.0)):
+        policy.on_global_var_update({"timestep": step})
+        assert policy.cur_lr == pytest.approx(expected)
+        before = policy.get_weights()
+        told = policy.learn_on_batch(SampleBatch({"obs": OBS}))["learner_stats"]["cur_lr"]
+        assert told == policy.optimizer.param_groups[0]["lr"] == pytest.approx(expected)
+        assert equal(policy.get_weights(), before) == (expected == 0)
+
+
+def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
+    policy = ppo(lr=0.01)
+    batch = batch_for(policy)
+    policy.learn_on_batch(batch)
+    state = policy.get_state()
+    kept = pickle.dumps(state)
+    twin = Policy.from_state(state)
+    assert type(twin) is PPOTorchPolicy
+    assert (twin.num_grad_updates, twin.global_timestep) == (1, policy.global_timestep)
+    policy.learn_on_batch(batch)
+    twin.learn_on_batch(batch)
+    assert equal(policy.get_weights(), twin.get_weights())
+    assert pickle.dumps(state) == kept
+    del state["optimizer"]
+    twin.set_state(state)
+    assert equal(twin.get_weights(), state["weights"])
+
+
+def test_state_of_another_network_is_refused_and_nothing_is_applied():
+    policy, other = ppo(), ppo(model={"fcnet_hiddens": [4]})
+    before = policy.get_weights()
+    with pytest.raises(ValueError, match="do not fit"):
+        policy.set_state(other.get_state())
+    assert equal(policy.get_weights(), before)
+
+
+def test_it_is_pickled_with_its_optimiser():
+    policy = ppo()
+    batch = batch_for(policy)
+    policy.learn_on_batch(batch)
+    twin = pickle.loads(pickle.dumps(policy))
+    for each in (policy, twin):
+        each.learn_on_batch(batch)
+    assert equal(policy.get_weights(), twin.get_weights())
+
+
+def test_a_config_says_only_what_is_to_be_different():
+    policy = PPOTorchPolicy(BOX, TWO, {"gamma": 0.5, "my_key": 1})
+    assert (policy.config["gamma"], policy.config["lr"], policy.config["my_key"]) == (0.5, 0.001, 1)
+    assert policy.model.policy.layers.weight_0.shape == (256, 3)
+    assert CONFIG["model"] == {"fcnet_hiddens": [16]}
+
+
+def test_one_that_remembers_acts_on_its_states():
+    policy = recurrent()
+    assert policy.is_recurrent()
+    assert policy.num_state_tensors() == 2
+    first = policy.get_initial_state()
+    assert first[0].tolist() == [0, 0, 0]
+    first[0] += 1
+    assert policy.get_initial_state()[0].tolist() == [0, 0, 0]
+    states = [np.stack([part] * 6) for part in (np.zeros(3, np.float32),)] + [{"steps": np.zeros(6, np.float32)}]
+    _, states, one = policy.compute_actions(OBS, states)
+    _, states, two = policy.compute_actions(OBS, states)
+    np.testing.assert_allclose(states[0], 2 * OBS, rtol=1e-6)
+    assert states[1]["steps"].tolist() == [2] * 6
+    again = policy.compute_actions_from_input_dict(
+        {"obs": OBS, "state_in_0": OBS, "state_in_1": {"steps": np.ones(6, np.float32)}}
+    )[2]
+    assert np.array_equal(again["vf_preds"], two["vf_preds"])
+    assert not np.array_equal(one["vf_preds"], two["vf_preds"])
+    values = policy.compute_values({"obs": OBS, "state_in_0": OBS, "state_in_1": {"steps": np.ones(6, np.float32)}})
+    assert np.array_equal(values, two["vf_preds"])
+    _, state, _ = policy.compute_single_action(OBS[0], policy.get_initial_state())
+    np.testing.assert_array_equal(state[0], OBS[0])
+
+
+def sequences(policy, lengths=(2, 5, 3)):
+    """Rows in sequences, each from the initial state."""
+    batch = batch_for(ppo(), n=sum(lengths))
+    batch["state_in_0"] = np.zeros((len(lengths), 3), np.float32)
+    batch["state_in_1"] = {"steps": np.zeros(len(lengths), np.float32)}
+    batch["seq_lens"] = np.array(lengths, np.int32)
+    return batch
+
+
+def test_padding_is_left_out_of_losses_and_gradients():
+    policy = recurrent()
+    batch = sequences(policy)
+    found, info = policy.compute_gradients(batch)
+    assert info["num_agent_steps_trained"] == 10
+    one_by_one = [policy.compute_gradients(batch[start:stop]) for start, stop in ((0, 2), (2, 7), (7, 10))]
+    assert [len(batch[start:stop]) for start, stop in ((0, 2), (2, 7), (7, 10))] == [2, 5, 3]
+    for i, gradient in enumerate(found):
+        parts = [n * gradients[i] for n, (gradients, _) in zip((2, 5, 3), one_by_one, strict=True)]
+        torch.testing.assert_close(gradient, sum(parts) / 10, atol=1e-6, rtol=1e-4)
+    for name in ("total_loss", "policy_loss", "vf_loss", "entropy", "kl"):
+        parts = [n * told["learner_stats"][name] for n, (_, told) in zip((2, 5, 3), one_by_one, strict=True)]
+        assert info["learner_stats"][name] == pytest.approx(sum(parts) / 10, rel=1e-4, abs=1e-6)
+
+
+def test_one_that_remembers_needs_sequences():
+    policy = recurrent()
+    with pytest.raises(ValueError, match="has no 'seq_lens'"):
+        policy.learn_on_batch(batch_for(ppo()))
+
+
+def test_one_that_remembers_must_give_its_states():
+    class Forgetting(Adder):
+        def forward(self, obs, states, seq_lens):
+            return self.out(obs)
+
+    with pytest.raises(TypeError, match=r"it must give \(dist_inputs, states\) or \(dist_inputs, value, states\)"):
+        ppo(model={"custom_model": Forgetting})
