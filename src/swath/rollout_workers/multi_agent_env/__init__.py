@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from swath.rollout.hosts.by_agent import check_reset, check_step
 from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
 from swath.rollout_workers.multi_agent_env.copies import make_multi_agent
 from swath.rollout_workers.multi_agent_env.pettingzoo import ParallelPettingZooEnv, PettingZooEnv, as_multi_agent
-from swath.rollout_workers.multi_agent_env.protocol import check_reset, check_step
 
 __all__ = [
     "MultiAgentEnv",

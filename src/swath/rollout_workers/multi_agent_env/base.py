@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 from gymnasium import Space, spaces
 
-ByAgent: TypeAlias = dict[Any, Any]
-"""Values by agent id; in flags also by `ALL`."""
-
-Step: TypeAlias = tuple[ByAgent, Any, Any, Any, ByAgent]
-"""Observations, rewards, terminated and truncated flags, infos: all of them dicts.
-
-Those in the middle are `Any` to type checkers: gymnasium's base class declares a number and two booleans.
-"""
-
-ALL = "__all__"
-"""The flag of the whole env, in both dicts of flags."""
+from swath.rollout.hosts.by_agent import ByAgent, Step
 
 
 class MultiAgentEnv(gym.Env[Any, Any]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from swath.rollout_workers.multi_agent_env.base import ALL
+from swath.rollout.hosts.by_agent import ALL
 
 
 class Endings:

@@ -8,7 +8,8 @@ from typing import Any
 
 from gymnasium import Space
 
-from swath.rollout_workers.multi_agent_env.base import ALL, ByAgent, MultiAgentEnv, Step
+from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
+from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
 from swath.rollout_workers.multi_agent_env.endings import Endings
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from swath.rollout_workers.multi_agent_env.base import ALL, ByAgent, MultiAgentEnv, Step
+from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
+from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
 from swath.testing.envs.mock import MockEnv
 
 

@@ -1,11 +1,24 @@
-"""What multi-agent envs promise, checked: a misplaced key would else show much later, in a batch."""
+"""What multi-agent envs return, by agent, and what they promise: a misplaced key would show much later, in a batch.
+
+reset ──▶ observations, infos               step ──▶ observations, rewards, terminateds, truncateds, infos
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from swath.rollout_workers.multi_agent_env.base import ALL, Step
+ByAgent: TypeAlias = dict[Any, Any]
+"""Values by agent id; in flags also by `ALL`."""
+
+Step: TypeAlias = tuple[ByAgent, Any, Any, Any, ByAgent]
+"""Observations, rewards, terminated and truncated flags, infos: all of them dicts.
+
+Those in the middle are `Any` to type checkers: gymnasium's base class declares a number and two booleans.
+"""
+
+ALL = "__all__"
+"""The flag of the whole env, in both dicts of flags."""
 
 COMMON = "__common__"
 """The key of an info that is for no agent alone."""

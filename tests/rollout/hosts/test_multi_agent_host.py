@@ -1,0 +1,162 @@
+"""The host for envs with several agents: dicts in, dicts out; who breaks a promise has failed, and nobody else."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout_workers import MultiAgentEnv
+
+OVER = {"__all__": True}
+GOES_ON = {"__all__": False}
+
+
+class Told(MultiAgentEnv):
+    """Returns what it is told to; an exception is raised.
+
+    Args:
+        steps: what each step returns.
+        begins: what each reset returns; then always one agent that sees 0.
+    """
+
+    render_mode = "rgb_array"
+
+    def __init__(self, *steps, begins=()):
+        self.steps, self.begins = list(steps), list(begins)
+        self.acted, self.seeds = [], []
+        self.closed = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        return _given(self.begins.pop(0)) if self.begins else ({"a": 0}, {"a": {"begun": True}})
+
+    def step(self, action_dict):
+        self.acted.append(action_dict)
+        return _given(self.steps.pop(0))
+
+    def render(self):
+        return np.zeros((2, 2, 3), np.uint8)
+
+    def close(self):
+        self.closed += 1
+
+
+def _given(value):
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def moved(seen=1, paid=1.0, over=GOES_ON):
+    return {"a": seen}, {"a": paid, "b": 0.5}, dict(over), dict(GOES_ON), {"a": {"at": seen}}
+
+
+def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_over_agents():
+    envs = [Told(moved(3)), Told(moved(4, over=OVER))]
+    host = MultiAgentHost(envs)
+    assert host.reset_all([7, 8]) == [[{"a": 0}, {"a": 0}]]
+    assert ([env.seeds for env in envs], host.seed_of(1), host.told) == ([[7], [8]], 8, [{"a": {"begun": True}}] * 2)
+    step = host.step([[{"a": 1}, {}], "ignored"])
+    assert [env.acted for env in envs] == [[{"a": 1}], [{}]]
+    assert step.observation == [[{"a": 3}, {"a": 4}]]
+    assert step.reward.tolist() == [1.5, 1.5]
+    assert (step.ended, step.void, step.failed) == ([(1, True, False)], (), [])
+    assert step.info[0]["rewards"] == {"a": 1.0, "b": 0.5}
+    assert step.info[1]["terminateds"] == OVER
+    assert (step.info[1]["truncateds"], step.info[1]["infos"]) == (GOES_ON, {"a": {"at": 4}})
+
+
+def test_a_reset_replaces_the_observations_of_its_envs_only():
+    host = MultiAgentHost([Told(), Told(begins=[({"a": 0}, {}), ({"b": 5}, {})])])
+    onto = host.reset_all()
+    assert host.reset([1], onto, [3]) == [[{"a": 0}, {"b": 5}]]
+    assert onto == [[{"a": 0}, {"a": 0}]]
+    assert (host.seed_of(0), host.seed_of(1)) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "text"),
+    [
+        (RuntimeError("broke"), RuntimeError, "broke"),
+        (({}, {}, {}, GOES_ON, {}), ValueError, "terminateds of nobody without '__all__'"),
+        (({}, {}, GOES_ON, {"a": True}, {}), ValueError, "truncateds of 'a' without '__all__'"),
+        (({"a": 0}, {}, GOES_ON, GOES_ON, {"b": {}}), ValueError, "infos of 'b', but observations of 'a'"),
+        (({"a": 0}, 1.0, GOES_ON, GOES_ON, {}), AttributeError, "values"),
+        (3, TypeError, "unpack"),
+    ],
+)
+def test_what_breaks_in_one_env_or_in_what_it_returns_is_told_of_that_env_and_the_others_step(returned, error, text):
+    host = MultiAgentHost([Told(returned), Told(moved(4))])
+    host.reset_all()
+    step = host.step([[{}, {}]])
+    ((env, raised),) = step.failed
+    assert (env, type(raised)) == (0, error)
+    assert text in str(raised)
+    notes = getattr(raised, "__notes__", [])
+    assert any("step(actions) ->" in note for note in notes) == (error is not RuntimeError)
+    assert step.observation[0] == [{"a": 0}, {"a": 4}]
+    assert step.reward.tolist() == [0.0, 1.5]
+
+
+@pytest.mark.parametrize("returned", [RuntimeError("broke"), ({"a": 0}, {"b": {}}), {}])
+def test_a_reset_that_breaks_names_the_env(returned):
+    host = MultiAgentHost([Told(), Told(begins=[returned])])
+    with pytest.raises(EnvRaised) as raised:
+        host.reset_all()
+    assert raised.value.env == 1
+    assert isinstance(raised.value.cause, RuntimeError | ValueError)
+
+
+def test_a_retired_env_is_not_stepped_until_all_are_reset():
+    host = MultiAgentHost([Told(moved(1), moved(2)), Told(moved(1))])
+    host.reset_all()
+    host.retire([1])
+    assert host.step([[{}, {}]]).observation == [[{"a": 1}, {"a": 0}]]
+    host.reset_all()
+    assert host.step([[{}, {}]]).observation == [[{"a": 2}, {"a": 1}]]
+
+
+def test_one_env_can_be_stepped_alone():
+    host = MultiAgentHost([Told(moved(1)), Told(moved(2))])
+    host.reset_all()
+    assert host.step_one(1, [[{}, {}]]).observation == [[{"a": 0}, {"a": 2}]]
+    assert host.step_one(0, [[{}, {}]]).observation == [[{"a": 1}, {"a": 2}]]
+
+
+def test_an_env_can_be_replaced_and_all_can_be_rebuilt_if_it_is_known_how():
+    first, second = Told(), Told()
+    host = MultiAgentHost([first, second], make=lambda: [Told(), Told()])
+    made = Told(begins=[({"new": 1}, {})])
+    host.renew(1, lambda: made)
+    assert (first.closed, second.closed) == (0, 1)
+    assert host.env == [first, made]
+    assert host.reset_all() == [[{"a": 0}, {"new": 1}]]
+    assert host.rebuild() == [[{"a": 0}, {"a": 0}]]
+    assert (first.closed, made.closed) == (1, 1)
+    with pytest.raises(RuntimeError, match="cannot be built anew; pass a callable"):
+        MultiAgentHost([Told()]).rebuild()
+
+
+def test_all_envs_are_closed_once_even_if_one_raises():
+    class Stuck(Told):
+        def close(self):
+            super().close()
+            raise OSError("stuck")
+
+    envs = [Stuck(), Told()]
+    host = MultiAgentHost(envs)
+    with pytest.raises(OSError, match="stuck"):
+        host.close()
+    host.close()
+    assert [env.closed for env in envs] == [1, 1]
+
+
+def test_a_frame_is_of_the_env_that_is_asked_for_and_none_if_it_draws_nothing():
+    silent = Told()
+    silent.render_mode = None
+    host = MultiAgentHost([Told(), silent])
+    assert host.render(0).shape == (2, 2, 3)
+    assert host.render(1) is None
+    assert host.spec.num_envs == 2
+    assert host.spec.action_space == gym.spaces.Dict()
