@@ -113,6 +113,25 @@ def test_global_vars_need_not_tell_of_updates():
     assert (policy.global_timestep, policy.num_grad_updates) == (9, 4)
 
 
+def test_a_class_that_acts_in_its_own_way_looks_at_episodes_unless_it_says_otherwise():
+    class Same(RandomPolicy):
+        """Acts as its base."""
+
+    class Other(RandomPolicy):
+        def compute_actions(self, obs_batch, *args, **kwargs):
+            return super().compute_actions(obs_batch)
+
+    class Told(RandomPolicy):
+        looks_at_episodes = False
+
+        def compute_actions_from_input_dict(self, input_dict, *args, **kwargs):
+            return super().compute_actions(input_dict["obs"])
+
+    assert Adding.looks_at_episodes
+    looking = {kind.__name__: kind.looks_at_episodes for kind in (RandomPolicy, Same, Other, Told)}
+    assert looking == {"RandomPolicy": False, "Same": False, "Other": True, "Told": False}
+
+
 def test_it_is_pickled_and_lends_itself_to_functions():
     policy = pickle.loads(pickle.dumps(adding()))
     assert policy.compute_actions(np.ones((1, 3)))[0].tolist() == [3]

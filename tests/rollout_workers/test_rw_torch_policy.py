@@ -251,6 +251,9 @@ def test_gradients_of_another_number_or_shape_are_refused_and_none_is_applied():
         policy.apply_gradients(gradients[1:])
     with pytest.raises(ValueError, match=r"gradient 7 has shape \[2\], its parameter \[1\]"):
         policy.apply_gradients([*gradients[:-1], np.zeros(2)])
+    with pytest.raises(ValueError, match="7 gradients for 8 parameters"):
+        policy.check_gradients(gradients[1:])
+    policy.check_gradients(gradients)
     assert equal(policy.get_weights(), before)
     assert policy.num_grad_updates == 0
 
@@ -370,6 +373,14 @@ def test_the_optimiser_is_adam_with_its_keywords_and_the_learning_rate():
     assert (type(policy.optimizer), group["lr"], group["eps"], group["betas"]) == (
         torch.optim.Adam, 0.5, 0.1, (0.5, 0.9),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [{"foreach": True}, {"amsgrad": True}, {"fused": False}])
+def test_all_keywords_of_adam_can_be_used(asked):
+    policy = ppo(optimizer=asked)
+    before = policy.get_weights()
+    policy.learn_on_batch(batch_for(policy))
+    assert not equal(policy.get_weights(), before)
 
 
 def test_an_optimiser_of_ones_own_keeps_its_rate():

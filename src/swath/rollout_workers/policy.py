@@ -44,7 +44,17 @@ class Policy(ABC):
         distributed_world_size: how many ranks average their gradients.
         callbacks: whose `on_learn_on_batch` is called; the worker sets it.
         connector_metrics: what `get_connector_metrics` gives; the worker sets it.
+        looks_at_episodes: whether it reads the `episodes` that it is given; False spares the worker to make them. A
+            class that acts in its own way looks at them unless its body says otherwise.
     """
+
+    looks_at_episodes = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        acts = {"compute_actions", "compute_actions_from_input_dict"} & vars(cls).keys()
+        if acts and "looks_at_episodes" not in vars(cls):
+            cls.looks_at_episodes = True
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         self.observation_space, self.action_space, self.config = observation_space, action_space, dict(config)
@@ -201,6 +211,12 @@ class Policy(ABC):
     def apply_gradients(self, gradients: Any) -> None:
         """Update the weights by gradients as `compute_gradients` gives them."""
         raise NotImplementedError(f"{type(self).__name__} has no apply_gradients")
+
+    def check_gradients(self, gradients: Any) -> None:  # noqa: B027  nothing to object to
+        """Raise what `apply_gradients` would for gradients that do not fit, and apply nothing.
+
+        A worker asks all its policies before it applies anything to one; by default nobody objects.
+        """
 
     def get_weights(self) -> Weights:
         """Copies of all weights by name."""

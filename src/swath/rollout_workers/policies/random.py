@@ -22,6 +22,8 @@ class RandomPolicy(Policy):
     With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds.
     """
 
+    looks_at_episodes = False
+
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)
         self.view_requirements = views()
