@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
     from swath.rollout_workers.env_context import EnvContext
     from swath.rollout_workers.policy import Policy
+    from swath.rollout_workers.worker import RolloutWorker
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
         MultiProcessWeightSyncScheme,
@@ -72,6 +73,7 @@ _HOME = {
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
     "RandomPolicy": "swath.rollout.policies.random_policy",
+    "RolloutWorker": "swath.rollout_workers.worker",
     "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluate.comparison",
     "evaluate_policy": "swath.evaluators.evaluate_policy",
@@ -123,6 +125,7 @@ __all__ = [
     "RemoteModuleWeightUpdater",
     "RemoteWeightsUpdaterBase",
     "Restarts",
+    "RolloutWorker",
     "SampleBatch",
     "SharedMemWeightSyncScheme",
     "VanillaWeightUpdater",

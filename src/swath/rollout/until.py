@@ -58,6 +58,15 @@ class StepLimit:
         self._next = min(self._due)
         return self._due[env] <= self._clock and bool(self._expire())
 
+    def change(self, env: int, limit: int | None) -> None:
+        """From its next episode on this env has another limit; none is going on in it."""
+        self._limits = tuple(
+            (_NEVER if limit is None else limit) if i == env else old for i, old in enumerate(self._limits)
+        )
+        self._due[env] = _NEVER
+        self._next = min(self._due)
+        self._unlimited = min(self._limits) == _NEVER
+
     def stop(self, envs: Iterable[int]) -> None:
         """No episode is going on in these envs."""
         if self._unlimited:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.config import PolicySpec as PolicySpec
     from swath.rollout_workers.config import register_env as register_env
     from swath.rollout_workers.env_context import EnvContext as EnvContext
+    from swath.rollout_workers.env_runner import EnvRunner as EnvRunner
     from swath.rollout_workers.episode import Episode as Episode
     from swath.rollout_workers.filters.base import Filter as Filter
     from swath.rollout_workers.filters.base import NoFilter as NoFilter
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from swath.rollout_workers.rollout_metrics import RolloutMetrics as RolloutMetrics
     from swath.rollout_workers.summary import summarize_episodes as summarize_episodes
     from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
+    from swath.rollout_workers.worker import RolloutWorker as RolloutWorker
+    from swath.rollout_workers.worker import get_global_worker as get_global_worker
 
 
 _HOME = {
@@ -103,6 +106,9 @@ _HOME = {
     "RunningStat": "swath.rollout_workers.filters.running_stat",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
     "VectorEnv": "swath.rollout_workers.vector_env",
+    "EnvRunner": "swath.rollout_workers.env_runner",
+    "RolloutWorker": "swath.rollout_workers.worker",
+    "get_global_worker": "swath.rollout_workers.worker",
     "ViewRequirement": "swath.rollout_workers.batches.views",
     "adjust_nstep": "swath.rollout_workers.postprocessing",
     "attempt_count_timesteps": "swath.rollout_workers.batches.counting",

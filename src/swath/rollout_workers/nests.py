@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gymnasium import Space, spaces
@@ -32,12 +32,26 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
 
 def nested(space: Space[Any], leaves: Iterable[Any]) -> Any:
     """Leaves, in the order in which a space has them, nested as the space is."""
-    return _nested(space, iter(leaves))
+    return nest_of(template_of(space), leaves)
 
 
-def _nested(space: Space[Any], leaves: Iterator[Any]) -> Any:
+def leaves_of(nest: Any, template: Any = None) -> list[Any]:
+    """The leaves of a nest in order; in the order of the template, if one is given."""
+    leaves: list[Any] = []
+    map_nest(lambda _, leaf: leaves.append(leaf), nest if template is None else template, nest)
+    return leaves
+
+
+def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
+    """The leaves in a nest of the template's structure."""
+    left = iter(leaves)
+    return map_nest(lambda _: next(left), template)
+
+
+def template_of(space: Space[Any]) -> Any:
+    """A nest of the structure of a space's values, with the spaces of its leaves."""
     if isinstance(space, spaces.Dict):
-        return {name: _nested(part, leaves) for name, part in space.spaces.items()}
+        return {name: template_of(part) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_nested(part, leaves) for part in space.spaces)
-    return next(leaves)
+        return tuple(template_of(part) for part in space.spaces)
+    return space

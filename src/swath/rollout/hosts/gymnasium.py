@@ -9,13 +9,15 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from swath.keys import OBSERVATION
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.specs import ArraySpec
-from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
+from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, observation_leaves, packer, plain_leaves, splitter
 from swath.rollout.until import StepLimit
 
 Make = Callable[[], list[gym.Env[Any, Any]]]
+Arrays = tuple[Leaves, Array]
 
 _TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
@@ -35,22 +37,25 @@ class EnvListHost:
         envs: at least one env; their spaces are equal.
         bare: one env whose batch has no env dimension (`*B` is `()`).
         make: builds the envs anew.
+        exact: observations keep the dtypes of their space, under any names, and actions refuse to be written into.
     """
 
-    def __init__(self, envs: Sequence[gym.Env[Any, Any]], *, bare: bool = False, make: Make | None = None) -> None:
+    def __init__(
+        self, envs: Sequence[gym.Env[Any, Any]], *, bare: bool = False, make: Make | None = None, exact: bool = False
+    ) -> None:
         self._make = make
         self._envs = list(envs)
         first, n = self._envs[0], len(self._envs)
         self.spec = ArraySpec(
             num_envs=n,
             batch_shape=() if bare else (n,),
-            observation=observation_leaves(first.observation_space),
+            observation=_observed(first.observation_space, exact=exact),
             action=action_leaves(first.action_space),
             action_space=first.action_space,
         )
         self._install()
         self._pack = packer(self.spec.observation)
-        self._split = splitter(first.action_space, n)
+        self._split = splitter(first.action_space, n, writable=not exact)
         self._last: list[Any] = [None] * n
         self._seeds: list[int | None] = [None] * n
         self._closed = False
@@ -94,16 +99,11 @@ class EnvListHost:
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed.append((env, _explained(error, STEP)))
         expired = self._limit.tick()
-        self._last = observations
         if expired:
             ended = with_truncated(ended, expired)
-        try:
-            reward = np.array(rewards, dtype=np.float64)
-        except (TypeError, ValueError):
-            reward = _one_each(rewards)
-        if reward.ndim != 1:
-            reward = _one_each(rewards)
-        return Transition(self._pack(observations), reward, ended, (), failed, infos)
+        leaves, reward = self._arrays(observations, rewards, failed)
+        self._last = observations
+        return Transition(leaves, reward, ended, (), failed, infos)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
@@ -126,6 +126,17 @@ class EnvListHost:
         self._envs, self._closed = self._make(), False
         self._install()
         return self.reset_all()
+
+    def renew(self, env: int, make: Callable[[], gym.Env[Any, Any]]) -> None:
+        """Close this env and put what `make` builds in its place; it is to be reset before it is stepped."""
+        close_broken(self._envs[env].close)
+        made = make()
+        require_equal_spaces([self._envs[env], made])
+        self._envs[env] = made
+        core, limit = _core(made)
+        self._step_core[env] = core.step
+        self._steps = [(other, self._step_core[other]) for other, _ in self._steps]
+        self._limit.change(env, limit)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more until `reset_all`."""
@@ -156,6 +167,16 @@ class EnvListHost:
         self._steps = list(enumerate(self._step_core))
         self._limit = StepLimit([limit for _, limit in cores])
 
+    def _arrays(self, observations: list[Any], rewards: list[Any], failed: list[tuple[int, Exception]]) -> Arrays:  # noqa: ARG002  for hosts that can do without an env
+        """What the envs returned, as leaves `[B, …]` and rewards `[B]`."""
+        try:
+            reward = np.array(rewards, dtype=np.float64)
+        except (TypeError, ValueError):
+            reward = _one_each(rewards)
+        if reward.ndim != 1:
+            reward = _one_each(rewards)
+        return self._pack(observations), reward
+
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
             seed = None if given is None else int(given)
@@ -166,6 +187,10 @@ class EnvListHost:
             if seed is not None:
                 self._seeds[env] = seed
         self._limit.restart(envs)
+
+
+def _observed(space: gym.Space[Any], *, exact: bool) -> tuple[Leaf, ...]:
+    return plain_leaves(space, OBSERVATION) if exact else observation_leaves(space)
 
 
 def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:

@@ -1,0 +1,230 @@
+"""A host in which a failure of an env is a mark on its row, so that the other envs go on.
+
+    step raises    ──▶ row void, episode over; the loop resets the env before its next step
+    reset raises   ──▶ the env is made anew and reset again, or the error leaves; those reset before stay begun
+
+What failed is told in `failures`, and `fatal` says what is to be raised once the step is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from swath.rollout.hosts.base import ArrayHost, Ended, EnvRaised, Transition
+from swath.rollout.spaces import Leaves
+from swath.rollout_workers.hosts.patience import Patience
+from swath.rollout_workers.hosts.wrapping import WrappedHost
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An env raised.
+
+    Attributes:
+        env: which.
+        error: what.
+        in_step: whether in a step, so that an episode of it ended; else its reset raised.
+    """
+
+    env: int
+    error: Exception
+    in_step: bool
+
+
+def no_seed(env: int) -> None:
+    """Nothing is seeded."""
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """How envs are made anew.
+
+    Attributes:
+        one: closes one sub-env and puts another in its place; None where they are only made all together.
+        seed: of the first reset of one that was made anew.
+    """
+
+    one: Callable[[int], None] | None = None
+    seed: Callable[[int], int | None] = no_seed
+
+
+class LenientHost(WrappedHost):
+    """An array host that outlives the failures of its envs.
+
+    Args:
+        inner: the envs.
+        patience: what is borne.
+        renewal: how what is borne is mended.
+        seeds: of the envs' first resets; None seeds nothing.
+
+    Attributes:
+        failures: since they were last taken, in order.
+        fatal: the failure to raise, if one was not borne.
+        restarts: how often sub-envs were made anew.
+        over: envs whose episodes ended with the last step, because they failed.
+    """
+
+    def __init__(
+        self, inner: ArrayHost, patience: Patience, renewal: Renewal | None = None, seeds: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(inner)
+        self.failures: list[Failure] = []
+        self.fatal: EnvRaised | None = None
+        self.restarts = 0
+        self.over: set[int] = set()
+        self._patience = patience
+        self._renewal = renewal or Renewal()
+        self.seed(seeds)
+        self._in_a_row: dict[int, int] = {}
+        self._broken: set[int] = set()
+        self._begun: set[int] = set()
+        self._reached: Leaves = []
+        self._untouched, self._doomed = True, False
+
+    def seed(self, seeds: Sequence[int] | None) -> None:
+        """The next reset of each env gets its seed; None seeds nothing."""
+        self._seeds = dict(enumerate(seeds or ()))
+
+    def start_over(self) -> None:
+        """The next reset, which is of all envs, is a true one even where envs begin by themselves."""
+        self._begun.clear()
+        self._untouched = True
+
+    def take_failures(self) -> list[Failure]:
+        """What failed since the last call."""
+        taken, self.failures = self.failures, []
+        return taken
+
+    def take_fatal(self) -> EnvRaised | None:
+        """The failure to raise, which is then forgotten."""
+        fatal, self.fatal = self.fatal, None
+        return fatal
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:  # noqa: ARG002  seeds are here
+        """Begin an episode in these envs.
+
+        Raises:
+            EnvRaised: an env raised, and that is not borne. To call it again resumes behind the envs that have begun.
+        """
+        self.over = set()
+        if not self.spec.alone and self._untouched:
+            self._reached = self._borne(0, self._begin_all)
+        elif not self.spec.alone and self._renewal.one is None:
+            self._reached = self._begin_some(envs, onto)
+        else:
+            self._reached = self._one_by_one(envs, onto)
+        return self._reached
+
+    def step(self, action: Leaves) -> Transition:
+        """Advance every env; the rows of those that raise are void, and their episodes over."""
+        if self._doomed:
+            return self._given_up()
+        moved = self.inner.step(action)
+        failed = {env for env, _ in moved.failed}
+        if self._in_a_row:
+            self._in_a_row = {env: n for env, n in self._in_a_row.items() if env in failed}
+        if failed:
+            moved = self._marked(moved, failed)
+        self._reached = moved.observation
+        return moved
+
+    def _one_by_one(self, envs: Sequence[int], onto: Leaves) -> Leaves:
+        leaves = self._reached if self._begun else onto
+        for env in envs:
+            if env not in self._begun:
+                self._reached = leaves = self._borne(env, partial(self._begin, env, leaves))
+                self._begun.add(env)
+        self._begun = set()
+        return leaves
+
+    def _begin(self, env: int, onto: Leaves) -> Leaves:
+        leaves = self.inner.reset([env], onto, [self._seeds.get(env)])
+        self._seeds.pop(env, None)
+        return leaves
+
+    def _begin_all(self) -> Leaves:
+        """A true reset of all envs of a host that steps as a whole."""
+        n = self.spec.num_envs
+        leaves = self.inner.reset_all([self._seeds[env] for env in range(n)] if len(self._seeds) == n else None)
+        self._untouched, self._seeds = False, {}
+        return leaves
+
+    def _begin_some(self, envs: Sequence[int], onto: Leaves) -> Leaves:
+        """A reset in a host that is only made anew as a whole: if that is needed, the episodes of all are given up."""
+        try:
+            return self.inner.reset(envs, onto)
+        except EnvRaised as raised:
+            self._failed(Failure(raised.env, raised.cause, in_step=False))
+        self._raise_fatal()
+        self._doomed = True
+        return onto
+
+    def _borne(self, env: int, reset: Callable[[], Leaves]) -> Leaves:
+        """What the reset gives, tried again with a new env as often as patience lasts."""
+        while True:
+            try:
+                if env in self._broken:
+                    self._mend(env)
+                return reset()
+            except EnvRaised as raised:
+                self._failed(Failure(raised.env, raised.cause, in_step=False))
+            except Exception as error:  # noqa: BLE001  raised as its own type, or borne
+                self._failed(Failure(env, error, in_step=False))
+            self._raise_fatal()
+
+    def _raise_fatal(self) -> None:
+        fatal = self.take_fatal()
+        if fatal is not None:
+            raise fatal from fatal.cause.__cause__
+
+    def _mend(self, env: int) -> None:
+        self._patience.pause(self._in_a_row.get(env, 1))
+        self.restarts += 1
+        whole = self._untouched and not self.spec.alone
+        if whole or self._renewal.one is None:
+            self.inner.rebuild()
+            renewed = set(range(self.spec.num_envs))
+        else:
+            self._renewal.one(env)
+            renewed = {env}
+        self._broken -= renewed
+        seeds = {env: self._renewal.seed(env) for env in sorted(renewed)}
+        self._seeds.update({env: seed for env, seed in seeds.items() if seed is not None})
+
+    def _failed(self, failure: Failure) -> None:
+        """Note a failure, and whether it is borne."""
+        env, error = failure.env, failure.error
+        self.failures.append(failure)
+        in_a_row = self._in_a_row[env] = self._in_a_row.get(env, 0) + 1
+        if self._patience.restarts is not None or not (failure.in_step or self.spec.alone):
+            self._broken.add(env)
+        if self._patience.bears(in_a_row):
+            return
+        del self._in_a_row[env]
+        if self.fatal is None:
+            self._patience.note(error, in_a_row)
+            self.fatal = EnvRaised(env, error)
+
+    def _marked(self, moved: Transition, failed: set[int]) -> Transition:
+        """The transition, with void rows for the envs that failed."""
+        for env, error in moved.failed:
+            self._failed(Failure(env, error, in_step=True))
+        if not self.spec.alone:
+            moved.observation, self._untouched = self._reached, True
+        self.over = failed
+        cut: list[Ended] = [(env, False, True) for env in failed]
+        ended = sorted([*(end for end in moved.ended if end[0] not in failed), *cut])
+        void = sorted({*moved.void, *failed})
+        return Transition(moved.observation, moved.reward, ended, void, (), moved.info)
+
+    def _given_up(self) -> Transition:
+        """Instead of a step: all episodes are over, so that a whole new host can begin others."""
+        self._doomed, self._untouched = False, True
+        self._broken.add(0)
+        everyone = list(range(self.spec.num_envs))
+        self.over = set(everyone)
+        return Transition(self._reached, np.zeros(len(everyone)), [(env, False, True) for env in everyone], everyone)

@@ -1,0 +1,113 @@
+"""The host for a user's own `VectorEnv`: stepped as a whole, reset one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from swath.keys import OBSERVATION
+from swath.rollout.hosts.base import Ended, EnvRaised, Transition
+from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.spaces import Array, Leaves, action_leaves, packer, plain_leaves, splitter
+from swath.rollout_workers.vector_env import VectorEnv
+
+
+class OwnVectorHost:
+    """The sub-envs of a `VectorEnv`.
+
+    Args:
+        env: the vector env.
+        make: makes another one like it.
+    """
+
+    def __init__(self, env: VectorEnv, make: Callable[[], VectorEnv]) -> None:
+        self._env, self._make = env, make
+        self.spec = ArraySpec(
+            num_envs=env.num_envs,
+            batch_shape=(env.num_envs,),
+            observation=plain_leaves(env.observation_space, OBSERVATION),
+            action=action_leaves(env.action_space),
+            action_space=env.action_space,
+            alone=False,
+        )
+        self._pack = packer(self.spec.observation)
+        self._split = splitter(env.action_space, env.num_envs, writable=False)
+        self._seeds: list[int | None] = [None] * env.num_envs
+        self._closed = False
+
+    @property
+    def env(self) -> Any:
+        """The vector env."""
+        return self._env
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every sub-env."""
+        try:
+            observations, _ = self._env.vector_reset(seeds=None if seeds is None else list(seeds))
+            leaves = self._pack(observations)
+        except Exception as error:
+            raise EnvRaised(0, error) from error
+        self._seeds = list(seeds or self._seeds)
+        return leaves
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these sub-envs."""
+        fresh = [leaf.copy() for leaf in onto]
+        for env, seed in zip(envs, seeds or [None] * len(envs), strict=True):
+            try:
+                rows = self._pack([self._env.reset_at(env, seed=seed)[0]])
+            except Exception as error:
+                raise EnvRaised(env, error) from error
+            for leaf, row in zip(fresh, rows, strict=True):
+                leaf[env] = row[0]
+            self._seeds[env] = self._seeds[env] if seed is None else seed
+        return fresh
+
+    def step(self, action: Leaves) -> Transition:
+        """Advance every sub-env."""
+        try:
+            observations, rewards, terminateds, truncateds, infos = self._env.vector_step(self._split(action))
+            leaves, reward = self._pack(observations), np.array(rewards, dtype=np.float64)
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            everyone = [(env, error) for env in range(self.spec.num_envs)]
+            return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
+        ended: list[Ended] = [
+            (env, bool(flags[0]), bool(flags[1]))
+            for env, flags in enumerate(zip(terminateds, truncateds, strict=True))
+            if flags[0] or flags[1]
+        ]
+        return Transition(leaves, reward, ended, info=list(infos))
+
+    def step_one(self, env: int, action: Leaves) -> Transition:
+        """Not possible: it steps as a whole."""
+        raise RuntimeError(f"sub-env {env} of {self._env} cannot be stepped alone (got {len(action)} leaves)")
+
+    def restart(self, env: int) -> None:
+        """Let the vector env make one sub-env anew."""
+        self._env.restart_at(env)
+
+    def rebuild(self) -> Leaves:
+        """Close it, make another and reset it."""
+        close_broken(self._env.close)
+        self._env = self._make()
+        return self.reset_all()
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Nothing to do: their rows are ignored by whoever retired them."""
+
+    def render(self, env: int) -> Array | None:  # noqa: ARG002  it shows none
+        """None: it makes no frames."""
+        return None
+
+    def seed_of(self, env: int) -> int | None:
+        """The seed this sub-env was last given."""
+        return self._seeds[env]
+
+    def close(self) -> None:
+        """Close it; twice is fine."""
+        if not self._closed:
+            self._closed = True
+            self._env.close()

@@ -1,0 +1,1 @@
+"""What a `RolloutWorker` is made of beside its sampler; each part knows one thing about it."""

@@ -1,0 +1,68 @@
+"""Rows from a dataset in the place of envs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from swath.rollout_workers.batches.joining import concat_samples
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+
+
+def shard_of(config: Any, dataset_shards: Any, worker_index: int) -> Any:
+    """The worker's shard; None if rows come from envs.
+
+    Raises:
+        ValueError: shards that nobody reads, or none where there must be one.
+    """
+    if config.input_ != "dataset":
+        if dataset_shards is not None:
+            raise ValueError(f"dataset_shards is given, but input_={config.input_!r}; set input_='dataset'")
+        return None
+    if dataset_shards is None or worker_index >= len(dataset_shards):
+        n = 0 if dataset_shards is None else len(dataset_shards)
+        raise ValueError(f"input_='dataset' needs dataset_shards[{worker_index}]; there are {n} shards")
+    return dataset_shards[worker_index]
+
+
+class DatasetReader:
+    """Hands out rows of a shard, over and over.
+
+    Args:
+        shard: an iterable of `SampleBatch` or dicts of columns; or what has `iter_batches`, as Ray's datasets.
+        n_rows: of each batch.
+    """
+
+    def __init__(self, shard: Any, n_rows: int) -> None:
+        self._shard = shard
+        self._n_rows = n_rows
+        self._left: list[SampleBatch] = []
+        self._parts: Iterator[SampleBatch] = iter(())
+
+    def next(self) -> SampleBatch:
+        """The next rows.
+
+        Raises:
+            ValueError: the shard has none.
+        """
+        while sum(part.count for part in self._left) < self._n_rows:
+            self._left.append(self._next_part())
+        whole = concat_samples(self._left)
+        assert isinstance(whole, SampleBatch)
+        self._left = [whole[self._n_rows :]] if whole.count > self._n_rows else []
+        return whole[: self._n_rows].copy()
+
+    def _next_part(self) -> SampleBatch:
+        for _ in range(2):
+            for part in self._parts:
+                if part.count:
+                    return part
+            self._parts = self._pass()
+        raise ValueError(f"the dataset shard {self._shard!r} has no rows")
+
+    def _pass(self) -> Iterator[SampleBatch]:
+        if hasattr(self._shard, "iter_batches"):
+            parts = self._shard.iter_batches(batch_size=self._n_rows, batch_format="numpy")
+        else:
+            parts = self._shard
+        return (part if isinstance(part, SampleBatch) else SampleBatch(part) for part in parts)

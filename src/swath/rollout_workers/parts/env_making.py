@@ -1,0 +1,142 @@
+"""How a worker's envs are made: each with its context, checked, shown to callbacks; all closed if one cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.gymnasium import require_equal_spaces
+from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout_workers.callbacks import DefaultCallbacks
+from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.hosts.own_vector import OwnVectorHost
+from swath.rollout_workers.hosts.sub_envs import SubEnvHost
+from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
+from swath.rollout_workers.vector_env import VectorEnv
+
+SERVED = (
+    "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
+    "EnvPool or ALE vector env, or None"
+)
+
+
+@dataclass
+class EnvMaker:
+    """Makes sub-envs.
+
+    Attributes:
+        creator: `f(EnvContext) -> env`.
+        validate: `f(env, EnvContext)`, which raises to refuse; None refuses nothing.
+        context: from which each env's own is copied.
+        callbacks: the user's.
+        worker: told to them.
+        contexts: those of the envs that live, by their numbers.
+    """
+
+    creator: Callable[[EnvContext], Any]
+    validate: Callable[[Any, EnvContext], Any] | None
+    context: EnvContext
+    callbacks: DefaultCallbacks
+    worker: Any
+    contexts: dict[int, EnvContext] = field(default_factory=dict)
+
+    def make(self, number: int) -> Any:
+        """The env of this number; None if the creator makes none.
+
+        Raises:
+            Exception: what the creator, the check or a callback raised, as its own type with a note.
+        """
+        context = self.context.copy_with_overrides(vector_index=number)
+        made: list[Any] = []
+        try:
+            with closed_on_failure(made):
+                env = as_multi_agent(self.creator(context))
+                if env is not None:
+                    made.append(env)
+                    self._show(env, context)
+        except Exception as error:
+            error.add_note(f"raised while sub-env {number} of worker {context.worker_index} was made")
+            raise
+        self.contexts[number] = context
+        return env
+
+    def _show(self, env: Any, context: EnvContext) -> None:
+        if self.validate is not None:
+            self.validate(env, context)
+        self.callbacks.on_sub_environment_created(
+            worker=self.worker,
+            env_runner=self.worker,
+            sub_environment=env,
+            env_context=context,
+            env_index=context.vector_index,
+        )
+
+
+def make_envs(maker: EnvMaker, num_envs: int) -> list[Any]:
+    """Sub-envs in order, or the one vector env; empty if there is to be none.
+
+    Raises:
+        TypeError: the creator made something else.
+        ValueError: envs that differ in their spaces, or the same one twice.
+    """
+    envs: list[Any] = []
+    with closed_on_failure(envs):
+        first = maker.make(0)
+        if first is None:
+            return []
+        envs.append(first)
+        if is_several(first):
+            return envs
+        if not isinstance(first, gym.Env):
+            raise TypeError(f"env_creator made {first!r}; it must make {SERVED}")
+        for number in range(1, num_envs):
+            envs.append(_another(maker, number, envs))
+        if not isinstance(first, MultiAgentEnv):
+            require_equal_spaces(envs)
+    return envs
+
+
+def is_several(env: Any) -> bool:
+    """Whether this one env steps several sub-envs."""
+    return isinstance(env, VectorEnv) or is_vector_env(env)
+
+
+def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
+    """The host that steps these envs of one agent each.
+
+    Raises:
+        TypeError: spaces of another kind.
+    """
+    first = envs[0]
+    if isinstance(first, VectorEnv):
+        return OwnVectorHost(first, lambda: maker.make(0))
+    if is_vector_env(first):
+        host: ArrayHost = vector_host(first, lambda: maker.make(0))
+        return host
+    return SubEnvHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))], exact=True)
+
+
+def shown(host: ArrayHost) -> list[Any]:
+    """The sub-envs of a host, or its vector env if it shows none."""
+    env = host.env
+    if isinstance(env, list):
+        return list(env)
+    if isinstance(env, VectorEnv):
+        return env.get_sub_environments() or [env]
+    inner = getattr(env, "envs", None)
+    return list(inner) if is_vector_env(env) and isinstance(inner, list | tuple) else [env]
+
+
+def _another(maker: EnvMaker, number: int, envs: Sequence[Any]) -> Any:
+    env = maker.make(number)
+    if any(env is other for other in envs):
+        raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
+    if not isinstance(env, gym.Env):
+        raise TypeError(f"env_creator made {env!r} for vector_index={number}, after {envs[0]}; make envs of one kind")
+    return env

@@ -1,0 +1,139 @@
+"""The envs of a worker, all that steps them, and which policy acts in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.config.agent_spaces import one_space
+from swath.rollout_workers.multi_agent_env import MultiAgentEnv
+from swath.rollout_workers.parts.env_making import EnvMaker, host_of, make_envs, shown
+from swath.rollout_workers.parts.env_view import EnvView
+from swath.rollout_workers.parts.policies import Policies
+from swath.rollout_workers.parts.sampling_setup import Station, lenient_host, make_sampler
+from swath.rollout_workers.sampling.sampler import Sampler, Tally
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a call of `sample` asks for.
+
+    Attributes:
+        explore: whether actions are sampled.
+        force_reset: new episodes begin in all envs.
+        version: of the weights.
+    """
+
+    explore: bool
+    force_reset: bool
+    version: int
+
+
+class Envs:
+    """The envs of a worker.
+
+    Args:
+        envs: as they were made; at least one.
+        maker: makes more like them.
+        station: who samples.
+
+    Raises:
+        ValueError: fewer sub-envs than are to be handed out.
+        TypeError: spaces of another kind.
+    """
+
+    def __init__(self, envs: list[Any], maker: EnvMaker, station: Station) -> None:
+        if isinstance(envs[0], MultiAgentEnv):
+            raise NotImplementedError("envs with several agents are not sampled yet")
+        self.maker = maker
+        self.host = host_of(envs, maker)
+        self.spaces = (one_space(envs[0], "observation"), one_space(envs[0], "action"))
+        self.lenient = lenient_host(self.host, maker, station)
+        self.view = EnvView(self.lenient, self.spaces, self.close)
+        self._station = replace(station, base_env=self.view)
+        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=station.index, life=station.life)
+        self._policies: Policies | None = None
+        self._sampler: Sampler | None = None
+
+    @classmethod
+    def made(cls, maker: EnvMaker, station: Station) -> Envs | None:
+        """Envs that are made now; None if the creator makes none."""
+        envs = make_envs(maker, station.config.num_envs_per_env_runner)
+        if not envs:
+            return None
+        with closed_on_failure(list(envs)):
+            return cls(envs, maker, station)
+
+    @property
+    def first(self) -> Any:
+        """Sub-env 0 as it was made, or the vector env."""
+        env = self.host.env
+        return env[0] if isinstance(env, list) else env
+
+    @property
+    def shown(self) -> list[Any]:
+        """The sub-envs, or the vector env if it shows none."""
+        return shown(self.host)
+
+    @property
+    def sampler(self) -> Sampler:
+        """What samples."""
+        assert self._sampler is not None, "act_with comes first"
+        return self._sampler
+
+    def act_with(self, policies: Policies) -> None:
+        """These policies act.
+
+        Raises:
+            ValueError: they are several, and the env has one agent.
+        """
+        if len(policies.map) > 1:
+            raise ValueError(
+                f"policies {sorted(policies.map)} for {self.first}, which has one agent; give one policy, or an env "
+                "with several agents"
+            )
+        self._policies = policies
+        self._sampler = self._made_sampler(policies, Tally())
+
+    def sample(self, call: Call, complete: Callable[[str, SampleBatch, int], Any]) -> Any:
+        """What `complete` makes of the policy's id, its rows, and how many env steps they are from."""
+        sampler = self._current()
+        if call.force_reset:
+            sampler.start_over()
+        sampler.crew.acting.explore = call.explore
+        policy_id = sampler.crew.finisher.policy_id
+        return sampler.sample(call.version, lambda batch, n_steps: complete(policy_id, batch, n_steps))
+
+    def begin_life(self, station: Station) -> None:
+        """Go on as in another life: other ids and seeds, and new episodes in all envs."""
+        self._station = replace(station, base_env=self.view)
+        n = self.host.spec.num_envs
+        self._ids = TrajectoryIds(n, worker=station.index, life=station.life)
+        self.lenient.start_over()
+        self.lenient.seed(None if station.seeds is None else station.seeds.first(n))
+        if self._policies is not None:
+            self._sampler = self._made_sampler(self._policies, self.sampler.tally)
+
+    def close(self) -> None:
+        """Close the envs."""
+        self.lenient.close()
+
+    def _current(self) -> Sampler:
+        """The sampler of the policy that acts; if that was removed, another one acts in new episodes."""
+        assert self._policies is not None
+        acting = self.sampler.crew.finisher
+        if self._policies.map.get(acting.policy_id) is not acting.policy and self._policies.map:
+            before = self.sampler
+            before.start_over()
+            before.discard_waiting()
+            self._sampler = self._made_sampler(self._policies, before.tally)
+        return self.sampler
+
+    def _made_sampler(self, policies: Policies, tally: Tally) -> Sampler:
+        sampler = make_sampler(self.lenient, policies, self._ids, self._station)
+        sampler.tally = tally
+        return sampler

@@ -1,0 +1,122 @@
+"""The policies of a worker: who acts for whom, by which filter and preprocessor, and who learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from swath.rollout_workers.callbacks import DefaultCallbacks
+from swath.rollout_workers.config import AlgorithmConfig, PolicySpec, is_policy_to_train
+from swath.rollout_workers.filters.base import Filter
+from swath.rollout_workers.filters.named import get_filter
+from swath.rollout_workers.nests import map_nest, template_of
+from swath.rollout_workers.policy import Policy
+from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, get_preprocessor
+
+
+@dataclass
+class Policies:
+    """The policies of one worker; the four maps always have the same keys.
+
+    Attributes:
+        config: the worker's.
+        callbacks: the user's.
+        facts: what a policy's config says beside the settings: `worker_index`, `num_workers`.
+        mapping: which policy acts for an agent of a new episode.
+        to_train: `f(policy_id, batch) -> bool`; None: all learn.
+        map: the policies.
+        specs: complete.
+        filters: of processed observations.
+        preprocessors: of observations.
+    """
+
+    config: AlgorithmConfig
+    callbacks: DefaultCallbacks
+    facts: Mapping[str, Any]
+    mapping: Callable[..., str]
+    to_train: Callable[..., bool] | None = None
+    map: dict[str, Any] = field(default_factory=dict)
+    specs: dict[str, PolicySpec] = field(default_factory=dict)
+    filters: dict[str, Filter] = field(default_factory=dict)
+    preprocessors: dict[str, Preprocessor] = field(default_factory=dict)
+
+    def add(self, policy_id: str, spec: PolicySpec, policy: Any = None, state: Mapping[str, Any] | None = None) -> Any:
+        """Take in a policy that is ready, or build one by a complete spec; all or nothing.
+
+        Raises:
+            KeyError: the id is taken.
+            Exception: what its class or its state raises.
+        """
+        if policy_id in self.map:
+            raise KeyError(f"there is a policy {policy_id!r} already; remove_policy it first, or take another id")
+        preprocessor = self._preprocessor(spec.observation_space)
+        space = preprocessor.observation_space
+        kept = get_filter(self.config.observation_filter, map_nest(lambda leaf: leaf.shape, template_of(space)))
+        made = self._built(policy_id, spec, space) if policy is None else policy
+        if state is not None:
+            made.set_state(state)
+        made.callbacks = self.callbacks
+        if policy is None:
+            self.callbacks.on_create_policy(policy_id=policy_id, policy=made)
+        self.map[policy_id], self.specs[policy_id] = made, spec
+        self.filters[policy_id], self.preprocessors[policy_id] = kept, preprocessor
+        return made
+
+    def remove(self, policy_id: str) -> None:
+        """Forget a policy.
+
+        Raises:
+            ValueError: there is none of this id.
+        """
+        if policy_id not in self.map:
+            raise ValueError(f"there is no policy {policy_id!r}; there are {sorted(self.map)}")
+        for held in (self.map, self.specs, self.filters, self.preprocessors):
+            del held[policy_id]
+
+    def get(self, policy_id: str) -> Any:
+        """The policy of this id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if policy_id not in self.map:
+            raise KeyError(f"there is no policy {policy_id!r}; there are {sorted(self.map)}")
+        return self.map[policy_id]
+
+    def set_mapping(self, function: Any) -> None:
+        """Another mapping of agents to policies, for new episodes.
+
+        Raises:
+            ValueError: it cannot be called.
+        """
+        if not callable(function):
+            wanted = "give f(agent_id, episode, worker=worker)"
+            raise ValueError(f"policy_mapping_fn={function!r} cannot be called; {wanted}")  # noqa: TRY004  as the peer's
+        self.mapping = function
+
+    def set_to_train(self, given: Any) -> None:
+        """Other policies learn.
+
+        Raises:
+            TypeError: it is no collection of ids and no function.
+        """
+        self.to_train = is_policy_to_train(given)
+
+    def learns(self, policy_id: str, batch: Any = None) -> bool:
+        """Whether a policy learns."""
+        return self.to_train is None or bool(self.to_train(policy_id, batch))
+
+    def trainable(self, batch: Any = None) -> set[str]:
+        """The ids of those that learn."""
+        return {policy_id for policy_id in self.map if self.learns(policy_id, batch)}
+
+    def _preprocessor(self, space: Any) -> Preprocessor:
+        kind = NoPreprocessor if self.config["_disable_preprocessor_api"] else get_preprocessor(space)
+        return kind(space)
+
+    def _built(self, policy_id: str, spec: PolicySpec, space: Any) -> Policy:
+        assert spec.policy_class is not None
+        settings = spec.config.to_dict() if isinstance(spec.config, AlgorithmConfig) else dict(spec.config or {})
+        made: Policy = spec.policy_class(space, spec.action_space, {**settings, **self.facts, "__policy_id": policy_id})
+        return made

@@ -1,0 +1,42 @@
+"""Chunks: the rows of one episode in one batch that one version of the policy made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from swath.rollout.spaces import Array
+from swath.rollout_workers.batches.names import ColumnNames
+
+
+class UnrollIds:
+    """Gives numbers to chunks, none of them twice.
+
+    Args:
+        base: below all that are given.
+    """
+
+    def __init__(self, base: int) -> None:
+        self._next = base
+
+    def give(self, n: int) -> Array:
+        """The next n numbers, int64."""
+        given = np.arange(self._next, self._next + n)
+        self._next += n
+        return given
+
+
+def chunk_starts(columns: dict[str, Any]) -> Array:
+    """The first rows of chunks, in columns by env, then time; `[k]`."""
+    ids, versions = columns[ColumnNames.EPS_ID], columns[ColumnNames.POLICY_VERSION]
+    changes = (ids[1:] != ids[:-1]) | (versions[1:] != versions[:-1])
+    return np.concatenate([[0], np.flatnonzero(changes) + 1])
+
+
+def number_chunks(columns: dict[str, Any], unrolls: UnrollIds) -> Array:
+    """Write `unroll_id`; the first rows of chunks."""
+    starts = chunk_starts(columns)
+    lengths = np.diff(starts, append=len(columns[ColumnNames.EPS_ID]))
+    columns[ColumnNames.UNROLL_ID] = np.repeat(unrolls.give(len(starts)), lengths)
+    return starts

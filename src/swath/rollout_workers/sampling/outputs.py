@@ -1,0 +1,101 @@
+"""What a step's outputs consist of: arrays `[B, …]` in a fixed order, and which columns of batches they are.
+
+for the env │ raw, if it differs │ extras │ before │ state in │ state out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from swath.rollout.spaces import Leaves
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT
+from swath.rollout_workers.nests import leaves_of, nest_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """One column of a batch among the outputs.
+
+    Attributes:
+        name: of the column.
+        template: a nest of its structure.
+        start: the first of its leaves among the outputs.
+        stop: the one behind the last.
+    """
+
+    name: str
+    template: Any
+    start: int
+    stop: int
+
+
+class Layout:
+    """Where columns are among the outputs.
+
+    Args:
+        skip: how many outputs come first that are no column.
+    """
+
+    def __init__(self, skip: int = 0) -> None:
+        self.parts: list[Part] = []
+        self.skip = self.size = skip
+
+    def add(self, name: str, template: Any) -> None:
+        """The next outputs are the leaves of this column."""
+        n = len(leaves_of(template))
+        self.parts.append(Part(name, template, self.size, self.size + n))
+        self.size += n
+
+    def add_states(self, template: Sequence[Any]) -> None:
+        """The next outputs are states before the step, then those after it."""
+        for prefix in (STATE_IN, STATE_OUT):
+            for i, nest in enumerate(template):
+                self.add(f"{prefix}{i}", nest)
+
+    def columns(self, leaves: Sequence[Any]) -> dict[str, Any]:
+        """Outputs by column, nested as they are to be."""
+        return {part.name: nest_of(part.template, leaves[part.start : part.stop]) for part in self.parts}
+
+
+class Shapes:
+    """Sees to it that every answer of a policy is of the form of the first one.
+
+    Args:
+        num_envs: B.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._n = num_envs
+        self._known: list[tuple[int, ...]] | None = None
+        self._names: tuple[str, ...] = ()
+
+    def ordered(self, extras: Mapping[str, Any]) -> list[Any]:
+        """The policy's extra columns in the order of its first answer.
+
+        Raises:
+            ValueError: other columns than then.
+        """
+        if self._known is None:
+            self._names = tuple(extras)
+        elif len(extras) != len(self._names) or any(name not in extras for name in self._names):
+            raise ValueError(f"the policy answered the extra columns {sorted(extras)}; before they were {self._names}")
+        return [extras[name] for name in self._names]
+
+    def checked(self, outputs: Leaves) -> Leaves:
+        """The outputs.
+
+        Raises:
+            ValueError: they are no rows of these envs, or unlike the first ones.
+        """
+        shapes = [leaf.shape for leaf in outputs]
+        if shapes == self._known:
+            return outputs
+        for shape in shapes:
+            if shape[:1] != (self._n,):
+                raise ValueError(f"the policy answered an array of shape {shape} to {self._n} observations")
+        if self._known is not None:
+            raise ValueError(f"the policy answered arrays of shapes {shapes}; before they were {self._known}")
+        self._known = shapes
+        return outputs

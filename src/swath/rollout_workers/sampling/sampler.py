@@ -1,0 +1,321 @@
+"""Collects what a call of `sample()` hands out: steps until there is enough, then takes it.
+
+    missing? ──▶ steps() ──▶ block ──▶ metrics, waiting rows ──▶ … ──▶ taken ──▶ finished batch
+
+A block ends where the call does, or where something raises: no row is lost, and each has the version that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from swath.errors import warn
+from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.hosts.base import ArrayHost, EnvRaised
+from swath.rollout.loop import Rules, Stage, Step, go_on, never_forgive, steps
+from swath.rollout.spaces import Array
+from swath.rollout.until import StepLimit
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.hosts.lenient import Failure, LenientHost
+from swath.rollout_workers.hosts.processing import blank
+from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.rollout_metrics import RolloutMetrics
+from swath.rollout_workers.sampling.acting import Acting
+from swath.rollout_workers.sampling.block import Block, Label, Writer
+from swath.rollout_workers.sampling.columns import Taken
+from swath.rollout_workers.sampling.finishing import Finisher
+from swath.rollout_workers.sampling.results import Result, Results
+from swath.rollout_workers.sampling.waiting import Run, Waiting
+from swath.rollout_workers.sampling.watching import Watch
+from swath.rollout_workers.tallies import LONE_AGENT
+
+T = TypeVar("T")
+LONG = 5_000
+"""Steps after which an episode is worth a warning where episodes are handed out whole."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a call hands out.
+
+    Attributes:
+        length: F, steps of a fragment.
+        fragments: N, how many of them.
+        whole_episodes: not fragments, but at least as many steps in whole episodes.
+    """
+
+    length: int
+    fragments: int
+    whole_episodes: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Steps of a call."""
+        return self.length * self.fragments
+
+
+@dataclass
+class Tally:
+    """What a sampler has done.
+
+    Attributes:
+        env_steps: handed out.
+        discarded: env steps that were made, and will not be.
+        episodes: that ended by themselves.
+        faulty: that an env ended by raising, or that could not begin.
+    """
+
+    env_steps: int = 0
+    discarded: int = 0
+    episodes: int = 0
+    faulty: int = 0
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who works together.
+
+    Attributes:
+        host: the envs, with observations as the policy sees them.
+        lenient: the host within that knows of failures.
+        acting: the policy.
+        finisher: makes batches of rows.
+        ids: gives trajectory ids.
+        log: of metrics.
+        clip: what becomes of rewards; None: nothing.
+        watch: of episodes, where somebody looks at them.
+        rendered: called after each step, if the envs are to be filmed.
+    """
+
+    host: ArrayHost
+    lenient: LenientHost
+    acting: Acting
+    finisher: Finisher
+    ids: TrajectoryIds
+    log: MetricsLog
+    clip: Callable[[Array], Array] | None = None
+    watch: Watch | None = None
+    rendered: Callable[[], None] | None = None
+
+
+class Sampler:
+    """Collects from B envs of one agent each. Used by one thread at a time.
+
+    Args:
+        crew: who works.
+        quota: what a call hands out.
+
+    Attributes:
+        tally: what was done.
+    """
+
+    def __init__(self, crew: Crew, quota: Quota) -> None:
+        n = crew.host.spec.num_envs
+        self.crew, self.quota, self.tally = crew, quota, Tally()
+        self.waiting = Waiting(n)
+        self._results = Results(n)
+        self._stage = Stage(blank(crew.host), list(range(n)))
+        begin = go_on if crew.watch is None else self._create
+        self._rules = Rules(StepLimit([None] * n), begin, never_forgive)
+        self._open, self._complete = [0] * n, 0
+        self._warned: set[int] = set()
+        self._noting = crew.watch is not None or crew.acting.wants.needs_notes
+
+    def sample(self, version: int, complete: Callable[[SampleBatch, int], T]) -> T:
+        """Hand out what is made of a batch, which is empty if nothing of it is to be trained on.
+
+        Args:
+            version: of the policy.
+            complete: is given the batch, and how many env steps it is from; what it returns is handed out.
+
+        Raises:
+            Exception: what an env, the policy or a callback raised, as its own type with a note. Rows that were made
+                are handed out by the next call, which goes on from there; only what fails while a batch is made of
+                rows loses those.
+        """
+        while n_steps := self._missing():
+            self._collect(n_steps, version)
+        taken = Taken(self._take())
+        try:
+            batch = complete(self.crew.finisher.finish(taken), taken.count)
+        except BaseException:
+            self.tally.discarded += taken.count
+            raise
+        self.tally.env_steps += taken.count
+        self._handed_out()
+        return batch
+
+    def start_over(self) -> None:
+        """Give up all running episodes; the next step is the first of others."""
+        crew = self.crew
+        everyone = range(crew.host.spec.num_envs)
+        for env in everyone:
+            self._give_up(env)
+        crew.lenient.start_over()
+        crew.ids.begin()
+        self._stage.due = list(everyone)
+        if crew.watch is not None:
+            crew.watch.start_over(crew.ids.next_id)
+
+    def discard_waiting(self) -> None:
+        """Rows that wait are not handed out any more."""
+        self.tally.discarded += sum(self.waiting.rows)
+        self.waiting = Waiting(self.crew.host.spec.num_envs)
+        self._open, self._complete = [0] * len(self._open), 0
+
+    def _missing(self) -> int:
+        """How many steps to make next."""
+        if not self.quota.whole_episodes:
+            return self.waiting.missing(self.quota.fragments, self.quota.length)
+        return 0 if sum(self.waiting.finished) >= self.quota.rows else self.quota.length
+
+    def _take(self) -> list[Run]:
+        if self.quota.whole_episodes:
+            return self.waiting.take_finished()
+        return self.waiting.take_fragments(self.quota.fragments, self.quota.length)
+
+    def _collect(self, n_steps: int, version: int) -> None:
+        """Make at most so many steps; what was made waits, also if something raises."""
+        self._complete = sum(self.waiting.finished)
+        writer: Writer | None = None
+        try:
+            for step in self._steps(n_steps):
+                writer = writer or Writer(step, n_steps)
+                writer.write(step)
+                self._after(step)
+                if self._enough(step):
+                    break
+        except EnvRaised as raised:
+            raise self._noted(raised) from raised.cause.__cause__
+        finally:
+            if writer is not None:
+                label = Label(self.crew.ids, self.crew.clip, version, self.crew.acting.layout)
+                self._keep(writer.seal(label))
+            self._count(self.crew.lenient.take_failures())
+
+    def _steps(self, n_steps: int) -> Iterator[Step]:
+        """That many steps, some of them timed."""
+        crew = self.crew
+        source = steps(crew.host, crew.acting, self._stage, self._rules)
+        for _ in range(n_steps):
+            crew.acting.laps.step()
+            yield next(source)
+            crew.acting.laps.lap("env_wait")
+
+    def _after(self, step: Step) -> None:
+        """A step is written: tell who wants to know, and raise what was not borne."""
+        crew = self.crew
+        fatal = crew.lenient.take_fatal()
+        if self._noting:
+            reward = step.reward.astype(np.float32)
+            reward = reward if crew.clip is None else crew.clip(reward)
+            crew.acting.note(step, reward)
+            if crew.watch is not None:
+                crew.watch.stepped(step, reward)
+        if crew.lenient.failures:
+            self._count(crew.lenient.take_failures())
+        if crew.rendered is not None:
+            crew.rendered()
+        if fatal is not None:
+            raise fatal
+
+    def _enough(self, step: Step) -> bool:
+        """Whether the call can end here, where it hands out whole episodes."""
+        if not self.quota.whole_episodes:
+            return False
+        open_ = self._open
+        for env in range(len(open_)):
+            open_[env] += 1
+        for env in step.void:
+            open_[env] -= 1
+        for env, _, _ in step.ended:
+            self._complete += 0 if env in step.void else open_[env]
+            open_[env] = 0
+        return self._complete >= self.quota.rows
+
+    def _keep(self, block: Block) -> None:
+        """A block is made: note what ended in it, and let its rows wait."""
+        self._tell(self._results.of(block))
+        for env, t in block.failed:
+            self._end_before(block, env, t)
+        self.waiting.add(block)
+        if self.quota.whole_episodes:
+            self._warn_of_long_episodes()
+
+    def _end_before(self, block: Block, env: int, t: int) -> None:
+        """An env failed at this step: its episode ended with the row before, or is not handed out at all."""
+        if self.quota.whole_episodes:
+            trajectory = int(block.ids[env, t])
+            self.tally.discarded += block.discard(env, trajectory) + self.waiting.drop_last(env, trajectory)
+        elif t:
+            block.cut(env, t - 1)
+        else:
+            self.waiting.cut_last(env)
+
+    def _give_up(self, env: int) -> None:
+        if self.quota.whole_episodes:
+            self.tally.discarded += self.waiting.drop_open(env)
+            self._open[env] = 0
+        else:
+            self.waiting.cut_last(env)
+        self._results.drop(env)
+
+    def _create(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
+        assert self.crew.watch is not None
+        self.crew.watch.create(envs)
+        return envs, None
+
+    def _tell(self, results: list[Result]) -> None:
+        """Keep the metrics of episodes that ended by themselves."""
+        self.tally.episodes += len(results)
+        self.crew.log.add(self._metrics(result) for result in results)
+
+    def _metrics(self, result: Result) -> RolloutMetrics:
+        episode = None if self.crew.watch is None else self.crew.watch.episode(result.trajectory)
+        return RolloutMetrics(
+            result.length,
+            result.reward,
+            {(LONE_AGENT, self.crew.finisher.policy_id): result.reward},
+            custom_metrics=None if episode is None else episode.custom_metrics,
+            perf_stats=self.crew.acting.laps.perf.get(),
+            hist_data=None if episode is None else episode.hist_data,
+            media=None if episode is None else episode.media,
+            episode_reward_raw=result.raw_reward,
+            env_index=result.env,
+        )
+
+    def _count(self, failures: list[Failure]) -> None:
+        """Keep what there is to tell of failures, and call who wants to know."""
+        self.tally.faulty += len(failures)
+        self.crew.log.add(
+            RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))
+            for failure in failures
+        )
+        if self.crew.watch is not None:
+            for failure in failures:
+                self.crew.watch.failed(failure.env, failure.error)
+
+    def _handed_out(self) -> None:
+        watch = self.crew.watch
+        if watch is not None:
+            watch.board.hand_out()
+            watch.forget({int(i) for run in self.waiting for i in set(run.block.ids[run.env, run.start : run.stop])})
+
+    def _warn_of_long_episodes(self) -> None:
+        most = max(LONG, 10 * self.quota.length)
+        for env, rows in enumerate(self._open):
+            if rows > most and env not in self._warned:
+                self._warned.add(env)
+                warn(
+                    f"the episode of sub-env {env} has lasted {rows:,} steps, and none of them is handed out before it "
+                    "ends; limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
+                )
+
+    def _noted(self, raised: EnvRaised) -> Exception:
+        seed = self.crew.host.seed_of(raised.env)
+        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed})")
+        return raised.cause

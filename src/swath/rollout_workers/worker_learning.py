@@ -1,0 +1,118 @@
+"""A worker's methods for weights and updates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from swath.rollout_workers.parts import learning
+from swath.rollout_workers.parts.learning import Batch
+from swath.rollout_workers.parts.weights import Weights
+from swath.rollout_workers.worker_base import WorkerBase
+
+
+class LearningMethods(WorkerBase):
+    """What a worker does with weights."""
+
+    @property
+    def weights_seq_no(self) -> int | None:
+        """The number last given with weights; None if none was."""
+        return self._book.seq_no
+
+    @property
+    def policy_version(self) -> int:
+        """Own number of the weights: 0, then higher with each change."""
+        return self._book.version
+
+    @property
+    def global_vars(self) -> dict[str, Any]:
+        """What all workers know."""
+        return self._book.global_vars
+
+    def get_weights(self, policies: Collection[str] | str | None = None, inference_only: bool = False) -> Weights:
+        """Copies of weights by policy id and name.
+
+        Args:
+            policies: an id or several; None: all.
+            inference_only: without effect.
+
+        Raises:
+            KeyError: an unknown id.
+        """
+        return self._book.get(policies, inference_only=inference_only)
+
+    def set_weights(
+        self, weights: Any, global_vars: Mapping[str, Any] | None = None, weights_seq_no: int | None = None
+    ) -> None:
+        """Copy weights in, all or none.
+
+        Args:
+            weights: arrays or tensors by policy id and name; references of Ray are fetched. Those of policies that are
+                not here are left out, and warned of once.
+            global_vars: as for `set_global_vars`.
+            weights_seq_no: their number; weights of the number that is here already are left out.
+
+        Raises:
+            ValueError: names or shapes that a policy does not have; the message lists them.
+        """
+        self._book.set(weights, weights_seq_no)
+        if global_vars is not None:
+            self.set_global_vars(global_vars)
+
+    def get_global_vars(self) -> dict[str, Any]:
+        """A copy of what all workers know: `timestep`, `num_grad_updates_per_policy`."""
+        return deepcopy(self._book.global_vars)
+
+    def set_global_vars(self, global_vars: Mapping[str, Any], policy_ids: Iterable[str] | str | None = None) -> None:
+        """Take numbers over, and tell policies.
+
+        Args:
+            global_vars: added to what is known, as by `dict.update`.
+            policy_ids: who is told; None: those that learn.
+
+        Raises:
+            KeyError: an unknown id.
+        """
+        self._book.set_global_vars(global_vars, policy_ids)
+
+    def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
+        """One update of each policy that learns and has rows in the batch, which stays as it is.
+
+        Returns:
+            What each tells, by policy id.
+        """
+        self._require_open("learn_on_batch")
+        with self._drawing():
+            info = learning.learn(self._policies, samples)
+        if info:
+            self._book.changed()
+        return info
+
+    def compute_gradients(self, samples: Batch, single_agent: bool | None = None) -> tuple[Any, dict[str, Any]]:
+        """Gradients of the policies that learn; weights stay.
+
+        Args:
+            samples: the batch.
+            single_agent: answer with the gradients and the info of `"default_policy"` alone.
+
+        Returns:
+            Gradients by policy id, and infos with the `batch_count`.
+
+        Raises:
+            ValueError: `single_agent`, but the batch is of other policies.
+        """
+        self._require_open("compute_gradients")
+        with self._drawing():
+            return learning.gradients(self._policies, samples, single_agent=single_agent)
+
+    def apply_gradients(self, grads: Any) -> None:
+        """One step by gradients: by policy id, or those of `"default_policy"`.
+
+        Raises:
+            KeyError: an unknown id.
+            ValueError: gradients that do not fit; nothing is applied.
+        """
+        self._require_open("apply_gradients")
+        learning.apply(self._policies, grads)
+        self._book.changed()

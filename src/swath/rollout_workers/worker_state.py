@@ -1,0 +1,48 @@
+"""A worker's state: read without a trace, set elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from swath.rollout_workers.config import PolicySpec
+from swath.rollout_workers.filters.sharing import copies_of
+from swath.rollout_workers.worker_base import WorkerBase
+
+_POLICIES = "policy_states"
+
+
+class StateMethods(WorkerBase):
+    """What a worker tells of itself, and takes over from others."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What it takes to go on elsewhere; nothing changes by it."""
+        policies, book = self._policies, self._book
+        return {
+            "policy_ids": list(policies.map),
+            _POLICIES: {policy_id: policy.get_state() for policy_id, policy in policies.map.items()},
+            "policy_mapping_fn": policies.mapping,
+            "is_policy_to_train": policies.to_train,
+            "filters": copies_of(policies.filters),
+            "global_vars": deepcopy(book.global_vars),
+            "weights_seq_no": book.seq_no,
+            "policy_version": book.version,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` gave; what is not in it stays. Policies that are missing here are added."""
+        for policy_id, told in state.get(_POLICIES, {}).items():
+            if policy_id in self._policies.map:
+                self._policies.map[policy_id].set_state(told)
+            else:
+                with self._drawing():
+                    self._policies.add(policy_id, PolicySpec.deserialize(told["policy_spec"]), None, told)
+        for policy_id, kept in state.get("filters", {}).items():
+            if policy_id in self._policies.filters:
+                self._policies.filters[policy_id].sync(kept)
+        self._policies.mapping = state.get("policy_mapping_fn", self._policies.mapping)
+        self._policies.to_train = state.get("is_policy_to_train", self._policies.to_train)
+        self._book.global_vars.update(deepcopy(state.get("global_vars", {})))
+        self._book.seq_no = state.get("weights_seq_no", self._book.seq_no)
+        self._book.version = state.get("policy_version", self._book.version)

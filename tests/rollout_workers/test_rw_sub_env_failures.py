@@ -1,0 +1,264 @@
+"""What becomes of rows when a sub-env, a policy or a callback raises: sizes are exact, the others go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sampling_toys import Foreseen, counting_worker
+
+from swath.rollout_workers import DefaultCallbacks, RolloutMetrics
+from swath.testing.counting_env import Counting
+from swath.testing.faults import EnvBroke, Fault
+from swath.testing.marks import Mark
+from swath.testing.script import Script
+
+B, F = 3, 4
+
+
+def marks(batch: Any) -> list[tuple[int, int, int]]:
+    """Env, episode and step of each row's observation."""
+    return [tuple(int(part) for part in row) for row in batch["obs"]]
+
+
+def rows_of(batch: Any, env: int) -> list[tuple[int, int]]:
+    """Episode and step of an env's rows."""
+    return [(episode, step) for number, episode, step in marks(batch) if number == env]
+
+
+@pytest.mark.parametrize("kind", ["raise", "shape"])
+@pytest.mark.parametrize("step", [1, 2, F, F + 1])
+def test_a_step_that_raises_is_raised_and_the_next_call_resumes_the_fragment_at_that_step(kind: Any, step: int):
+    worker, factory = counting_worker(faults={1: [Fault(kind, step=step)]})
+    with worker:
+        batches = [worker.sample()] if step > F else []
+        with pytest.raises((EnvBroke, ValueError)) as caught:
+            worker.sample()
+        batches += [worker.sample(), worker.sample()]
+    assert any("sub-env 1" in note for note in caught.value.__notes__)
+    assert all(len(batch) == B * F for batch in batches)
+    others = [row for batch in batches for row in rows_of(batch, 0)]
+    assert others == [(0, t) for t in range(F * len(batches))], "the episodes of the others go on"
+    own = [row for batch in batches for row in rows_of(batch, 1)]
+    assert own == [(0, t) for t in range(step - 1)] + [(1, t) for t in range(F * len(batches) - step + 1)]
+    assert [env.closed for env in factory.made] == [1] * B, "none was made anew"
+
+
+def test_the_last_good_row_is_truncated_if_it_is_still_here():
+    worker, _ = counting_worker(faults={1: [Fault("raise", step=3)]})
+    with worker:
+        with pytest.raises(EnvBroke):
+            worker.sample()
+        batch = worker.sample()
+    assert batch["truncateds"].tolist() == [t == F + 1 for t in range(B * F)]
+    assert not batch["terminateds"].any()
+
+
+def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
+    counting = Counting(script=Script((5,), ("terminated",)))
+    worker, _ = counting_worker(counting, {1: [Fault("raise", step=4)]}, batch_mode="complete_episodes")
+    with worker:
+        with pytest.raises(EnvBroke):
+            worker.sample()
+        batch = worker.sample()
+        counters = worker.counters
+    ends = batch["terminateds"]
+    assert rows_of(batch, 0) == [(0, t) for t in range(5)] + [(1, t) for t in range(len(rows_of(batch, 0)) - 5)]
+    assert all(episode == 1 for episode, _ in rows_of(batch, 1)), "the rows before the failure are discarded"
+    assert ends.sum() * 5 == len(batch) >= B * F
+    assert counters["env_steps_discarded"] == 3
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_with_restart_only_that_sub_env_is_made_anew(mode: str):
+    counting = Counting(script=Script((9,), ("terminated",)))
+    faults = {1: [Fault("raise", step=3)], B: [Fault("raise", step=2)]}
+    worker, factory = counting_worker(counting, faults, batch_mode=mode, restart_failed_sub_environments=True)
+    with worker:
+        batches = [worker.sample() for _ in range(4)]
+        counters, told = worker.counters, worker.get_metrics()
+    assert len(factory.made) == B + 2, "one construction per failure"
+    assert counters["sub_env_restarts"] == counters["episodes_faulty"] == 2
+    assert [metrics.env_index for metrics in told if metrics.episode_faulty] == [1, 1]
+    if mode == "truncate_episodes":
+        assert [len(batch) for batch in batches] == [B * F] * 4
+    for env in (0, 2):
+        rows = [row for batch in batches for row in rows_of(batch, env)]
+        assert rows == [(t // 9, t % 9) for t in range(len(rows))], "the others were not touched"
+
+
+def test_a_reset_that_raises_keeps_the_episodes_that_have_begun_beside_it():
+    counting = Counting(script=Script((2, 2, 2), ("truncated",)))
+    worker, factory = counting_worker(counting, {1: [Fault("raise_at_reset", episode=1)]})
+    with worker:
+        with pytest.raises(EnvBroke):
+            worker.sample()
+        batch = worker.sample()
+    assert len(batch) == B * F
+    assert rows_of(batch, 0) == rows_of(batch, 1) == rows_of(batch, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [len(env.seeds) for env in factory.made] == [2] * B, "none was reset twice"
+
+
+def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
+    faults = {n: [Fault("raise_at_reset", times=99)] for n in range(1, 40)}
+    worker, factory = counting_worker(
+        faults=faults,
+        num_envs_per_env_runner=1,
+        restart_failed_sub_environments=True,
+        max_num_sub_environment_restarts=3,
+    )
+    factory.faults[0] = []
+    with worker:
+        worker.sample()
+        first = factory.made[0]
+        first._mishaps = type(first._mishaps)([Fault("raise", step=F + 1)])
+        with pytest.raises(EnvBroke) as caught:
+            worker.sample()
+    assert len(factory.made) == 1 + 3
+    assert any("max_num_sub_environment_restarts=3" in note for note in caught.value.__notes__)
+
+
+def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
+    from swath.rollout_workers.hosts.patience import Patience
+
+    waited: list[float] = []
+    patience = Patience(20, 0.1, waited.append)
+    for in_a_row in range(1, 9):
+        patience.pause(in_a_row)
+    assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
+
+
+class Faltering(Foreseen):
+    """Raises when it is asked for the n-th time."""
+
+    n = 3
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Raise once."""
+        answer = super().compute_actions(obs_batch, state_batches, **kwargs)
+        if len(self.asked) == self.n:
+            raise FloatingPointError("the policy is tired")
+        return answer
+
+
+def test_a_policy_that_raises_steps_nothing_and_the_next_call_resumes():
+    worker, factory = counting_worker(policy=Faltering)
+    with worker:
+        with pytest.raises(FloatingPointError):
+            worker.sample()
+        assert [env.mark for env in factory.made] == [Mark(env, 0, Faltering.n - 1) for env in range(B)]
+        batch = worker.sample()
+    assert marks(batch) == [(env, 0, t) for env in range(B) for t in range(F)]
+    assert len(set(batch["eps_id"].tolist())) == B
+
+
+class Raising(DefaultCallbacks):
+    """Raises at the second call of one event."""
+
+    event = ""
+    calls = 0
+
+    def _maybe(self, event):
+        if event == Raising.event:
+            Raising.calls += 1
+            if Raising.calls == 2:
+                raise LookupError(event)
+
+    def on_episode_start(self, **_: Any):  # type: ignore[override]
+        """May raise."""
+        self._maybe("start")
+
+    def on_episode_created(self, **_: Any):  # type: ignore[override]
+        """May raise."""
+        self._maybe("created")
+
+    def on_episode_step(self, **_: Any):  # type: ignore[override]
+        """May raise."""
+        self._maybe("step")
+
+    def on_episode_end(self, **_: Any):  # type: ignore[override]
+        """May raise."""
+        self._maybe("end")
+
+
+@pytest.mark.parametrize("event", ["created", "start", "step", "end"])
+def test_a_callback_that_raises_while_collecting_loses_no_row(event):
+    Raising.event, Raising.calls = event, 0
+    counting = Counting(script=Script((3,), ("terminated",)))
+    worker, factory = counting_worker(counting, callbacks_class=Raising)
+    with worker:
+        with pytest.raises(LookupError, match=event):
+            worker.sample()
+        batches = [worker.sample(), worker.sample()]
+    for env in range(B):
+        rows = [row for batch in batches for row in rows_of(batch, env)]
+        assert rows == [(t // 3, t % 3) for t in range(2 * F)]
+    assert all(len(env.seeds) <= 4 for env in factory.made)
+
+
+class Spoiling(DefaultCallbacks):
+    """Raises once when a batch is complete."""
+
+    spoilt = 0
+
+    def on_sample_end(self, *, worker: Any, samples: Any, **kwargs: Any):
+        """Raise at the first batch."""
+        Spoiling.spoilt += 1
+        if Spoiling.spoilt == 1:
+            raise LookupError("spoilt")
+
+
+def test_rows_about_to_be_handed_out_are_discarded_and_counted_if_their_batch_cannot_be_made():
+    Spoiling.spoilt = 0
+    worker, _ = counting_worker(callbacks_class=Spoiling)
+    with worker:
+        with pytest.raises(LookupError):
+            worker.sample()
+        batch = worker.sample()
+        assert worker.counters["env_steps_discarded"] == B * F
+        assert worker.counters["env_steps_sampled"] == B * F
+    assert rows_of(batch, 0) == [(0, t) for t in range(F, 2 * F)]
+
+
+class Watching(DefaultCallbacks):
+    """Notes how episodes end."""
+
+    ended: tuple[Any, ...] = ()
+
+    def on_episode_end(self, *, episode: Any, env_index: int, **_: Any):  # type: ignore[override]
+        """Note what came."""
+        Watching.ended += ((env_index, episode),)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_callbacks_get_the_exception_in_the_place_of_the_episode(restart: bool):
+    Watching.ended = ()
+    worker, _ = counting_worker(
+        faults={1: [Fault("raise", step=2)]}, callbacks_class=Watching, restart_failed_sub_environments=restart
+    )
+    with worker:
+        if not restart:
+            with pytest.raises(EnvBroke):
+                worker.sample()
+        worker.sample()
+        told = worker.get_metrics()
+    assert [(env, type(episode)) for env, episode in Watching.ended] == [(1, EnvBroke)]
+    assert told == [RolloutMetrics(episode_faulty=True, env_index=1, error=told[0].error)]
+    assert "EnvBroke" in told[0].error
+
+
+def test_ids_are_the_same_whether_episodes_are_watched_or_not_also_where_first_steps_fail():
+    counting = Counting(script=Script((3, 4), ("terminated",)))
+    faults = {0: [Fault("raise", episode=1)], 1: [Fault("raise", step=2)], 3: [Fault("raise")]}
+
+    def batches(**settings: Any) -> list[Any]:
+        worker, _ = counting_worker(counting, faults, restart_failed_sub_environments=True, **settings)
+        with worker:
+            return [worker.sample() for _ in range(5)]
+
+    for plain, watched in zip(batches(), batches(callbacks_class=Watching), strict=True):
+        assert plain.keys() == watched.keys()
+        for name in plain:
+            np.testing.assert_array_equal(plain[name], watched[name], err_msg=name)
+            assert plain[name].dtype == watched[name].dtype
