@@ -138,7 +138,7 @@ class _Office:
                     sock.close()
                     return
                 self._readers[thread] = sock
-            thread.start()
+                thread.start()  # before anybody can wait for its end
 
     def _serve(self, sock: socket.socket) -> None:
         wire = Wire(sock, patient=True)

@@ -16,7 +16,7 @@ A = TypeVar("A")
 _joining = threading.Lock()
 _MEMORY = 2 * 2**30
 _ANSWER_S = 10.0
-_TRIES = 3
+_TRIES = 6
 CLIENT = (
     "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
     "run it on a machine of the cluster, as `ray job submit` does"
@@ -145,7 +145,7 @@ def answer_of(question: Callable[[], A]) -> A:
     """What the head of the cluster answers; Ray itself would wait without end for an answer that got lost.
 
     Raises:
-        ConnectionError: there was none in 30 s, although it was asked three times.
+        ConnectionError: there was none in 60 s, although it was asked six times.
     """
     for _ in range(_TRIES):
         answer: Future[A] = Future()
