@@ -22,6 +22,7 @@ from swath.rollout_workers.parts.arguments import Arguments, config_of
 from swath.rollout_workers.parts.dataset import DatasetReader, shard_of
 from swath.rollout_workers.parts.env_making import EnvMaker
 from swath.rollout_workers.parts.envs import Call, Envs
+from swath.rollout_workers.parts.learning import Batch, Learning
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.sampling_setup import Station
 from swath.rollout_workers.parts.seeding import Seeds
@@ -33,8 +34,6 @@ from swath.rollout_workers.worker_admin import AdminMethods
 from swath.rollout_workers.worker_learning import LearningMethods
 from swath.rollout_workers.worker_policies import PolicyMethods
 from swath.rollout_workers.worker_state import StateMethods
-
-Batch = SampleBatch | MultiAgentBatch
 
 
 class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, ParallelIteratorWorker, EnvRunner):
@@ -168,6 +167,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
         if self._closed:
             return
         self._closed = True
+        self.teardown_torch_data_parallel()
         if self.envs is not None:
             try:
                 self.envs.close()
@@ -197,7 +197,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
             if self.envs is not None:
                 made.append(self.envs)
             self._policies = self._make_policies()
-            self._book = WeightBook(self._policies)
+            self._book, self._learning = WeightBook(self._policies), Learning(self._policies)
             if self.envs is not None:
                 self.envs.act_with(self._policies)
 

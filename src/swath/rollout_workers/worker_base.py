@@ -13,6 +13,7 @@ from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.parts.arguments import Arguments
 from swath.rollout_workers.parts.envs import Envs
+from swath.rollout_workers.parts.learning import Batch, Learning
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.weights import WeightBook
 
@@ -36,6 +37,7 @@ class WorkerBase:
     _arguments: Arguments
     _policies: Policies
     _book: WeightBook
+    _learning: Learning
     _streams: PrivateStreams | None
     _closed: bool
 
@@ -68,6 +70,10 @@ class WorkerBase:
     def policy_map(self) -> dict[str, Any]:
         """The policies by id."""
         return self._policies.map
+
+    def sample(self, *, explore: bool | None = None, force_reset: bool = False) -> Batch:
+        """A batch."""
+        raise NotImplementedError
 
     def _require_open(self, what: str) -> None:
         """Raise `Closed` if the worker was stopped."""

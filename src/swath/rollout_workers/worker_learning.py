@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from swath.rollout_workers.parts import learning
+from swath.rollout_workers.distributed import Place
 from swath.rollout_workers.parts.learning import Batch
 from swath.rollout_workers.parts.weights import Weights
+from swath.rollout_workers.policies.epochs import Passes
 from swath.rollout_workers.worker_base import WorkerBase
 
 
@@ -84,10 +85,44 @@ class LearningMethods(WorkerBase):
         """
         self._require_open("learn_on_batch")
         with self._drawing():
-            info = learning.learn(self._policies, samples)
+            info = self._learning.learn(samples)
         if info:
             self._book.changed()
         return info
+
+    def sample_and_learn(
+        self,
+        expected_batch_size: int,
+        num_sgd_iter: int | None = None,
+        sgd_minibatch_size: int | None = None,
+        standardize_fields: Sequence[str] = (),
+    ) -> tuple[dict[str, Any], int]:
+        """Sample once, and let each policy that learns go through its rows in shuffled minibatches.
+
+        Args:
+            expected_batch_size: env steps that the batch must be from.
+            num_sgd_iter: passes; None: `config.num_epochs`.
+            sgd_minibatch_size: rows of an update, the last one of a pass may have fewer; None:
+                `config.minibatch_size`; 0: all rows.
+            standardize_fields: columns that are brought to mean 0 and standard deviation 1 first, in a copy.
+
+        Returns:
+            By policy id the mean of what its updates of the last pass told; and the env steps.
+
+        Raises:
+            AssertionError: the batch is from another number of env steps.
+        """
+        self._require_open("sample_and_learn")
+        passes = Passes.of(self.config.to_dict(), num_sgd_iter, sgd_minibatch_size, standardize_fields)
+        batch = self.sample()
+        steps = batch.env_steps()
+        if steps != expected_batch_size:
+            raise AssertionError(f"expected_batch_size={expected_batch_size}, but the batch is from {steps} env steps")
+        with self._drawing():
+            info = self._learning.learn_in_passes(batch, passes)
+        if info:
+            self._book.changed()
+        return info, steps
 
     def compute_gradients(self, samples: Batch, single_agent: bool | None = None) -> tuple[Any, dict[str, Any]]:
         """Gradients of the policies that learn; weights stay.
@@ -104,7 +139,10 @@ class LearningMethods(WorkerBase):
         """
         self._require_open("compute_gradients")
         with self._drawing():
-            return learning.gradients(self._policies, samples, single_agent=single_agent)
+            if single_agent:
+                return self._learning.gradients_of_one(samples)
+            gradients, infos = self._learning.gradients(samples)
+        return gradients, {**infos, "batch_count": samples.count}
 
     def apply_gradients(self, grads: Any) -> None:
         """One step by gradients: by policy id, or those of `"default_policy"`.
@@ -114,5 +152,29 @@ class LearningMethods(WorkerBase):
             ValueError: gradients that do not fit; nothing is applied.
         """
         self._require_open("apply_gradients")
-        learning.apply(self._policies, grads)
+        self._learning.apply(grads)
         self._book.changed()
+
+    def setup_torch_data_parallel(
+        self, url: str, world_rank: int, world_size: int, backend: str, *, timeout_s: float = 300.0
+    ) -> None:
+        """Be one of several ranks, who begin with the weights of rank 0 and average their gradients from then on.
+
+        Args:
+            url: where they meet, such as `tcp://host:port`.
+            world_rank: 0 … `world_size` - 1.
+            world_size: how many they are.
+            backend: "gloo" or "nccl".
+            timeout_s: how long one waits for the others.
+
+        Raises:
+            RuntimeError: it is one already.
+            ValueError: an argument out of range, a policy that is not torch, or others than those of the other ranks.
+        """
+        self._require_open("setup_torch_data_parallel")
+        self._learning.join(Place(url, world_rank, world_size, backend, timeout_s))
+        self._book.changed()
+
+    def teardown_torch_data_parallel(self) -> None:
+        """Learn alone again; nothing happens if it does."""
+        self._learning.leave()

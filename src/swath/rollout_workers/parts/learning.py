@@ -8,7 +8,9 @@ from typing import Any
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.parts.policies import Policies
+from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
 
 Batch = SampleBatch | MultiAgentBatch
 
@@ -23,45 +25,76 @@ def batches_to_train(policies: Policies, samples: Batch) -> dict[str, SampleBatc
     }
 
 
-def learn(policies: Policies, samples: Batch) -> dict[str, Any]:
-    """One update of each policy that learns and has rows; what each tells."""
-    batches = batches_to_train(policies, samples)
-    return {policy_id: policies.map[policy_id].learn_on_batch(batch) for policy_id, batch in batches.items()}
+class Learning:
+    """Updates of the policies of a worker, alone or as one of several ranks.
 
-
-def gradients(policies: Policies, samples: Batch, *, single_agent: bool | None) -> tuple[Any, dict[str, Any]]:
-    """Gradients and infos by policy id; of the default policy alone if `single_agent`.
-
-    Raises:
-        ValueError: `single_agent`, but the batch is of other policies.
+    Args:
+        policies: the worker's.
     """
-    if single_agent:
-        return _of_one(policies, samples)
-    batches = batches_to_train(policies, samples)
-    made = {policy_id: policies.map[policy_id].compute_gradients(batch) for policy_id, batch in batches.items()}
-    infos: dict[str, Any] = {policy_id: info for policy_id, (_, info) in made.items()}
-    return {policy_id: found for policy_id, (found, _) in made.items()}, {**infos, "batch_count": samples.count}
 
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+        self._ranks: Ranks | None = None
 
-def apply(policies: Policies, grads: Any) -> None:
-    """One step by gradients, by policy id or of the default policy.
+    def learn(self, samples: Batch) -> dict[str, Any]:
+        """One update of each policy that learns and has rows; what each tells."""
+        return {policy_id: policy.learn_on_batch(batch) for policy_id, policy, batch in self._chosen(samples)}
 
-    Raises:
-        KeyError: an unknown id.
-        ValueError: gradients that do not fit; nothing is applied to that policy or those behind it.
-    """
-    given = grads if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
-    chosen = {policy_id: policies.get(policy_id) for policy_id in given}
-    for policy_id, policy in chosen.items():
-        if policies.learns(policy_id):
+    def learn_in_passes(self, samples: Batch, passes: Passes) -> dict[str, Any]:
+        """Several passes of each policy that learns and has rows; what each tells of the last one."""
+        return {policy_id: learn_in_passes(policy, batch, passes) for policy_id, policy, batch in self._chosen(samples)}
+
+    def gradients(self, samples: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Gradients, and infos, of each policy that learns and has rows."""
+        made = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in self._chosen(samples)}
+        found = {policy_id: gradients for policy_id, (gradients, _) in made.items()}
+        return found, {policy_id: info for policy_id, (_, info) in made.items()}
+
+    def gradients_of_one(self, samples: Batch) -> tuple[Any, dict[str, Any]]:
+        """Gradients and info of the default policy.
+
+        Raises:
+            ValueError: the batch is of other policies.
+        """
+        whole = samples.as_multi_agent()
+        if set(whole.policy_batches) != {DEFAULT_POLICY_ID}:
+            ids = sorted(whole.policy_batches)
+            raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
+        gradients, info = self._policies.get(DEFAULT_POLICY_ID).compute_gradients(whole[DEFAULT_POLICY_ID])
+        return gradients, info
+
+    def apply(self, grads: Any) -> None:
+        """One step by gradients, by policy id or of the default policy; of those that do not learn nothing is applied.
+
+        Raises:
+            KeyError: an unknown id.
+            ValueError: gradients that do not fit; nothing is applied.
+        """
+        given = grads if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
+        policies = {policy_id: self._policies.get(policy_id) for policy_id in given}
+        chosen = {policy_id: policy for policy_id, policy in policies.items() if self._policies.learns(policy_id)}
+        for policy_id, policy in chosen.items():
+            policy.check_gradients(given[policy_id])
+        for policy_id, policy in chosen.items():
             policy.apply_gradients(given[policy_id])
 
+    def join(self, place: Place) -> None:
+        """Be one of several ranks.
 
-def _of_one(policies: Policies, samples: Batch) -> tuple[Any, dict[str, Any]]:
-    whole = samples.as_multi_agent()
-    if set(whole.policy_batches) != {DEFAULT_POLICY_ID}:
-        raise ValueError(
-            f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {sorted(whole.policy_batches)}"
-        )
-    found, info = policies.get(DEFAULT_POLICY_ID).compute_gradients(whole[DEFAULT_POLICY_ID])
-    return found, info
+        Raises:
+            RuntimeError: it is one already.
+            ValueError: a policy that is not torch, or others than those of the other ranks.
+        """
+        self._ranks = Ranks.join(place, self._policies.map)
+
+    def leave(self) -> None:
+        """Learn alone again; nothing happens if it does."""
+        if self._ranks is not None:
+            self._ranks.leave()
+            self._ranks = None
+
+    def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
+        """Who learns from what; ranks learn in the same order."""
+        batches = batches_to_train(self._policies, samples)
+        ids = list(batches) if self._ranks is None else self._ranks.require_same(batches)
+        return [(policy_id, self._policies.map[policy_id], batches[policy_id]) for policy_id in ids]

@@ -1,0 +1,392 @@
+"""What `sample()` hands out: which rows, in which order, under which names; and how often it asks the policy."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from sampling_toys import LONG, Foreseen, counting_worker, made_of
+
+from swath.errors import Closed
+from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch
+from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy_views import views
+from swath.testing.counting_env import Counting, reward_of
+from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, MockVectorEnv, VectorizedMockEnv
+from swath.testing.script import Script
+
+B, F = 3, 4
+SHORT = Counting(script=Script((3, 5, 1, 4)))
+
+
+def test_a_batch_has_all_rows_of_sub_env_0_then_of_1_and_each_says_which_it_is():
+    worker, _ = counting_worker(SHORT)
+    with worker:
+        batches = [worker.sample() for _ in range(3)]
+    for batch in batches:
+        batch.check_lengths()
+        assert isinstance(batch, SampleBatch)
+        assert batch["obs"][:, 0].tolist() == [env for env in range(B) for _ in range(F)]
+        assert batch["t"].tolist() == batch["obs"][:, 2].tolist()
+        assert batch["actions"].tolist() == (batch["obs"][:, 2] % 3).tolist()
+        assert batch["twice"].tolist() == (2 * batch["obs"][:, 2]).tolist()
+        np.testing.assert_array_equal(batch["new_obs"][:, 2], batch["obs"][:, 2] + 1)
+        np.testing.assert_array_equal(batch["new_obs"][:, :2], batch["obs"][:, :2])
+        paid = [reward_of(mark, [action]) for mark, action in zip(batch["new_obs"], batch["actions"], strict=True)]
+        assert batch["rewards"].tolist() == paid
+        assert batch["dones"].tolist() == (batch["terminateds"] | batch["truncateds"]).tolist()
+    ids = [set(batch["unroll_id"].tolist()) for batch in batches]
+    assert len(set.union(*ids)) == sum(map(len, ids)), "no chunk's number is given twice"
+
+
+def test_dtypes_are_those_that_are_promised():
+    worker, _ = counting_worker(SHORT)
+    with worker:
+        batch = worker.sample()
+    wanted = {"rewards": "f4", "terminateds": "?", "truncateds": "?", "actions": "i8"}
+    wanted |= dict.fromkeys(("t", "eps_id", "unroll_id", "agent_index", "policy_version"), "i8")
+    assert {name: batch[name].dtype.str[1:] for name in wanted} == {**wanted, "terminateds": "b1", "truncateds": "b1"}
+
+
+def test_an_episode_has_one_id_and_a_chunk_of_it_one_number():
+    worker, _ = counting_worker(SHORT)
+    with worker:
+        batch = worker.sample()
+    episodes = {tuple(mark[:2]) for mark in batch["obs"].tolist()}
+    assert len(set(batch["eps_id"].tolist())) == len(episodes) == len(set(batch["unroll_id"].tolist()))
+
+
+def test_two_calls_never_share_memory_and_batches_can_be_written():
+    worker, _ = counting_worker(SHORT)
+    with worker:
+        first, second = worker.sample(), worker.sample()
+    for name in first:
+        assert not np.shares_memory(first[name], second[name])
+        first[name][:] = 0
+
+
+@pytest.mark.parametrize(("length", "rows"), [(5, 10), (10, 10), (15, 20)])
+def test_whole_episodes_of_ten_steps_are_as_many_as_are_needed(length: int, rows: int):
+    settings = {"rollout_fragment_length": length, "batch_mode": "complete_episodes"}
+    with made_of(lambda: MockEnv(10), RandomPolicy, **settings) as worker:
+        for _ in range(3):
+            batch = worker.sample()
+            assert batch["t"].tolist() == [*range(10)] * (rows // 10)
+            assert batch["truncateds"].sum() == rows // 10
+
+
+def test_whole_episodes_stop_at_the_first_step_that_has_enough_and_running_ones_go_on():
+    worker, factory = counting_worker(SHORT, batch_mode="complete_episodes")
+    seen: list[tuple[Any, ...]] = []
+    with worker:
+        for _ in range(6):
+            batch = worker.sample()
+            assert len(batch) >= B * F
+            assert batch["dones"][-1]
+            seen += map(tuple, batch["obs"].tolist())
+            ends = np.flatnonzero(batch["dones"])
+            assert len(ends) == len(set(batch["eps_id"].tolist()))
+    assert len(set(seen)) == len(seen)
+    for env in range(B):
+        own = [mark[1:] for mark in seen if mark[0] == env]
+        assert own == sorted(own)
+        assert own[0] == (0, 0)
+    assert all(env.mark.episode <= len(seen) for env in factory.made)
+
+
+@pytest.mark.parametrize("handed", [1, 2, 8])
+def test_a_vector_env_of_more_sub_envs_hands_out_some_and_keeps_the_others_for_the_next_calls(handed: int):
+    settings = {"num_envs_per_env_runner": handed, "rollout_fragment_length": 10}
+    with made_of(lambda: VectorizedMockEnv(25, 8), RandomPolicy, **settings) as worker:
+        ids = []
+        for _ in range(2 * 8 // handed):
+            batch = worker.sample()
+            assert len(batch) == 10 * handed
+            ids += batch["eps_id"].tolist()
+        assert worker.async_env.num_envs == 8
+    assert ids[: len(ids) // 2] == [env for env in range(8) for _ in range(10)]
+    assert ids == ids[: len(ids) // 2] * 2
+
+
+def test_a_vector_env_without_sub_envs_will_do():
+    settings = {"num_envs_per_env_runner": 8, "rollout_fragment_length": 10}
+    with made_of(lambda: MockVectorEnv(100, 8), RandomPolicy, **settings) as worker:
+        assert [len(worker.sample()) for _ in range(3)] == [80] * 3
+
+
+def test_more_sub_envs_than_the_vector_env_has_are_refused():
+    with pytest.raises(ValueError, match="num_envs_per_env_runner=9, but the vector env has 8"):
+        made_of(lambda: VectorizedMockEnv(25, 8), RandomPolicy, num_envs_per_env_runner=9)
+
+
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
+def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
+    def make() -> Any:
+        made = [lambda n=n: numbered.pop(0) for n in range(B)]
+        return gym.vector.SyncVectorEnv(made, autoreset_mode=mode)
+
+    numbered = [counting_env(number) for number in range(B)]
+    settings = {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
+    with made_of(make, Foreseen, **settings) as worker:
+        batches = [worker.sample() for _ in range(4)]
+    other, _ = counting_worker(SHORT)
+    with other:
+        wanted = [other.sample() for _ in range(4)]
+    assert [len(batch) for batch in batches] == [B * F] * 4
+    for env in range(B):
+        rows = [mark for batch in batches for mark in batch["obs"].tolist() if mark[0] == env]
+        assert rows == [mark for batch in wanted for mark in batch["obs"].tolist() if mark[0] == env]
+
+
+def counting_env(number: int) -> Any:
+    """An env that counts."""
+    from swath.testing.counting_env import CountingEnv
+
+    return CountingEnv(number, SHORT)
+
+
+def test_the_policy_is_asked_once_a_step_for_all_sub_envs():
+    worker, _ = counting_worker(SHORT)
+    with worker:
+        worker.sample()
+        worker.sample()
+        assert worker.get_policy().asked == [B] * (2 * F)
+
+
+def test_rows_carry_the_version_that_acted_and_chunks_end_where_it_changes():
+    worker, _ = counting_worker(Counting(script=Script((6, 6, 2))), batch_mode="complete_episodes")
+    with worker:
+        worker.sample()
+        worker.set_weights({"default_policy": {}}, weights_seq_no=7)
+        batch = worker.sample()
+    versions, chunks = batch["policy_version"], batch["unroll_id"]
+    assert set(versions.tolist()) == {0, 7}
+    assert len({*zip(chunks.tolist(), versions.tolist(), strict=True)}) == len(set(chunks.tolist()))
+
+
+def test_force_reset_gives_running_episodes_up():
+    worker, _ = counting_worker(LONG)
+    with worker:
+        worker.sample()
+        batch = worker.sample(force_reset=True)
+    assert set(batch["obs"][:, 1].tolist()) == {1}
+    assert batch["t"].tolist() == [*range(F)] * B
+
+
+def test_explore_is_as_the_config_says_unless_the_call_says_otherwise():
+    worker, _ = counting_worker(LONG, explore=False)
+    with worker:
+        worker.sample()
+        worker.sample(explore=True)
+        assert worker.get_policy().explored == [False] * F + [True] * F
+    with pytest.raises(TypeError):
+        worker.sample(explored=True)
+
+
+def test_a_stopped_worker_and_one_without_env_say_so():
+    worker, _ = counting_worker()
+    worker.stop()
+    worker.stop()
+    with pytest.raises(Closed, match="stopped"):
+        worker.sample()
+    space = gym.spaces.Discrete(2)
+    bare = RolloutWorker(default_policy_class=RandomPolicy, spaces={"default_policy": (space, space)})
+    with bare, pytest.raises(ValueError, match="create_local_env_runner"):
+        bare.sample()
+
+
+@pytest.mark.parametrize(("clip", "reward"), [(True, 10.0), (False, 1000.0), (None, 1000.0), (5.0, 50.0)])
+def test_metrics_tell_of_clipped_and_of_raw_rewards(clip: Any, reward: float):
+    with made_of(lambda: MockEnv2(10), RandomPolicy, clip_rewards=clip, rollout_fragment_length=10) as worker:
+        batch = worker.sample()
+        (told,) = worker.get_metrics()
+        assert worker.get_metrics() == []
+    assert (told.episode_length, told.episode_reward, told.episode_reward_raw) == (10, reward, 1000.0)
+    assert batch["rewards"].sum() == reward
+    assert told.agent_rewards == {("agent0", "default_policy"): reward}
+
+
+def test_metrics_of_episodes_that_span_calls_are_whole():
+    with made_of(lambda: MockEnv3(7), RandomPolicy, num_envs_per_env_runner=2, rollout_fragment_length=5) as worker:
+        for _ in range(7):
+            worker.sample()
+        told = worker.get_metrics()
+    assert [metrics.episode_length for metrics in told] == [7] * 10
+    assert {metrics.episode_reward for metrics in told} == {float(sum(range(8)))}
+    assert [metrics.env_index for metrics in told] == [0, 1] * 5
+
+
+class Several(DefaultCallbacks):
+    """Looks at everything, and changes nothing."""
+
+    def on_episode_step(self, **kwargs: Any) -> None:
+        """Read the sums."""
+        assert kwargs["episode"].length > 0
+
+    def on_postprocess_trajectory(self, *, postprocessed_batch: Any, episode: Any, **kwargs: Any) -> None:
+        """Read the chunk."""
+        assert episode.episode_id == postprocessed_batch["eps_id"][0]
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_the_general_path_gives_the_same_data_bit_for_bit(mode: str):
+    def collected(**settings: Any) -> Any:
+        worker, _ = counting_worker(SHORT, batch_mode=mode, **settings)
+        with worker:
+            return [worker.sample() for _ in range(4)], worker.get_metrics()
+
+    plain, told = collected()
+    general, also_told = collected(callbacks_class=Several)
+    for one, other in zip(plain, general, strict=True):
+        assert set(one) == set(other)
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+            assert one[name].dtype == other[name].dtype
+    nameless = [metrics._replace(perf_stats={}) for metrics in told]
+    assert nameless == [metrics._replace(perf_stats={}) for metrics in also_told]
+
+
+class Asking(Foreseen):
+    """Asks for every optional column, and keeps what it was shown."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.view_requirements = views("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
+        self.shown: list[Any] = []
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        """Note what is shown."""
+        self.shown.append((kwargs["prev_action_batch"], kwargs["prev_reward_batch"], kwargs["info_batch"]))
+        return super().compute_actions(obs_batch, state_batches, **kwargs)
+
+
+def test_optional_columns_are_there_on_request_and_shifted_by_one():
+    worker, _ = counting_worker(SHORT, policy=Asking)
+    with worker:
+        batches = [worker.sample() for _ in range(3)]
+        shown = worker.get_policy().shown
+    rows: dict[int, list[Any]] = {env: [] for env in range(B)}
+    for batch in batches:
+        names = ("env_id", "actions", "prev_actions", "rewards", "prev_rewards", "dones")
+        for row in zip(*(batch[name].tolist() for name in names), strict=True):
+            rows[row[0]].append(row)
+        assert batch["agent_id"].tolist() == ["agent0"] * (B * F)
+        assert all(info == {} for info in batch["infos"])
+    for env, own in rows.items():
+        fresh, action, reward = True, 0, 0.0
+        for t, row in enumerate(own):
+            assert (row[2], row[4]) == ((0, 0.0) if fresh else (action, reward))
+            assert (shown[t][0][env], shown[t][1][env]) == (row[2], row[4])
+            _, action, _, reward, _, fresh = row
+
+
+def test_a_batch_of_one_other_policy_is_a_multi_agent_batch():
+    worker, _ = counting_worker(policies={"other"}, policy_mapping_fn=lambda *_, **__: "other")
+    with worker:
+        batch = worker.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    assert set(batch.policy_batches) == {"other"}
+    assert batch.env_steps() == B * F
+
+
+class Untrained(MockEnv):
+    """Says after its first episode that it is not to be trained on."""
+
+    episodes = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Count episodes."""
+        self.episodes += 1
+        return super().reset(**kwargs)
+
+    def _told(self) -> dict[str, Any]:
+        return {"training_enabled": self.episodes == 1}
+
+
+def test_chunks_that_are_not_to_be_trained_on_count_as_env_steps_only():
+    with made_of(lambda: Untrained(4), RandomPolicy, rollout_fragment_length=6) as worker:
+        first, second = worker.sample(), worker.sample()
+    assert (len(first), first.env_steps()) == (4, 6)
+    assert isinstance(second, MultiAgentBatch)
+    assert (second.policy_batches, second.env_steps()) == ({}, 6)
+
+
+def test_a_fake_sampler_copies_its_first_batch():
+    worker, _ = counting_worker(fake_sampler=True)
+    with worker:
+        batches = [worker.sample() for _ in range(3)]
+        assert len(worker.get_policy().asked) == F
+    np.testing.assert_array_equal(batches[0]["obs"], batches[2]["obs"])
+    assert not np.shares_memory(batches[0]["obs"], batches[2]["obs"])
+
+
+@pytest.mark.parametrize("mode", ["MeanStdFilter", "ConcurrentMeanStdFilter"])
+def test_each_observation_is_pushed_into_the_filter_once(mode: str):
+    worker, factory = counting_worker(SHORT, observation_filter=mode)
+    with worker:
+        for _ in range(3):
+            worker.sample()
+        stats = worker.filters["default_policy"].rs
+    resets = sum(len(env.seeds) for env in factory.made)
+    assert stats.n == 3 * B * F + resets
+
+
+def test_observations_are_preprocessed_and_the_policy_sees_the_space_of_that():
+    with made_of(lambda: MockEnv3(5), RandomPolicy, rollout_fragment_length=5) as worker:
+        batch = worker.sample()
+        space = worker.get_policy().observation_space
+    assert batch["obs"].shape == (5, 100)
+    assert batch["obs"].argmax(axis=1).tolist() == [*range(5)]
+    assert space.original_space == gym.spaces.Discrete(100)
+
+
+def test_without_preprocessors_nested_observations_stay_nested():
+    counting = Counting("nested", script=Script((3,)))
+    worker, _ = counting_worker(counting, policy=RandomPolicy, _disable_preprocessor_api=True)
+    with worker:
+        batch = worker.sample()
+    assert set(batch["obs"]) == {"camera", "state"}
+    assert batch["obs"]["state"][0].dtype == np.float64
+    assert batch["obs"]["camera"]["left"].dtype == np.uint8
+
+
+class ReadOnly(MockEnv):
+    """Keeps the actions that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+        self.action_space = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+        self.got: list[Any] = []
+
+    def step(self, action: Any) -> Any:
+        """Keep it."""
+        self.got.append(action)
+        return super().step(action)
+
+
+class Wide(RandomPolicy):
+    """Always answers the same, partly out of bounds."""
+
+    looks_at_episodes = False
+
+    def compute_actions(self, obs_batch: Any, *_: Any, **__: Any) -> Any:
+        """One action for each."""
+        return [np.float32([0.5, 3.0])] * len(obs_batch), [], {}
+
+
+def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_written():
+    with made_of(ReadOnly, Wide, rollout_fragment_length=5) as worker:
+        batch, env = worker.sample(), worker.env
+    assert batch["actions"].tolist() == [[0.5, 3.0]] * 5
+    assert [action.tolist() for action in env.got] == [[1.0, 10.0]] * 5
+    with pytest.raises(ValueError, match="read-only"):
+        env.got[0][0] = 1
+
+
+def test_settings_are_copied():
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=5)
+    config.freeze()
+    with RolloutWorker(env_creator=lambda _: MockEnv(5), default_policy_class=RandomPolicy, config=config) as worker:
+        assert worker.config is not config
+        assert config.is_frozen
+        assert len(worker.sample()) == 5

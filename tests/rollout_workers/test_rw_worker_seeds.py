@@ -1,0 +1,123 @@
+"""Seeds: those that are pinned, those that are derived, and that no two are alike."""
+
+import random
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from sampling_toys import LONG, counting_worker
+
+from swath.rollout_workers import AlgorithmConfig, RolloutWorker
+from swath.rollout_workers.parts.seeding import Seeds
+from swath.rollout_workers.policies.ppo import PPOTorchPolicy
+from swath.rollout_workers.policies.random import RandomPolicy
+from swath.testing.counting_env import Counting
+from swath.testing.faults import Fault
+from swath.testing.script import Script
+
+
+def test_without_a_seed_nothing_is_seeded():
+    worker, factory = counting_worker(Counting(script=Script((2,))))
+    with worker:
+        worker.sample()
+        assert worker.seed is None
+    assert {seed for env in factory.made for seed in env.seeds} == {None}
+
+
+def test_the_first_worker_seeds_its_envs_with_the_root_and_those_after_it_once():
+    worker, factory = counting_worker(Counting(script=Script((2,))), seed=1)
+    with worker:
+        assert worker.seed == 1
+        assert all(env.seeds == [] for env in factory.made), "envs are first reset by the first sample"
+        worker.sample()
+        worker.sample()
+        worker.sample(force_reset=True)
+    assert [env.seeds[0] for env in factory.made] == [1, 2, 3]
+    assert {seed for env in factory.made for seed in env.seeds[1:]} == {None}
+
+
+def test_an_env_that_is_made_anew_gets_a_seed_of_its_own():
+    worker, factory = counting_worker(LONG, {1: [Fault("raise", step=2)]}, seed=1, restart_failed_sub_environments=True)
+    with worker:
+        worker.sample()
+    seeds = [env.seeds[0] for env in factory.made]
+    assert len(seeds) == len(set(seeds)) == 4
+    assert all(isinstance(seed, int) for seed in seeds)
+
+
+def test_no_two_seeds_of_a_root_are_alike_over_roles_workers_envs_and_lives():
+    seen: set[int] = set()
+    for in_evaluation in (False, True):
+        for worker in range(64):
+            for life in range(8):
+                seeds = Seeds(12345, worker, life, in_evaluation)
+                found = seeds.first(64)
+                assert all(0 <= seed < 2**31 for seed in found)
+                assert not seen.intersection(found)
+                seen.update(found)
+    assert len(seen) == 2 * 64 * 8 * 64
+    assert set(range(12345, 12345 + 64)) <= seen
+
+
+def test_seeds_of_envs_made_anew_differ_for_ever():
+    seeds = Seeds(5)
+    renewed = [seeds.renewed(env, 8, time) for env in range(8) for time in range(1, 200)]
+    assert len(set(renewed)) == len(renewed)
+    assert not set(renewed) & set(seeds.first(8))
+
+
+def test_a_life_that_is_begun_has_other_seeds_and_other_ids():
+    worker, factory = counting_worker(LONG, seed=1)
+    with worker:
+        first = worker.sample()
+        worker.begin_life(1)
+        second = worker.sample()
+    assert all(len(set(env.seeds)) == 2 and None not in env.seeds for env in factory.made)
+    for name in ("eps_id", "unroll_id"):
+        assert not set(first[name].tolist()) & set(second[name].tolist())
+
+
+@pytest.mark.parametrize("policy", [RandomPolicy, PPOTorchPolicy])
+def test_equal_seeds_give_equal_batches_and_the_process_draws_as_if_there_were_no_worker(policy: Any):
+    def drawn() -> Any:
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    def batches() -> Any:
+        config = AlgorithmConfig().debugging(seed=3).env_runners(num_envs_per_env_runner=2, rollout_fragment_length=20)
+        config = config.training(model={"fcnet_hiddens": [8]})
+        with RolloutWorker(
+            env_creator=lambda _: gym.make("CartPole-v1"), default_policy_class=policy, config=config
+        ) as worker:
+            made = [worker.sample()]
+            if policy is PPOTorchPolicy:
+                worker.learn_on_batch(made[0])
+            return [*made, worker.sample()]
+
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    wanted = drawn()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    one = batches()
+    assert drawn() == wanted
+    for mine, theirs in zip(one, batches(), strict=True):
+        for name in mine:
+            np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+
+
+def test_workers_begin_with_equal_weights_and_explore_differently():
+    def worker(index: int) -> RolloutWorker:
+        config = AlgorithmConfig().debugging(seed=3).training(model={"fcnet_hiddens": [8]})
+        return RolloutWorker(
+            env_creator=lambda _: gym.make("CartPole-v1"),
+            default_policy_class=PPOTorchPolicy,
+            config=config,
+            worker_index=index,
+            num_workers=2,
+        )
+
+    with worker(1) as one, worker(2) as two:
+        assert one.seed != two.seed
+        for name, array in one.get_weights()["default_policy"].items():
+            np.testing.assert_array_equal(array, two.get_weights()["default_policy"][name])
+        assert one.sample()["actions"].tolist() != two.sample()["actions"].tolist()
