@@ -80,10 +80,11 @@ def test_two_ranks_end_with_equal_weights(done):
 
 
 def average(rank, url, folder):
-    policy = ppo(grad_clip=0.05)
-    group = Ranks.join(Place(url, rank, 2, "gloo", 60), {"p": policy})
-    gradients, _ = policy.compute_gradients(batch_for(ppo(), seed=rank))
-    np.savez(f"{folder}/{rank}.npz", *[gradient.numpy() for gradient in gradients])
+    policies = {"free": ppo(), "bounded": ppo(grad_clip=0.05)}
+    group = Ranks.join(Place(url, rank, 2, "gloo", 60), policies)
+    for name, policy in policies.items():
+        gradients, _ = policy.compute_gradients(batch_for(ppo(), seed=rank))
+        np.savez(f"{folder}/{name}{rank}.npz", *[gradient.numpy() for gradient in gradients])
     try:
         group.include({"other": ppo(model={"fcnet_hiddens": [4 + rank]})})
     except ValueError as error:
@@ -100,9 +101,10 @@ def test_gradients_are_the_mean_and_bounded_after_that(done):
     norm = np.sqrt(sum((gradient**2).sum() for gradient in mean))
     assert norm > 0.05
     for rank in range(2):
-        found = np.load(folder / f"{rank}.npz")
-        for name, gradient in zip(found.files, mean, strict=True):
-            np.testing.assert_allclose(found[name], gradient * 0.05 / norm, rtol=1e-4, atol=1e-7)
+        for name, factor in (("free", 1.0), ("bounded", 0.05 / norm)):
+            found = np.load(folder / f"{name}{rank}.npz")
+            for number, gradient in zip(found.files, mean, strict=True):
+                np.testing.assert_allclose(found[number], gradient * factor, rtol=1e-4, atol=1e-7)
 
 
 def test_a_place_must_be_one():
