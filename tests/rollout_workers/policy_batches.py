@@ -26,6 +26,11 @@ def batch_for(policy, n=60, seed=0):
     return SampleBatch({"obs": obs, "actions": actions, **extra, **columns}, _num_grad_updates=0)
 
 
+def equal(one, other):
+    """Whether two dicts of arrays are, bit for bit."""
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
 class Adder(nn.Module):
     """Remembers the sum of what it saw; its outputs are linear in that."""
 

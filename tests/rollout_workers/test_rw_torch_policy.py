@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import BOX, CONFIG, TWO, Adder, batch_for, ppo, recurrent
+from policy_batches import BOX, CONFIG, TWO, Adder, batch_for, equal, ppo, recurrent
 from torch import nn
 
-from swath.rollout_workers import DefaultCallbacks, Policy, PPOTorchPolicy, SampleBatch, TorchPolicy, get_learner_stats
+from swath.rollout_workers import Policy, PPOTorchPolicy, TorchPolicy
 
 OBS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 ACTIONS = {
@@ -119,18 +115,6 @@ def test_a_custom_model_gets_spaces_outputs_and_its_config():
     assert policy.compute_actions(OBS)[2]["vf_preds"].shape == (6,)
 
 
-class Bare(TorchPolicy):
-    """Half the squared sum of all weights."""
-
-    def loss(self, model, dist_class, train_batch):
-        self.was_training = model.training
-        self.seen = train_batch
-        return 0.5 * sum(parameter.square().sum() for parameter in model.parameters())
-
-    def stats(self, train_batch):
-        return {"rows": torch.tensor(len(train_batch)), "list": torch.ones(2)}
-
-
 def wrong(answer):
     class Wrong(nn.Module):
         def forward(self, obs):
@@ -149,7 +133,7 @@ def wrong(answer):
 )
 def test_a_model_that_does_not_fit_is_refused_when_the_policy_is_built(answer, error, words):
     with pytest.raises(error, match=words):
-        ppo(cls=Bare, model={"custom_model": wrong(answer)})
+        ppo(cls=TorchPolicy, model={"custom_model": wrong(answer)})
 
 
 def test_a_model_without_values_has_none_and_a_policy_without_a_loss_says_so():
@@ -226,187 +210,6 @@ def test_weights_that_do_not_fit_are_all_listed_and_none_is_applied():
     assert equal(policy.get_weights(), before)
 
 
-def test_gradients_from_one_applied_on_another_are_learning_on_one():
-    one, other, third = (ppo(grad_clip=0.1) for _ in range(3))
-    for round_ in range(3):
-        batch = batch_for(one, seed=round_)
-        before = third.get_weights()
-        gradients, info = third.compute_gradients(batch)
-        assert equal(third.get_weights(), before)
-        assert [type(gradient) for gradient in gradients] == [torch.Tensor] * 8
-        assert not any(gradient.requires_grad for gradient in gradients)
-        other.apply_gradients(gradients if round_ else [gradient.numpy() for gradient in gradients])
-        third.apply_gradients(gradients)
-        learnt = one.learn_on_batch(batch)
-        assert learnt["learner_stats"] == info["learner_stats"]
-        assert equal(one.get_weights(), other.get_weights())
-        assert not equal(one.get_weights(), before)
-    assert (one.num_grad_updates, other.num_grad_updates) == (3, 3)
-
-
-def test_gradients_of_another_number_or_shape_are_refused_and_none_is_applied():
-    policy = ppo()
-    before, (gradients, _) = policy.get_weights(), policy.compute_gradients(batch_for(policy))
-    with pytest.raises(ValueError, match="7 gradients for 8 parameters"):
-        policy.apply_gradients(gradients[1:])
-    with pytest.raises(ValueError, match=r"gradient 7 has shape \[2\], its parameter \[1\]"):
-        policy.apply_gradients([*gradients[:-1], np.zeros(2)])
-    with pytest.raises(ValueError, match="7 gradients for 8 parameters"):
-        policy.check_gradients(gradients[1:])
-    policy.check_gradients(gradients)
-    assert equal(policy.get_weights(), before)
-    assert policy.num_grad_updates == 0
-
-
-def test_where_the_loss_does_not_depend_on_a_parameter_there_is_no_gradient():
-    class Half(Bare):
-        def loss(self, model, dist_class, train_batch):
-            return model.policy.layers.bias_1.sum()
-
-    policy = ppo(cls=Half)
-    gradients, _ = policy.compute_gradients(batch_for(policy))
-    assert [gradient is None for gradient in gradients] == [True] * 3 + [False] + [True] * 4
-    before = policy.get_weights()
-    policy.apply_gradients(gradients)
-    changed = [name for name, weight in policy.get_weights().items() if not np.array_equal(weight, before[name])]
-    assert changed == ["policy.layers.bias_1"]
-
-
-@pytest.mark.parametrize("by", ["global_norm", "norm", "value"])
-def test_gradients_are_bounded_as_the_config_says(by):
-    free, bounded = ppo(cls=Bare), ppo(cls=Bare, grad_clip=0.3, grad_clip_by=by)
-    batch = batch_for(free)
-    gradients, info = free.compute_gradients(batch)
-    limited, limited_info = bounded.compute_gradients(batch)
-    total = torch.stack([gradient.norm() for gradient in gradients]).norm().item()
-    assert info["learner_stats"]["grad_gnorm"] == limited_info["learner_stats"]["grad_gnorm"] == pytest.approx(total)
-    for gradient, short in zip(gradients, limited, strict=True):
-        if by == "value":
-            expected = gradient.clamp(-0.3, 0.3)
-        else:
-            length = total if by == "global_norm" else gradient.norm().item()
-            expected = gradient * min(1.0, 0.3 / max(length, 1e-12))
-        torch.testing.assert_close(short, expected)
-
-
-def test_gradients_within_the_bound_are_left_as_they_are():
-    free, bounded = ppo(cls=Bare), ppo(cls=Bare, grad_clip=1e6)
-    batch = batch_for(free)
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(free.compute_gradients(batch)[0], bounded.compute_gradients(batch)[0], strict=True)
-    )
-
-
-def test_gradients_that_are_not_finite_change_nothing():
-    policy = ppo()
-    batch, before = batch_for(policy), policy.get_weights()
-    batch["advantages"][3] = np.nan
-    with pytest.raises(FloatingPointError, match="weights were left as they are"):
-        policy.learn_on_batch(batch)
-    assert equal(policy.get_weights(), before)
-    assert not policy.model.training
-
-
-def test_learning_leaves_the_batch_as_it_is():
-    policy = ppo()
-    batch = batch_for(policy)
-    kept = {name: column.copy() for name, column in batch.items()}
-    policy.learn_on_batch(batch)
-    assert all(type(column) is np.ndarray for column in batch.values())
-    assert equal(dict(batch), kept)
-    assert not batch.is_training
-
-
-def test_the_info_of_an_update():
-    policy = ppo(cls=Bare)
-    batch = batch_for(policy, n=30)
-    batch.num_grad_updates = 3
-    for _ in range(5):
-        info = policy.learn_on_batch(batch)
-    stats = info["learner_stats"]
-    assert stats["rows"] == 30
-    assert stats["list"].tolist() == [1, 1]
-    assert get_learner_stats(info) is stats
-    assert stats["cur_lr"] == 0.001
-    expected = {"num_agent_steps_trained": 30, "num_grad_updates_lifetime": 5, "model": {}, "custom_metrics": {}}
-    assert {key: info[key] for key in expected} == expected
-    assert info["diff_num_grad_updates_vs_sampler_policy"] == 1
-    assert policy.was_training
-    assert policy.seen.is_training
-    assert not policy.model.training
-    assert policy.compute_gradients(batch)[1]["num_grad_updates_lifetime"] == 6
-
-
-def test_callbacks_see_the_batch_before_and_what_they_tell_is_told():
-    class Telling(DefaultCallbacks):
-        def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
-            train_batch["obs"] = np.zeros_like(train_batch["obs"])
-            result["mine"] = (policy.num_grad_updates, len(train_batch))
-
-    policy = ppo(cls=Bare)
-    policy.callbacks = Telling()
-    batch = batch_for(policy, n=10)
-    assert policy.learn_on_batch(batch)["custom_metrics"] == {"mine": (0, 10)}
-    assert not policy.seen["obs"].any()
-    assert batch["obs"].any()
-
-
-def test_there_must_be_rows():
-    policy = ppo()
-    with pytest.raises(ValueError, match="nothing to learn from"):
-        policy.learn_on_batch(SampleBatch())
-
-
-def test_compressed_columns_are_unpacked_for_learning():
-    pytest.importorskip("lz4")
-    one, other = ppo(), ppo()
-    batch = batch_for(one)
-    one.learn_on_batch(batch.copy().compress(bulk=True))
-    other.learn_on_batch(batch)
-    assert equal(one.get_weights(), other.get_weights())
-
-
-def test_the_optimiser_is_adam_with_its_keywords_and_the_learning_rate():
-    policy = ppo(lr=0.5, optimizer={"eps": 0.1, "betas": (0.5, 0.9)})
-    (group,) = policy.optimizer.param_groups
-    assert (type(policy.optimizer), group["lr"], group["eps"], group["betas"]) == (
-        torch.optim.Adam, 0.5, 0.1, (0.5, 0.9),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("asked", [{"foreach": True}, {"amsgrad": True}, {"fused": False}])
-def test_all_keywords_of_adam_can_be_used(asked):
-    policy = ppo(optimizer=asked)
-    before = policy.get_weights()
-    policy.learn_on_batch(batch_for(policy))
-    assert not equal(policy.get_weights(), before)
-
-
-def test_an_optimiser_of_ones_own_keeps_its_rate():
-    class Plain(Bare):
-        def make_optimizer(self):
-            return torch.optim.SGD(self.model.parameters(), lr=0.25)
-
-    policy = ppo(cls=Plain)
-    before = policy.get_weights()
-    info = policy.learn_on_batch(batch_for(policy))
-    assert info["learner_stats"]["cur_lr"] == 0.25
-    for name, weight in policy.get_weights().items():
-        np.testing.assert_allclose(weight, 0.75 * before[name], rtol=1e-6)
-
-
-def test_the_learning_rate_follows_its_schedule():
-    policy = ppo(cls=Bare, lr_schedule=[[0, 0.1], [100, 0.3], [200, 0.0]])
-    for step, expected in ((0, 0.1), (50, 0.2), (100, 0.3), (150, 0.15), (500, 0.0)):
-        policy.on_global_var_update({"timestep": step})
-        assert policy.cur_lr == pytest.approx(expected)
-        before = policy.get_weights()
-        told = policy.learn_on_batch(SampleBatch({"obs": OBS}))["learner_stats"]["cur_lr"]
-        assert told == policy.optimizer.param_groups[0]["lr"] == pytest.approx(expected)
-        assert equal(policy.get_weights(), before) == (expected == 0)
-
-
 def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
     policy = ppo(lr=0.01)
     batch = batch_for(policy)
@@ -472,36 +275,6 @@ def test_one_that_remembers_acts_on_its_states():
     assert np.array_equal(values, two["vf_preds"])
     _, state, _ = policy.compute_single_action(OBS[0], policy.get_initial_state())
     np.testing.assert_array_equal(state[0], OBS[0])
-
-
-def sequences(policy, lengths=(2, 5, 3)):
-    """Rows in sequences, each from the initial state."""
-    batch = batch_for(ppo(), n=sum(lengths))
-    batch["state_in_0"] = np.zeros((len(lengths), 3), np.float32)
-    batch["state_in_1"] = {"steps": np.zeros(len(lengths), np.float32)}
-    batch["seq_lens"] = np.array(lengths, np.int32)
-    return batch
-
-
-def test_padding_is_left_out_of_losses_and_gradients():
-    policy = recurrent()
-    batch = sequences(policy)
-    found, info = policy.compute_gradients(batch)
-    assert info["num_agent_steps_trained"] == 10
-    one_by_one = [policy.compute_gradients(batch[start:stop]) for start, stop in ((0, 2), (2, 7), (7, 10))]
-    assert [len(batch[start:stop]) for start, stop in ((0, 2), (2, 7), (7, 10))] == [2, 5, 3]
-    for i, gradient in enumerate(found):
-        parts = [n * gradients[i] for n, (gradients, _) in zip((2, 5, 3), one_by_one, strict=True)]
-        torch.testing.assert_close(gradient, sum(parts) / 10, atol=1e-6, rtol=1e-4)
-    for name in ("total_loss", "policy_loss", "vf_loss", "entropy", "kl"):
-        parts = [n * told["learner_stats"][name] for n, (_, told) in zip((2, 5, 3), one_by_one, strict=True)]
-        assert info["learner_stats"][name] == pytest.approx(sum(parts) / 10, rel=1e-4, abs=1e-6)
-
-
-def test_one_that_remembers_needs_sequences():
-    policy = recurrent()
-    with pytest.raises(ValueError, match="has no 'seq_lens'"):
-        policy.learn_on_batch(batch_for(ppo()))
 
 
 def test_one_that_remembers_must_give_its_states():
