@@ -18,10 +18,11 @@ from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.env_runner import EnvRunner
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
+from swath.rollout_workers.parts.agent_envs import made_envs
 from swath.rollout_workers.parts.arguments import Arguments, config_of
 from swath.rollout_workers.parts.dataset import DatasetReader, shard_of
 from swath.rollout_workers.parts.env_making import EnvMaker
-from swath.rollout_workers.parts.envs import Call, Envs
+from swath.rollout_workers.parts.envs import Call
 from swath.rollout_workers.parts.learning import Batch, Learning
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.sampling_setup import Station
@@ -193,7 +194,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
             arguments.env_creator or _no_env, arguments.validate_env, self.env_context, self.callbacks, self
         )
         with self._drawing(), closed_on_failure(made):
-            self.envs = Envs.made(maker, self._station()) if arguments.wants_env else None
+            self.envs = made_envs(maker, self._station()) if arguments.wants_env else None
             if self.envs is not None:
                 made.append(self.envs)
             self._policies = self._make_policies()
@@ -204,10 +205,10 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
     @property
     def counters(self) -> dict[str, int]:
         """What was sampled, discarded and restarted."""
-        tally = Tally() if self.envs is None else self.envs.sampler.tally
+        tally = Tally() if self.envs is None else self.envs.tally
         return {
             "env_steps_sampled": tally.env_steps,
-            "agent_steps_sampled": tally.env_steps,
+            "agent_steps_sampled": tally.agent_steps,
             "env_steps_discarded": tally.discarded,
             "episodes": tally.episodes,
             "episodes_faulty": tally.faulty,
@@ -235,19 +236,18 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
             )
         call = Call(self.config.explore if explore is None else explore, force_reset, self._book.version)
         try:
-            batch: Batch = self.envs.sample(call, self._of_policy)
+            batch: Batch = self.envs.sample(call, self._completed_batch)
         except Exception as error:
             error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self._book.version})")
             raise
         return batch
 
-    def _of_policy(self, policy_id: str, batch: SampleBatch, env_steps: int) -> Batch:
-        return self._completed_batch({policy_id: batch} if batch.count else {}, env_steps)
-
     def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int | None) -> Batch:
         """What is handed out, shown to callbacks and compressed."""
         n_steps = sum(batch.count for batch in batches.values()) if env_steps is None else env_steps
-        whole = MultiAgentBatch.wrap_as_needed(batches, n_steps)
+        whole: Batch = MultiAgentBatch(batches, n_steps)
+        if set(batches) == set(self.policy_map) == {DEFAULT_POLICY_ID}:
+            whole = MultiAgentBatch.wrap_as_needed(batches, n_steps)
         self.callbacks.on_sample_end(worker=self, env_runner=self, samples=whole)
         how = self.config.compress_observations
         if how:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.base import ArrayHost
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.agent_spaces import one_space
-from swath.rollout_workers.multi_agent_env import MultiAgentEnv
-from swath.rollout_workers.parts.env_making import EnvMaker, host_of, make_envs, shown
+from swath.rollout_workers.parts.env_making import EnvMaker, host_of, shown
 from swath.rollout_workers.parts.env_view import EnvView
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.sampling_setup import Station, lenient_host, make_sampler
 from swath.rollout_workers.sampling.sampler import Sampler, Tally
+
+Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
+"""Is given batches by policy id, and how many env steps they are from."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,8 @@ class Envs:
     """
 
     def __init__(self, envs: list[Any], maker: EnvMaker, station: Station) -> None:
-        if isinstance(envs[0], MultiAgentEnv):
-            raise NotImplementedError("envs with several agents are not sampled yet")
         self.maker = maker
-        self.host = host_of(envs, maker)
+        self.host = self._made_host(envs)
         self.spaces = (one_space(envs[0], "observation"), one_space(envs[0], "action"))
         self.lenient = lenient_host(self.host, maker, station)
         self.view = EnvView(self.lenient, self.spaces, self.close)
@@ -58,15 +58,6 @@ class Envs:
         self._ids = TrajectoryIds(self.host.spec.num_envs, worker=station.index, life=station.life)
         self._policies: Policies | None = None
         self._sampler: Sampler | None = None
-
-    @classmethod
-    def made(cls, maker: EnvMaker, station: Station) -> Envs | None:
-        """Envs that are made now; None if the creator makes none."""
-        envs = make_envs(maker, station.config.num_envs_per_env_runner)
-        if not envs:
-            return None
-        with closed_on_failure(list(envs)):
-            return cls(envs, maker, station)
 
     @property
     def first(self) -> Any:
@@ -78,6 +69,11 @@ class Envs:
     def shown(self) -> list[Any]:
         """The sub-envs, or the vector env if it shows none."""
         return shown(self.host)
+
+    @property
+    def tally(self) -> Tally:
+        """What was done."""
+        return self.sampler.tally
 
     @property
     def sampler(self) -> Sampler:
@@ -97,16 +93,21 @@ class Envs:
                 "with several agents"
             )
         self._policies = policies
-        self._sampler = self._made_sampler(policies, Tally())
+        self._sample_with(policies, Tally())
 
-    def sample(self, call: Call, complete: Callable[[str, SampleBatch, int], Any]) -> Any:
-        """What `complete` makes of the policy's id, its rows, and how many env steps they are from."""
+    def forget_policy(self, policy_id: str) -> None:
+        """Another policy has this id now: nothing of the one before is handed out any more."""
+
+    def sample(self, call: Call, complete: Complete) -> Any:
+        """What `complete` makes of the batches by policy id, and how many env steps they are from."""
         sampler = self._current()
         if call.force_reset:
             sampler.start_over()
         sampler.crew.acting.explore = call.explore
         policy_id = sampler.crew.finisher.policy_id
-        return sampler.sample(call.version, lambda batch, n_steps: complete(policy_id, batch, n_steps))
+        return sampler.sample(
+            call.version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
+        )
 
     def begin_life(self, station: Station) -> None:
         """Go on as in another life: other ids and seeds, and new episodes in all envs."""
@@ -116,11 +117,15 @@ class Envs:
         self.lenient.start_over()
         self.lenient.seed(None if station.seeds is None else station.seeds.first(n))
         if self._policies is not None:
-            self._sampler = self._made_sampler(self._policies, self.sampler.tally)
+            self._sample_with(self._policies, self.tally)
 
     def close(self) -> None:
         """Close the envs."""
         self.lenient.close()
+
+    def _made_host(self, envs: list[Any]) -> ArrayHost:
+        """What steps the envs."""
+        return host_of(envs, self.maker)
 
     def _current(self) -> Sampler:
         """The sampler of the policy that acts; if that was removed, another one acts in new episodes."""
@@ -130,10 +135,10 @@ class Envs:
             before = self.sampler
             before.start_over()
             before.discard_waiting()
-            self._sampler = self._made_sampler(self._policies, before.tally)
+            self._sample_with(self._policies, before.tally)
         return self.sampler
 
-    def _made_sampler(self, policies: Policies, tally: Tally) -> Sampler:
-        sampler = make_sampler(self.lenient, policies, self._ids, self._station)
-        sampler.tally = tally
-        return sampler
+    def _sample_with(self, policies: Policies, tally: Tally) -> None:
+        """Make a sampler that goes on to count where another one was."""
+        self._sampler = make_sampler(self.lenient, policies, self._ids, self._station)
+        self._sampler.tally = tally

@@ -18,6 +18,7 @@ from swath.rollout_workers.hosts.lenient import LenientHost, Renewal
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
+from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.hosts.sub_envs import SubEnvHost
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.nests import template_of
@@ -79,13 +80,13 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     """
     config, (policy_id, policy) = station.config, next(iter(policies.map.items()))
     preprocessor, laps = policies.preprocessors[policy_id], Laps(PerfStats(config.sampler_perf_stats_ema_coef))
-    current_filter = _filter_of(policies, policy_id)
+    current_filter = filter_of(policies, policy_id)
     host: ArrayHost = lenient
     if is_needed(preprocessor, current_filter()):
         host = ProcessingHost(lenient, preprocessor, current_filter, laps)
     n, wants = host.spec.num_envs, Wants.of(policy)
     ids.begin()
-    told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), _scene(lenient, policies, station)
+    told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), scene_of(lenient, policies, station)
     watch: Watch | None = None
     if wants.episodes or scene.is_watched or chunk_by_chunk(policy, told):
         watch = Watch(scene, n, ids.next_id, lambda: lenient.over)
@@ -121,12 +122,12 @@ def quota_of(config: AlgorithmConfig, worker_index: int, num_envs: int) -> Quota
 
 def _renewing(host: ArrayHost, maker: EnvMaker) -> Callable[[int], None] | None:
     """How one sub-env is made anew; None where that cannot be."""
-    if isinstance(host, SubEnvHost):
+    if isinstance(host, SubEnvHost | SeatingHost):
         return lambda env: host.renew(env, lambda: maker.make(env))
     return host.restart if isinstance(host, OwnVectorHost) else None
 
 
-def _filter_of(policies: Policies, policy_id: str) -> Callable[[], Filter]:
+def filter_of(policies: Policies, policy_id: str) -> Callable[[], Filter]:
     """The policy's filter of the moment; the last one, once the policy is removed."""
     last = policies.filters[policy_id]
 
@@ -138,7 +139,9 @@ def _filter_of(policies: Policies, policy_id: str) -> Callable[[], Filter]:
     return current
 
 
-def _scene(lenient: LenientHost, policies: Policies, station: Station) -> Scene:
+def scene_of(lenient: LenientHost, policies: Policies, station: Station) -> Scene:
+    """What callbacks and episodes are told of a worker."""
+
     def sub_env(number: int) -> Any:
         envs = shown(lenient)
         return envs[number] if number < len(envs) else None

@@ -64,12 +64,14 @@ class Tally:
 
     Attributes:
         env_steps: handed out.
+        agent_steps: transitions that were handed out with them.
         discarded: env steps that were made, and will not be.
         episodes: that ended by themselves.
         faulty: that an env ended by raising, or that could not begin.
     """
 
     env_steps: int = 0
+    agent_steps: int = 0
     discarded: int = 0
     episodes: int = 0
     faulty: int = 0
@@ -146,6 +148,7 @@ class Sampler:
             self.tally.discarded += taken.count
             raise
         self.tally.env_steps += taken.count
+        self.tally.agent_steps += taken.count
         self._handed_out()
         return batch
 

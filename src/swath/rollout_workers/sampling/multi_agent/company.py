@@ -1,0 +1,81 @@
+"""The roles of a worker's policies, and the episodes in which they are played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
+from swath.rollout_workers.sampling.multi_agent.seats import Play, Seat
+from swath.rollout_workers.sampling.watching import Scene
+from swath.rollout_workers.tallies import SharedTally
+
+
+class Company:
+    """Roles, and the episodes of N envs.
+
+    Args:
+        scene: what episodes are told of the worker: its policies and mapping of the moment.
+        equipment: what the worker has for one of its policies.
+        plays: where the episodes are kept, by env.
+        ids: of episodes: those that were never given before.
+    """
+
+    def __init__(
+        self, scene: Scene, equipment: Callable[[str], Equipment], plays: dict[int, Play], ids: Iterator[int]
+    ) -> None:
+        self.plays = plays
+        self._scene = scene
+        self._equipment = equipment
+        self._ids = ids
+        self._roles: dict[str, Role] = {}
+
+    def begin(self, env: int, clock: int) -> Play:
+        """The next episode of an env that has made so many steps."""
+        scene, tally = self._scene, SharedTally()
+        episode = Episode(
+            next(self._ids),
+            env,
+            tally,
+            policy_map=scene.policy_map,
+            policy_mapping_fn=scene.mapping(),
+            worker=scene.worker,
+        )
+        play = self.plays[env] = Play(env, clock, tally, episode)
+        return play
+
+    def role_of(self, policy_id: str) -> Role:
+        """The role of a policy, for an agent that is new."""
+        role = self._roles.get(policy_id)
+        if role is None:
+            role = self._roles[policy_id] = Role(self._equipment(policy_id))
+        return role
+
+    @property
+    def roles(self) -> list[Role]:
+        """All that have something to hand out, or may have."""
+        return list(self._roles.values())
+
+    def bound_to(self, policy_id: str) -> list[Play]:
+        """The running episodes in which agents are bound to a policy."""
+        role = self._roles.get(policy_id)
+        return [play for play in self.plays.values() if any(seat.role is role for seat in play.seats.values())]
+
+    def forget(self, policy_id: str) -> None:
+        """Another policy is about to have this id: begin its role anew."""
+        self._roles.pop(policy_id, None)
+
+    def seats(self) -> dict[Role, list[Seat]]:
+        """Who is bound to each role, and has not ended."""
+        bound: dict[Role, list[Seat]] = {role: [] for role in self._roles.values()}
+        for play in self.plays.values():
+            for seat in play.seats.values():
+                if not seat.over:
+                    bound[seat.role].append(seat)
+        return bound
+
+    def release(self, bound: Mapping[Role, Collection[Seat]]) -> None:
+        """Forget the roles of policies that were removed, once nobody is bound to them and nothing waits."""
+        for role, seats in bound.items():
+            if not seats and not role.ledger and role.policy_id not in self._scene.policy_map:
+                del self._roles[role.policy_id]

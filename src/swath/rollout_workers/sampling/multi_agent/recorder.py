@@ -1,0 +1,110 @@
+"""What came of the actions of agents, written down as transitions of their roles.
+
+reward, not observed    ──▶ unpaid, until the agent is observed
+observed                ──▶ its open transition is closed; it acts next, unless it ended
+ended, not observed     ──▶ closed with the latest observation
+the env's episode over  ──▶ all that is open is closed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from swath.rollout.hosts.by_agent import ALL, ByAgent
+from swath.rollout.hosts.multi_agent import REWARDS, TERMINATEDS, TRUNCATEDS
+from swath.rollout.spaces import Array
+from swath.rollout_workers.sampling.multi_agent.ledger import TERMINATED, TRUNCATED
+from swath.rollout_workers.sampling.multi_agent.progress import Finished, Progress
+from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Play, Seat, Sight
+
+
+class Recorder:
+    """Writes the transitions of agents.
+
+    Args:
+        progress: where steps are counted.
+        clip: what becomes of rewards; None: nothing.
+    """
+
+    def __init__(self, progress: Progress, clip: Callable[[Array], Array] | None) -> None:
+        self._progress = progress
+        self._clip = clip
+
+    def write(self, play: Play, sight: Sight, answer: Mapping[str, ByAgent]) -> None:
+        """Write what a step of an env led to.
+
+        Args:
+            play: the episode.
+            sight: who was observed.
+            answer: what agents were paid and flagged.
+        """
+        clock = self._progress.clocks[play.env]
+        self._progress.clocks[play.env] += 1
+        play.tally.step()
+        _pay(play, answer[REWARDS])
+        terminateds, truncateds = answer[TERMINATEDS], answer[TRUNCATEDS]
+        for seat in _concerned(play, sight, terminateds, truncateds):
+            agent = seat.agent
+            terminated = bool(terminateds[ALL] or terminateds.get(agent, False))
+            truncated = bool(truncateds[ALL] or truncateds.get(agent, False))
+            if seat.is_open:
+                self._close(seat, clock, TERMINATED * terminated + TRUNCATED * truncated)
+            if terminated or truncated:
+                seat.over = True
+                play.tally.mark(agent, terminated=terminated, truncated=truncated)
+        if terminateds[ALL] or truncateds[ALL]:
+            end = Finished(clock + 1, play.tally.env_steps, play.tally.agent_steps)
+            self._progress.finished[play.env].append(end)
+
+    def cut(self, play: Play) -> None:
+        """The episode ended with the last transition of each agent, truncated, if that is here; open ones are lost."""
+        left = {seat for seat in play.seats.values() if not seat.over}
+        for ledger in {seat.role: seat.role.ledger for seat in left}.values():
+            for i in range(len(ledger) - 1, -1, -1):
+                if ledger.seats[i] in left:
+                    left.remove(ledger.seats[i])
+                    ledger.ends[i] |= TRUNCATED
+        _end(play)
+
+    def discard(self, play: Play) -> int:
+        """Forget all that is here of the episode; how many steps of the env were made for it in vain."""
+        for ledger in {seat.role: seat.role.ledger for seat in play.seats.values()}.values():
+            self._progress.agent_steps -= len(ledger.take(seat.play is play for seat in ledger.seats))
+        _end(play)
+        start = max(play.begun, self._progress.handed[play.env])
+        lost, self._progress.clocks[play.env] = self._progress.clocks[play.env] - start, start
+        return lost
+
+    def _close(self, seat: Seat, clock: int, ends: int) -> None:
+        raw = float(seat.unpaid)
+        reward = raw if self._clip is None else float(self._clip(np.array(raw)))
+        seat.role.ledger.add(seat, clock, reward, ends)
+        seat.play.tally.credit(seat.agent, reward, raw)
+        self._progress.agent_steps += 1
+        seat.before, seat.acted, seat.paid, seat.unpaid = seat.acted, NO_ROW, reward, 0.0
+
+
+def _pay(play: Play, rewards: ByAgent) -> None:
+    """What an agent is paid before it acts for the first time, or after its end, is part of no transition."""
+    for agent, reward in rewards.items():
+        seat = play.seats.get(agent)
+        if seat is not None and seat.is_open:
+            seat.unpaid += reward
+
+
+def _concerned(play: Play, sight: Sight, terminateds: ByAgent, truncateds: ByAgent) -> Iterable[Seat]:
+    """Seats whose open transition the step closes."""
+    if terminateds[ALL] or truncateds[ALL]:
+        return [seat for seat in play.seats.values() if not seat.over]
+    if len(terminateds) == len(truncateds) == 1:
+        return sight.seen
+    ended = [agent for flags in (terminateds, truncateds) for agent, flag in flags.items() if flag and agent != ALL]
+    unseen = [play.seats[agent] for agent in ended if agent in play.seats]
+    return dict.fromkeys([*sight.seen, *(seat for seat in unseen if not seat.over)])
+
+
+def _end(play: Play) -> None:
+    for seat in play.seats.values():
+        seat.over = True

@@ -1,0 +1,195 @@
+"""A policy, with all that is kept of the agents for which it acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import getitem
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space
+
+from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
+from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.filters.base import Filter
+from swath.rollout_workers.nests import map_nest, nested
+from swath.rollout_workers.policy import Actions, Policy, states_in
+from swath.rollout_workers.preprocessors import Preprocessor
+from swath.rollout_workers.sampling.asking import Wants
+from swath.rollout_workers.sampling.multi_agent.ledger import Ledger
+from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
+from swath.rollout_workers.sampling.multi_agent.stack import Stack
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What a worker has for a policy.
+
+    Attributes:
+        policy_id: its id.
+        policy: it.
+        action_space: of its agents.
+        preprocessor: of observations.
+        current_filter: the filter of the moment: another may take its place.
+        processor: of actions.
+    """
+
+    policy_id: str
+    policy: Policy
+    action_space: Space[Any]
+    preprocessor: Preprocessor
+    current_filter: Callable[[], Filter]
+    processor: ActionProcessor
+
+
+class Role:
+    """What is kept of the agents of one policy: their observations, what it answered, and their transitions.
+
+    Attributes:
+        equipment: the policy, and what goes with it.
+        wants: how it is asked, and which optional columns it reads.
+        initial: its states at the begin of an episode.
+        count: how many observations are kept.
+        observations: processed ones, by row.
+        outputs: columns that the policy answered, by the rows of the observations acted on.
+        ledger: transitions that are closed and not handed out.
+    """
+
+    def __init__(self, equipment: Equipment) -> None:
+        policy = equipment.policy
+        self.equipment = equipment
+        self.wants = Wants.of(policy)
+        self.initial: list[Any] = [map_nest(np.asarray, state) for state in policy.get_initial_state()]
+        self.count = 0
+        self.observations = Stack(f"observations of the agents of {equipment.policy_id!r}")
+        self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
+        self.ledger = Ledger()
+        self._pack = packer(equipment.preprocessor.leaves)
+        self._space = equipment.action_space
+        self._acted = action_leaves(self._space)
+        self._pack_actions = packer(self._acted)
+        self._split = splitter(self._space, 0, writable=False)
+
+    @property
+    def policy_id(self) -> str:
+        """The policy's id."""
+        return self.equipment.policy_id
+
+    def processed(self, raw: Sequence[Any]) -> Any:
+        """Observations as envs return them, preprocessed, `[n, …]`.
+
+        Raises:
+            Exception: whatever comes of observations that are not of the policy's space.
+        """
+        return self.equipment.preprocessor.transform_batch(self._pack(raw))
+
+    def keep(self, processed: Any, n_rows: int) -> range:
+        """Filter observations, and keep them: their rows."""
+        rows = slice(self.count, self.count + n_rows)
+        self.observations.write(rows, map_nest(np.asarray, self.equipment.current_filter()(processed)))
+        self.count += n_rows
+        return range(rows.start, rows.stop)
+
+    def keep_rows(self, rows: Array) -> None:
+        """Only these rows stay, as the first ones."""
+        self.observations.keep(rows)
+        self.outputs.keep(rows)
+        self.count = len(rows)
+
+    def ask(self, seats: Sequence[Seat], *, explore: bool | None) -> Leaves:
+        """Let the policy answer the latest observations of these seats, and keep what it says: leaves of actions."""
+        rows = [seat.row for seat in seats]
+        where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+        answer, states, extra = self._ask(self._input(seats, where), seats, explore)
+        actions = self._actions(answer, len(seats))
+        answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
+        checked = map_nest(partial(_checked, len(seats)), answered)
+        self.outputs.write(where, {ColumnNames.ACTIONS: nested(self._space, actions), **checked})
+        return actions
+
+    def deal(self, actions: Leaves) -> Sequence[Any]:
+        """Leaves of actions as envs get them, one read-only action per row."""
+        return self._split(self.equipment.processor(actions))
+
+    def states_at(self, rows: Array | list[int]) -> list[Any]:
+        """The states behind these rows, `[n, …]`; the initial ones for no row."""
+        return [self._answered(f"{STATE_OUT}{i}", rows, state) for i, state in enumerate(self.initial)]
+
+    def actions_at(self, rows: Array | list[int]) -> Any:
+        """The actions in these rows, `[n, …]`; zeros for no row."""
+        none = nested(self._space, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
+        return self._answered(ColumnNames.ACTIONS, rows, none)
+
+    def _answered(self, name: str, rows: Array | list[int], default: Any) -> Any:
+        """A column of what was answered in rows; the default for no row."""
+        index = np.asarray(rows)
+        missing = index == NO_ROW
+        if missing.all():
+            return map_nest(lambda leaf: np.repeat(leaf[None], len(index), axis=0), default)
+        column = self.outputs.take(np.where(missing, 0, index))[name]
+        if missing.any():
+            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
+        return column
+
+    def _input(self, seats: Sequence[Seat], rows: slice | list[int]) -> dict[str, Any]:
+        """The columns that the policy reads."""
+        columns = {ColumnNames.OBS: self.observations.take(rows)}
+        if self.initial or self.wants.seen:
+            before = [seat.before for seat in seats]
+            columns |= {f"{STATE_IN}{i}": state for i, state in enumerate(self.states_at(before))}
+            columns |= {name: self._optional(name, seats, before) for name in self.wants.seen}
+        return columns
+
+    def _optional(self, name: str, seats: Sequence[Seat], before: list[int]) -> Any:
+        if name == ColumnNames.PREV_ACTIONS:
+            return self.actions_at(before)
+        if name == ColumnNames.PREV_REWARDS:
+            return np.array([seat.paid for seat in seats], dtype=np.float32)
+        if name == ColumnNames.ENV_ID:
+            return np.array([seat.play.env for seat in seats])
+        return [seat.info if name == ColumnNames.INFOS else seat.agent for seat in seats]
+
+    def _ask(self, columns: dict[str, Any], seats: Sequence[Seat], explore: bool | None) -> Actions:
+        policy = self.equipment.policy
+        episodes = [seat.play.episode for seat in seats] if self.wants.episodes else None
+        asking = asked(policy, self.wants, columns)
+        answer: Actions = asking(explore=explore, timestep=policy.global_timestep, episodes=episodes)
+        return answer
+
+    def _actions(self, answer: Any, n_rows: int) -> Leaves:
+        """The leaves of what was answered, in the dtypes of their spaces."""
+        if isinstance(answer, list):
+            return self._pack_actions(answer)
+        leaves = [_checked(n_rows, reduce(getitem, leaf.path, answer)) for leaf in self._acted]
+        return [array.astype(leaf.dtype, copy=False) for leaf, array in zip(self._acted, leaves, strict=True)]
+
+
+def asked(policy: Policy, wants: Wants, columns: dict[str, Any]) -> Callable[..., Actions]:
+    """The method by which a policy is asked for actions, with the columns that it reads."""
+    if wants.by_dict:
+        return partial(policy.compute_actions_from_input_dict, SampleBatch(columns))
+    return partial(
+        policy.compute_actions,
+        columns[ColumnNames.OBS],
+        states_in(columns),
+        prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
+        prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
+        info_batch=columns.get(ColumnNames.INFOS),
+    )
+
+
+def _checked(n_rows: int, answer: Any) -> Array:
+    """An answer as an array.
+
+    Raises:
+        ValueError: it has not one row per observation.
+    """
+    array = np.asarray(answer.detach().cpu() if isinstance(answer, torch.Tensor) else answer)
+    if array.shape[:1] != (n_rows,):
+        raise ValueError(f"the policy answered an array of shape {array.shape} to {n_rows} observations")
+    return array

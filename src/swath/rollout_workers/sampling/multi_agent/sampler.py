@@ -1,0 +1,262 @@
+"""Collects what a call of `sample()` hands out, where several agents act in an env: steps until there is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from swath.errors import warn
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.infos import info_of
+from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
+from swath.rollout.until import StepLimit
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.callbacks import listeners
+from swath.rollout_workers.hosts.laps import Laps
+from swath.rollout_workers.hosts.lenient import Failure, LenientHost
+from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.rollout_metrics import RolloutMetrics
+from swath.rollout_workers.sampling.multi_agent.acting import Acting
+from swath.rollout_workers.sampling.multi_agent.company import Company
+from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
+from swath.rollout_workers.sampling.multi_agent.handing import Chunks, chunks_of, let_go, take_out
+from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress, Share
+from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
+from swath.rollout_workers.sampling.multi_agent.role import Role
+from swath.rollout_workers.sampling.multi_agent.seats import Play, Sight
+from swath.rollout_workers.sampling.sampler import LONG, Tally
+from swath.rollout_workers.sampling.watching import WATCHED, Scene
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who works together.
+
+    Attributes:
+        host: the envs, whose agents have seats; it knows of failures.
+        acting: the policies.
+        company: roles and episodes.
+        recorder: writes transitions.
+        finisher: makes batches of them.
+        log: of metrics.
+        laps: the stopwatch.
+        scene: what callbacks are told of the worker.
+        rendered: called after each step, if the envs are to be filmed.
+    """
+
+    host: LenientHost
+    acting: Acting
+    company: Company
+    recorder: Recorder
+    finisher: Finisher
+    log: MetricsLog
+    laps: Laps
+    scene: Scene
+    rendered: Callable[[], None] | None = None
+
+
+class MultiAgentSampler:
+    """Collects from N envs of several agents each. Used by one thread at a time.
+
+    Args:
+        crew: who works.
+        plan: when a batch is complete.
+        progress: of the envs, as the recorder writes it.
+
+    Attributes:
+        tally: what was done.
+    """
+
+    def __init__(self, crew: Crew, plan: Plan, progress: Progress) -> None:
+        n = crew.host.spec.num_envs
+        self.crew, self.plan, self.tally = crew, plan, Tally()
+        self._progress = progress
+        self._stage = Stage([[Sight() for _ in range(n)]], list(range(n)))
+        self._rules = Rules(StepLimit([None] * n), self._begin, never_forgive)
+        self._created: set[int] = set()
+        crew.acting.announce = self._announce
+        self._told = {event: listeners(crew.scene.callbacks, event) for event in WATCHED}
+        self._warned: set[int] = set()
+
+    def sample(self, version: int, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
+        """Hand out what is made of batches by policy id; there is none of a policy without rows.
+
+        Args:
+            version: of the policies.
+            complete: is given the batches, and how many env steps they are from; what it returns is handed out.
+
+        Raises:
+            Exception: what an env, a policy or a callback raised, as its own type with a note. Transitions that were
+                made are handed out by the next call, which goes on from there; only what fails while a batch is made
+                of them loses those.
+        """
+        self.crew.acting.version = version
+        source = steps(self.crew.host, self.crew.acting, self._stage, self._rules)
+        share = self.plan.share(self._progress)
+        while share is None:
+            self._step(source)
+            share = self.plan.share(self._progress)
+        return self._handed_out(share, complete)
+
+    def start_over(self) -> None:
+        """Give up all running episodes; the next step is the first of others."""
+        for play in self.crew.company.plays.values():
+            if play.env not in self._stage.due:
+                self._give_up(play)
+        self.crew.host.start_over()
+        self._created.clear()
+        self._stage.due = list(range(self.crew.host.spec.num_envs))
+
+    def replace_policy(self, policy_id: str) -> None:
+        """Another policy gets an id that agents are still bound to: their episodes, and what waits, are discarded."""
+        company = self.crew.company
+        bound = [play for play in company.bound_to(policy_id) if play.env not in self._stage.due]
+        for play in bound:
+            self.tally.discarded += self.crew.recorder.discard(play)
+        self._stage.due = sorted({*self._stage.due, *(play.env for play in bound)})
+        company.forget(policy_id)
+
+    def _step(self, source: Any) -> None:
+        """Make a step of all envs; what it led to is written before anything is raised."""
+        self.crew.laps.step()
+        try:
+            self._write(next(source))
+        except EnvRaised as raised:
+            raise self._noted(raised) from raised.cause.__cause__
+        finally:
+            self._count(self.crew.host.take_failures())
+        fatal = self.crew.host.take_fatal()
+        if fatal is not None:
+            raise self._noted(fatal) from fatal.cause.__cause__
+
+    def _write(self, step: Step) -> None:
+        crew, void = self.crew, step.void
+        plays = [(crew.company.plays[env], sight) for env, sight in enumerate(step.next_observation[0])]
+        for play, sight in plays:
+            if play.env in void:
+                self._give_up(play)
+            else:
+                crew.recorder.write(play, sight, info_of(step.info, play.env))
+        over = [env for env, _, _ in step.ended if env not in void]
+        self.tally.episodes += len(over)
+        crew.log.add([self._metrics(crew.company.plays[env]) for env in over])
+        self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
+        self._tell("on_episode_end", over)
+        if crew.rendered is not None:
+            crew.rendered()
+        if self.plan.whole:
+            self._warn_of_long_episodes()
+
+    def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
+        """Episodes are about to begin in these envs."""
+        for env in envs:
+            if env not in self._created:
+                self.crew.company.begin(env, self._progress.clocks[env])
+                self._created.add(env)
+                self._tell("on_episode_created", [env])
+        return envs, None
+
+    def _give_up(self, play: Play) -> None:
+        """The episode ends before its time: with its last good row, or without a trace."""
+        if self.plan.whole:
+            self.tally.discarded += self.crew.recorder.discard(play)
+        else:
+            self.crew.recorder.cut(play)
+
+    def _handed_out(self, share: Share, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
+        """What is made of all that lies before the cuts."""
+        taken = self._take(share)
+        try:
+            batches = self.crew.finisher.finish(taken)
+            n_rows = sum(batch.count for batch in batches.values())
+            whole = complete(batches, share.env_steps)
+        except BaseException:
+            self.tally.discarded += share.env_steps
+            raise
+        self.tally.env_steps += share.env_steps
+        self.tally.agent_steps += n_rows
+        return whole
+
+    def _take(self, share: Share) -> dict[Role, Chunks]:
+        """Take the transitions, and make room where they were."""
+        company, taken = self.crew.company, dict[Role, Chunks]()
+        for role in company.roles:
+            made = take_out(role, share.cuts)
+            self._progress.agent_steps -= len(made)
+            chunks = chunks_of(role, made)
+            if chunks is not None:
+                taken[role] = chunks
+        self._progress.hand_out(share)
+        bound = company.seats()
+        for role, seats in bound.items():
+            let_go(role, seats)
+        company.release(bound)
+        for play in company.plays.values():
+            play.tally.hand_out()
+        return taken
+
+    def _tell(self, event: str, envs: Sequence[int]) -> None:
+        """Call those who listen to an event, with the episodes of these envs."""
+        if self._told[event]:
+            for env in envs:
+                self._tell_one(event, env, self.crew.company.plays[env].episode)
+
+    def _tell_one(self, event: str, env: int, episode: Any) -> None:
+        scene = self.crew.scene
+        for listener in self._told[event]:
+            listener(
+                episode=episode,
+                worker=scene.worker,
+                env_runner=scene.worker,
+                base_env=scene.base_env,
+                env=scene.sub_env(env),
+                policies=scene.policy_map,
+                env_index=env,
+            )
+
+    def _announce(self, env: int) -> None:
+        """An episode has begun."""
+        self._created.discard(env)
+        self._tell("on_episode_start", [env])
+
+    def _metrics(self, play: Play) -> RolloutMetrics:
+        episode = play.episode
+        acted = {seat.role.policy_id: seat.role.equipment.policy for seat in play.seats.values()}
+        return RolloutMetrics(
+            episode.length,
+            episode.total_reward,
+            episode.agent_rewards,
+            episode.custom_metrics,
+            self.crew.laps.perf.get(),
+            episode.hist_data,
+            episode.media,
+            connector_metrics={policy_id: policy.get_connector_metrics() for policy_id, policy in acted.items()},
+            episode_reward_raw=play.tally.raw_reward,
+            env_index=play.env,
+        )
+
+    def _count(self, failures: list[Failure]) -> None:
+        """Keep what there is to tell of failures, and call who wants to know."""
+        self.tally.faulty += len(failures)
+        for failure in failures:
+            self.crew.log.add([RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))])
+            self._tell_one("on_episode_end", failure.env, failure.error)
+
+    def _warn_of_long_episodes(self) -> None:
+        most = max(LONG, 10 * self.plan.number // self.crew.host.spec.num_envs)
+        for env, play in self.crew.company.plays.items():
+            steps_made = play.tally.env_steps
+            if steps_made > most and env not in self._warned:
+                self._warned.add(env)
+                warn(
+                    f"the episode of sub-env {env} has lasted {steps_made:,} steps, and none of them is handed out "
+                    "before it ends; let the env end it, or set batch_mode='truncate_episodes'"
+                )
+
+    def _noted(self, raised: EnvRaised) -> Exception:
+        seed = self.crew.host.seed_of(raised.env)
+        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed})")
+        return raised.cause

@@ -1,0 +1,74 @@
+"""Columns that grow by rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from swath.rollout.spaces import Array
+from swath.rollout_workers.nests import map_nest
+
+_FIRST_ROOM = 64
+
+
+class Stack:
+    """A nest of arrays `[n, …]` that is written row by row, and whose room is used again.
+
+    Args:
+        what: the rows are, for messages.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._room = 0
+        self._columns: Any = None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was ever written, so that there are no columns."""
+        return self._columns is None
+
+    def write(self, rows: slice | list[int], values: Any) -> None:
+        """Put values in the place of rows, which there may not have been yet.
+
+        Args:
+            rows: where to.
+            values: a nest of arrays, one entry per row.
+
+        Raises:
+            ValueError: they have another shape or structure than those before.
+        """
+        self._reserve(rows.stop if isinstance(rows, slice) else max(rows) + 1, values)
+        try:
+            map_nest(lambda column, new: _put(column, rows, new), self._columns, values)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self._what} do not fit those before: {error!r}") from error
+
+    def take(self, rows: Array | slice | list[int]) -> Any:
+        """Copies of rows, in a nest as it was written."""
+        return map_nest(lambda column: np.array(column[rows]), self._columns)
+
+    def keep(self, rows: Array) -> None:
+        """Only these rows, in rising order, stay as the first ones; the others are written over."""
+        there = rows[rows < self._room]  # nothing was written yet to those behind
+        if len(there):
+            map_nest(lambda column: _put(column, slice(0, len(there)), column[there]), self._columns)
+
+    def _reserve(self, n_rows: int, like: Any) -> None:
+        if n_rows <= self._room and self._columns is not None:
+            return
+        room = max(n_rows, 2 * self._room, _FIRST_ROOM)
+        before = self._columns
+        self._columns = map_nest(
+            lambda leaf: np.zeros((room, *leaf.shape[1:]), leaf.dtype), like if before is None else before
+        )
+        if before is not None:
+            map_nest(lambda column, old: _put(column, slice(0, len(old)), old), self._columns, before)
+        self._room = room
+
+
+def _put(column: Array, rows: slice | list[int], values: Array) -> None:
+    if values.shape[1:] != column.shape[1:]:
+        raise ValueError(f"shape {values.shape[1:]} per row, wanted {column.shape[1:]}")
+    column[rows] = values

@@ -1,0 +1,230 @@
+"""How policies of several agents are asked, and what envs get of their answers."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from agent_toys import Counter, Troupe
+
+from swath.rollout_workers import MultiAgentEnv
+from swath.rollout_workers.policy_views import views
+from swath.testing.envs import BasicMultiAgent, SometimesZeroAgentsMultiAgent
+
+TWO = {"p0": Counter, "p1": Counter}
+
+
+def by_parity(agent, episode):
+    return f"p{agent % 2}"
+
+
+class Spaced(MultiAgentEnv):
+    """Agents that see numbers which grow with every step of any env; keeps the actions.
+
+    Args:
+        action_space: of each agent.
+        num: how many agents.
+        length: of an episode.
+    """
+
+    def __init__(self, action_space=None, num=2, length=5):
+        self.agents = list(range(num))
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.action_space = action_space or gym.spaces.Discrete(3)
+        self.length, self.got = length, []
+        self.seen = 0
+        super().__init__()
+
+    def _see(self):
+        self.seen += len(self.agents)
+        return {agent: np.array([self.seen + agent], np.float32) for agent in self.agents}
+
+    def reset(self, *, seed=None, options=None):
+        self.at = 0
+        return self._see(), {}
+
+    def step(self, action_dict):
+        self.got.append(action_dict)
+        self.at += 1
+        flags = {"__all__": self.at == self.length}
+        return self._see(), dict.fromkeys(self.agents, 1.0), flags, {"__all__": False}, {}
+
+
+def test_each_policy_is_asked_once_per_step_for_all_its_agents_in_all_envs():
+    troupe = Troupe(lambda: BasicMultiAgent(5), 4, TWO, by_parity, rollout_fragment_length=30)
+    troupe.sample()
+    assert [len(policy.asked) for policy in troupe.policy_map.values()] == [30, 30]
+    assert {asked.shape for asked in troupe.policy_map["p0"].asked} == {(12, 2)}
+    assert {asked.shape for asked in troupe.policy_map["p1"].asked} == {(8, 2)}
+
+
+def test_a_policy_is_asked_only_when_one_of_its_agents_is_due():
+    troupe = Troupe(lambda: SometimesZeroAgentsMultiAgent(2), 1, TWO, by_parity, rollout_fragment_length=60)
+    batch = troupe.sample()
+    for pid, policy in troupe.policy_map.items():
+        assert len(policy.asked) < 60
+        assert batch[pid].count <= sum(map(len, policy.asked)) <= batch[pid].count + 1
+
+
+def test_each_agent_gets_the_action_that_was_answered_to_its_observation():
+    troupe = Troupe(lambda: Spaced(num=3), 2, TWO, by_parity, rollout_fragment_length=5)
+    batch = troupe.sample()
+    assert troupe.made[0].got[0] == {0: 0, 2: 1, 1: 0}  # the policy answers 0, 1, 0, 1 to its rows
+    assert troupe.made[1].got[0] == {0: 0, 2: 1, 1: 1}
+    assert batch["p0"]["actions"].tolist() == ([0] * 5 + [1] * 5) * 2
+    assert batch["p1"]["actions"].tolist() == [0] * 5 + [1] * 5
+
+
+def test_envs_get_processed_read_only_actions_and_batches_have_the_raw_ones():
+    class Half(Counter):
+        def compute_actions(self, obs_batch, state_batches=None, **given):
+            return np.full((len(obs_batch), 1), 0.5), [], {}
+
+    troupe = Troupe(
+        lambda: Spaced(gym.spaces.Box(-2.0, 2.0, (1,), np.float32)),
+        policies={"default_policy": Half},
+        rollout_fragment_length=2,
+    )
+    batch = troupe.sample()
+    assert batch["actions"].tolist() == [[0.5]] * 4
+    assert batch["actions"].dtype == np.float32
+    got = troupe.made[0].got[0][1]
+    assert got.tolist() == [1.0]
+    with pytest.raises(ValueError, match="read-only"):
+        got[0] = 3
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_nested_actions_stay_nested(listed):
+    space = gym.spaces.Dict(
+        move=gym.spaces.Discrete(3), aim=gym.spaces.Tuple([gym.spaces.Box(-1, 1, (2,), np.float32)])
+    )
+
+    class Nested(Counter):
+        def compute_actions(self, obs_batch, state_batches=None, **given):
+            n = len(obs_batch)
+            if listed:
+                return [{"move": i, "aim": (np.full(2, 0.25 * i),)} for i in range(n)], [], {}
+            return {"move": np.arange(n), "aim": (np.full((n, 2), 0.25) * np.arange(n)[:, None],)}, [], {}
+
+    troupe = Troupe(lambda: Spaced(space), policies={"default_policy": Nested}, rollout_fragment_length=1)
+    batch = troupe.sample()
+    assert batch["actions"]["move"].tolist() == [0, 1]
+    assert batch["actions"]["aim"][0].tolist() == [[0, 0], [0.25, 0.25]]
+    (got,) = troupe.made[0].got
+    assert got[1]["move"] == 1
+    assert got[1]["aim"][0].tolist() == [0.25, 0.25]
+
+
+def test_every_observation_is_pushed_into_the_filter_of_its_policy_once():
+    troupe = Troupe(
+        lambda: Spaced(num=3), 2, TWO, by_parity, observation_filter="MeanStdFilter", rollout_fragment_length=12
+    )
+    batch = troupe.sample()
+    # 12 steps and three resets of two envs; the observations of ends are pushed, too
+    for pid, agents in (("p0", 2), ("p1", 1)):
+        stat = troupe.filters[pid].running_stats
+        assert stat.num_pushes == (12 + 3) * 2 * agents
+    assert abs(batch["p0"]["obs"]).max() < 5
+    assert batch["p0"]["new_obs"][:4].tolist() == batch["p0"]["obs"][1:5].tolist()
+
+
+def test_a_policy_that_raises_leaves_all_as_it_was_and_the_next_call_resumes():
+    troupe = Troupe(
+        lambda: Spaced(num=2), 2, TWO, by_parity, rollout_fragment_length=4, observation_filter="MeanStdFilter"
+    )
+    other = Troupe(
+        lambda: Spaced(num=2), 2, TWO, by_parity, rollout_fragment_length=4, observation_filter="MeanStdFilter"
+    )
+    troupe.sample()
+    other.sample()
+    troupe.policy_map["p1"].error = RuntimeError("no idea")
+    with pytest.raises(RuntimeError, match="no idea"):
+        troupe.sample()
+    made, wanted = troupe.sample(), other.sample()
+    assert [len(env.got) for env in troupe.made] == [8, 8]
+    for pid in TWO:
+        for name in set(wanted[pid]) - {"asked"}:
+            np.testing.assert_array_equal(made[pid][name], wanted[pid][name])
+
+
+def test_a_policy_is_shown_what_it_asks_for():
+    shown = []
+
+    class Curious(Counter):
+        wanted = ("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
+
+        def compute_actions_from_input_dict(self, input_dict, explore=None, timestep=None, episodes=None, **given):
+            shown.append((dict(input_dict), explore, [episode.env_id for episode in episodes]))
+            return np.arange(len(input_dict["obs"])) + 1, [], {}
+
+    troupe = Troupe(lambda: Spaced(num=2), 2, {"default_policy": Curious}, rollout_fragment_length=2)
+    troupe.sample(explore=False)
+    (first, explore, envs), (second, _, _) = shown
+    assert (explore, envs) == (False, [0, 0, 1, 1])
+    assert first["prev_actions"].tolist() == [0, 0, 0, 0]
+    assert second["prev_actions"].tolist() == [1, 2, 3, 4]
+    assert (first["prev_rewards"].tolist(), second["prev_rewards"].tolist()) == ([0.0] * 4, [1.0] * 4)
+    assert list(first["agent_id"]) == [0, 1, 0, 1]
+    assert first["env_id"].tolist() == [0, 0, 1, 1]
+    assert list(first["infos"]) == [{}] * 4
+
+
+class Summing(Counter):
+    """Its state is the sum of what an agent saw, from 100."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.config = {"model": {"max_seq_len": 3}}
+
+    def is_recurrent(self):
+        return True
+
+    def get_initial_state(self):
+        return [np.array([100.0], np.float32)]
+
+    def compute_actions(self, obs_batch, state_batches=None, **given):
+        (state,) = state_batches
+        return np.zeros(len(obs_batch), int), [state + obs_batch], {}
+
+
+def test_states_are_kept_by_agent_begin_anew_with_episodes_and_come_in_sequences():
+    troupe = Troupe(lambda: Spaced(num=2), 1, {"default_policy": Summing}, rollout_fragment_length=7)
+    batch = troupe.sample()
+    assert batch["seq_lens"].tolist() == [3, 2, 3, 2, 2, 2]
+    obs = batch["obs"].reshape(-1)
+    start = 100.0
+    for agent in range(2):
+        rows = slice(5 * agent, 5 * agent + 5)
+        np.testing.assert_allclose(batch["state_out_0"][rows, 0], start + np.cumsum(obs[rows]))
+    np.testing.assert_allclose(
+        batch["state_in_0"][:, 0], [100, 100 + obs[:3].sum(), 100, 100 + obs[5:8].sum(), 100, 100]
+    )
+    later = troupe.sample()  # the running episode goes on where it was
+    np.testing.assert_allclose(later["state_in_0"][0, 0], batch["state_out_0"][11, 0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (lambda n: np.zeros(n + 1, int), "answered an array of shape"),
+        (lambda n: np.zeros((n, 2), int), "do not fit those before"),
+    ],
+)
+def test_an_answer_of_another_shape_is_refused(answer, text):
+    class Odd(Counter):
+        def compute_actions(self, obs_batch, state_batches=None, **given):
+            self.asked.append(0)
+            n = len(obs_batch)
+            return answer(n) if len(self.asked) == 2 else np.zeros(n, int), [], {}
+
+    troupe = Troupe(Spaced, policies={"default_policy": Odd}, rollout_fragment_length=4)
+    with pytest.raises(ValueError, match=text):
+        troupe.sample()
+    assert troupe.sample().env_steps() == 4
+
+
+def test_optional_columns_are_there_only_on_request():
+    class Plain(Counter):
+        wanted = ()
+
+    troupe = Troupe(Spaced, policies={"default_policy": Plain}, rollout_fragment_length=4)
+    assert not set(troupe.sample()) & set(views())

@@ -1,0 +1,225 @@
+"""What raises while several agents act: whose episode ends, what is still handed out, and how it goes on."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from agent_toys import Counter, Troupe
+
+from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
+
+FLAGS = {"__all__": False}
+
+
+class Walk(MultiAgentEnv):
+    """Two agents count steps; what is planned goes wrong, once.
+
+    Args:
+        faults: by `(episode, step)`, step 0 is the reset: an exception, or what is returned instead.
+    """
+
+    def __init__(self, faults=None, length=6):
+        self.agents = [0, 1]
+        self.observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.faults, self.length = faults if faults is not None else {}, length
+        self.episode, self.resets, self.closed = -1, 0, False
+        super().__init__()
+
+    def _see(self):
+        fault = self.faults.pop((self.episode, self.at), None)
+        if isinstance(fault, Exception):
+            raise fault
+        seen = {agent: np.array([self.at], np.float32) for agent in self.agents}
+        return seen if fault is None else fault
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        self.at = 0
+        self.episode += 1
+        return self._see(), {}
+
+    def step(self, action_dict):
+        self.at += 1
+        return self._see(), dict.fromkeys(self.agents, 1.0), {"__all__": self.at == self.length}, FLAGS, {}
+
+    def close(self):
+        self.closed = True
+
+
+class Notes(DefaultCallbacks):
+    def __init__(self):
+        self.ends = []
+
+    def on_episode_end(self, *, episode, env_index, **kwargs):
+        self.ends.append((env_index, episode))
+
+
+BROKE = RuntimeError("broke")
+MISSHAPEN = {0: np.zeros(1, np.float32), 1: np.zeros(3, np.float32)}
+WAYS = {
+    "step": ({(0, 3): BROKE}, RuntimeError, "broke"),
+    "shape": ({(0, 3): MISSHAPEN}, ValueError, "returned observations of shape"),
+    "unknown": ({(0, 3): {9: np.zeros(1, np.float32)}}, KeyError, "gave 'nobody' for agent 9; there are"),
+}
+
+
+def by_agent(agent, episode):
+    return "default_policy" if agent in (0, 1) else "nobody"
+
+
+def troupe_of(faults, num_envs=3, **config):
+    plans = iter([{}, dict(faults)] + [{}] * 50)
+    config = {"rollout_fragment_length": 4, **config}
+    return Troupe(lambda: Walk(next(plans)), num_envs, mapping=by_agent, callbacks=Notes(), **config)
+
+
+def rows(batch, env_rows=8):
+    return [batch["obs"][i : i + env_rows, 0].astype(int).tolist() for i in range(0, batch.count, env_rows)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_untouched(way):
+    faults, error, text = WAYS[way]
+    troupe = troupe_of(faults)
+    with pytest.raises(error, match=text) as raised:
+        troupe.sample()
+    assert any("raised by sub-env 1" in note for note in raised.value.__notes__)
+    batch = troupe.sample()
+    assert (batch.count, batch.env_steps()) == (24, 12)
+    plain, broken = [0, 1, 2, 3] * 2, [0, 1] * 4
+    assert rows(batch) == [plain, broken, plain]
+    assert batch["truncateds"][8:16].tolist() == [False, True, False, True, False, False, False, False]
+    assert troupe.sample().count == 24
+    assert [env.resets for env in troupe.made] == [2, 2, 2]
+    faulty, *others = troupe.get_metrics()
+    assert (faulty.episode_faulty, faulty.env_index) == (True, 1)
+    assert text.split(";")[0] in faulty.error
+    assert [(told.episode_faulty, told.episode_length) for told in others] == [(False, 6)] * 3
+    env, ended = troupe.callbacks.ends[0]
+    assert (env, type(ended)) == (1, error)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_restarts_the_sub_env_is_made_anew_and_nothing_is_raised(way):
+    troupe = troupe_of(WAYS[way][0], restart_failed_sub_environments=True, delay_between_sub_environment_restarts_s=0.0)
+    batch = troupe.sample()
+    assert (batch.count, batch.env_steps()) == (24, 12)
+    assert [env.closed for env in troupe.built] == [False, True, False, False]
+    assert troupe.made[1] is troupe.built[3]
+    assert rows(batch) == [[0, 1, 2, 3] * 2, [0, 1] * 4, [0, 1, 2, 3] * 2]
+    assert troupe.tally.faulty == 1
+
+
+@pytest.mark.parametrize("begins", [BROKE, MISSHAPEN, {9: np.zeros(1, np.float32)}], ids=["raise", "shape", "unknown"])
+def test_a_reset_that_breaks_is_raised_and_tried_again_by_the_next_call(begins):
+    troupe = troupe_of({(1, 0): begins})
+    troupe.sample()
+    with pytest.raises((RuntimeError, ValueError, KeyError)):
+        troupe.sample()
+    batch = troupe.sample()
+    assert rows(batch) == [[4, 5, 4, 5, 0, 1, 0, 1]] * 3
+    assert [env.resets for env in troupe.made] == [2, 3, 2]
+
+
+def test_a_reset_that_always_breaks_ends_at_the_limit_in_its_own_exception():
+    plans = iter([{}] + [{(0, 0): RuntimeError(f"broke {i}")} for i in range(20)])
+    troupe = Troupe(
+        lambda: Walk(next(plans)),
+        2,
+        rollout_fragment_length=4,
+        restart_failed_sub_environments=True,
+        max_num_sub_environment_restarts=3,
+        delay_between_sub_environment_restarts_s=0.0,
+    )
+    with pytest.raises(RuntimeError, match="broke 3") as raised:
+        troupe.sample()
+    assert any("failed 4 times in a row" in note for note in raised.value.__notes__)
+
+
+def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes_are_handed_out_whole():
+    troupe = troupe_of({(0, 3): BROKE}, batch_mode="complete_episodes", rollout_fragment_length=2)
+    with pytest.raises(RuntimeError, match="broke"):
+        troupe.sample()
+    batch = troupe.sample()
+    assert rows(batch, 12) == [list(range(6)) * 2] * 2
+    assert (batch.env_steps(), troupe.tally.discarded) == (12, 2)
+    later = troupe.sample()
+    assert not later["truncateds"].any()
+    assert set(later["t"].tolist()) == set(range(6))
+
+
+def test_an_env_that_is_behind_catches_up_and_what_others_made_meanwhile_waits():
+    troupe = troupe_of(
+        {(0, 3): BROKE}, restart_failed_sub_environments=True, delay_between_sub_environment_restarts_s=0.0
+    )
+    batches = [troupe.sample() for _ in range(3)]
+    assert [batch.env_steps() for batch in batches] == [12, 12, 12]
+    plain = [[0, 1, 2, 3] * 2, [4, 5, 4, 5, 0, 1, 0, 1], [2, 3, 4, 5] * 2]
+    broken = [[0, 1] * 4, [2, 3, 4, 5] * 2, [0, 1, 2, 3] * 2]
+    assert [rows(batch) for batch in batches] == [[one, other, one] for one, other in zip(plain, broken, strict=True)]
+
+
+def test_an_episode_in_which_nobody_acts_breaks_its_env():
+    class Silent(Walk):
+        def _see(self):
+            super()._see()
+            return {} if self.episode == 1 else {0: np.zeros(1, np.float32)}
+
+    troupe = Troupe(lambda: Silent(length=3), rollout_fragment_length=3)
+    troupe.sample()
+    with pytest.raises(ValueError, match="ended after 3 steps in which no agent was observed to act"):
+        troupe.sample()
+    assert troupe.sample().env_steps() == 3
+
+
+def test_a_callback_that_raises_lets_the_step_count():
+    class Raising(DefaultCallbacks):
+        plan = {3}
+        steps = 0
+
+        def on_episode_step(self, **kwargs):
+            self.steps += 1
+            if self.steps in self.plan:
+                raise OSError("no room")
+
+    troupe = Troupe(Walk, callbacks=Raising(), rollout_fragment_length=5)
+    with pytest.raises(OSError, match="no room"):
+        troupe.sample()
+    batch = troupe.sample()
+    assert batch["t"].tolist() == [*range(5)] * 2
+    assert troupe.made[0].at == 5
+
+
+@pytest.mark.parametrize("event", ["on_episode_created", "on_episode_start"])
+def test_a_callback_that_raises_at_the_begin_of_an_episode_is_not_taken_for_the_env(event):
+    calls = []
+
+    def begin(self, *, env_index, **kwargs):
+        calls.append(env_index)
+        if len(calls) == 1:
+            raise OSError("no room")
+
+    troupe = Troupe(
+        Walk, 2, callbacks=type("Raising", (DefaultCallbacks,), {event: begin})(), rollout_fragment_length=5
+    )
+    with pytest.raises(OSError, match="no room"):
+        troupe.sample()
+    assert troupe.sample()["t"].tolist() == [*range(5)] * 4
+    assert troupe.tally.faulty == 0
+    assert [env.resets for env in troupe.made] == [1, 1]
+
+
+def test_post_processing_that_raises_discards_what_was_about_to_be_handed_out():
+    class Fussy(Counter):
+        plan = [True]
+
+        def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
+            if self.plan.pop() if self.plan else False:
+                raise OSError("no room")
+            return sample_batch
+
+    troupe = Troupe(Walk, policies={"default_policy": Fussy}, rollout_fragment_length=4)
+    with pytest.raises(OSError, match="no room"):
+        troupe.sample()
+    assert troupe.tally.discarded == 4
+    assert troupe.sample()["t"].tolist() == [4, 5, 4, 5, 0, 1, 0, 1]
