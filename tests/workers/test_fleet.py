@@ -462,3 +462,49 @@ def test_the_status_line_counts_phases(stage, fleet):
     stage.end(made.up[0])
     made.look()
     assert repr(made) == "<Fleet 3 workers: 2 up, 1 starting>"
+
+
+def test_workers_are_numbered_from_where_their_owner_begins(stage):
+    made = Fleet(stage, job, 1, Survival(), stage.clock, 1)
+    made.bring_up()
+    assert made.add([job, job]) == (2, 3)
+    assert list(made.up) == [1, 2, 3]
+    made.replace(made.up[3], ValueError("no good"))
+    assert wait_for(made, 3).name == Name(3, 1)
+
+
+def test_a_fleet_may_begin_with_nobody(stage):
+    made = Fleet(stage, job, 0, Survival(min_workers=1), stage.clock)
+    assert made.bring_up() == ()
+    assert made.add([job]) == (0,)
+    assert made.failure is None
+
+
+def test_a_retired_worker_does_not_come_back_and_nobody_minds(stage, fleet):
+    made = fleet(2, min_workers=1)
+    ticket = ask(made, 0, "collect", late=True)
+    made.retire(0)
+    made.retire(0)
+    assert isinstance(ticket.outcome.exception, WorkerLost)
+    assert (list(made.up), made.failure, made.restarts) == ([1], None, 0)
+    assert made.add([job]) == (2,)
+
+
+def test_a_listener_hears_what_becomes_of_workers(stage, fleet):
+    made = fleet(1, restarts=Restarts(max_per_worker=1), fragment_timeout_s=5.0)
+    heard = []
+    made.listen(heard.append)
+    stage.takes["collect"] = 9.0
+    ask(made, 0, late=True)
+    while Name(0, 1) not in {handle.name for handle in made.up.values()}:
+        made.wait([])
+    stage.end(made.up[0])
+    with pytest.raises(FleetFailed):
+        wait_for_ever(made)
+    assert [(type(news).__name__, news.name) for news in heard] == [
+        ("Died", (0, 0)),
+        ("Ready", (0, 1)),
+        ("Died", (0, 1)),
+        ("GiveUp", (0, 1)),
+    ]
+    assert (made.was_late(Name(0, 0)), made.was_late(Name(0, 1))) == (True, False)

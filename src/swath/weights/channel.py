@@ -22,8 +22,8 @@ from torch import nn
 from swath.weights.register import Life, Register, Sent
 from swath.weights.snapshot import Snapshot, fitting
 
-Models: TypeAlias = Mapping[str, Snapshot | None]
-"""Snapshots by model id; `None` for a model without weights."""
+Models: TypeAlias = Mapping[str, Any]
+"""Snapshots by model id, or whatever else the workers of a service take; `None` for a model without weights."""
 
 Who = TypeVar("Who", bound=Hashable)
 
@@ -203,7 +203,7 @@ class Channel:
             }
         self._sweep()
 
-    def _put(self, snapshots: Mapping[int, Snapshot]) -> dict[int, Shared]:
+    def _put(self, snapshots: Mapping[int, Any]) -> dict[int, Shared]:
         made: dict[int, Shared] = {}
         try:
             for key, snapshot in snapshots.items():
@@ -242,5 +242,5 @@ class Channel:
             shared.release()
 
 
-def _without_none(models: Models) -> dict[str, Snapshot]:
+def _without_none(models: Models) -> dict[str, Any]:
     return {model_id: snapshot for model_id, snapshot in models.items() if snapshot is not None}

@@ -19,7 +19,7 @@ from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.workers.base import Backend, Handle
 from swath.workers.fleet_state import Standing
-from swath.workers.lives import Lives, MakeJob
+from swath.workers.lives import Listener, Lives, MakeJob
 from swath.workers.outcome import Error
 from swath.workers.placing import Placing
 from swath.workers.tickets import Name, Ticket
@@ -35,6 +35,7 @@ class Fleet:
         n: how many workers.
         survival: how often they are replaced, how long they may take, how many are needed.
         clock: seconds, the same as of the backend's tickets.
+        first: the index of the first worker; the others follow.
 
     Attributes:
         survival: as it was given.
@@ -47,11 +48,12 @@ class Fleet:
         n: int,
         survival: Survival,
         clock: Callable[[], float] = time.monotonic,
+        first: int = 0,
     ) -> None:
         self.survival = survival
         self._backend = backend
         self._patience = survival.fragment_timeout_s
-        self._lives = Lives(backend, [make_job] * n, survival, clock)
+        self._lives = Lives(backend, [make_job] * n, survival, clock, first)
         self._watch = Watch(backend, self._lives, clock)
         self._placing = Placing(backend, self._lives, self._watch, survival)
         self._adding = threading.Lock()
@@ -74,8 +76,12 @@ class Fleet:
 
     @property
     def late(self) -> int:
-        """Workers that were killed because they took too long."""
-        return self._lives.late
+        """Lives that were ended because they took too long."""
+        return len(self._lives.late)
+
+    def was_late(self, name: Name) -> bool:
+        """Whether this life was ended because it took too long."""
+        return name in self._lives.late
 
     @property
     def workers_lost(self) -> int:
@@ -156,7 +162,7 @@ class Fleet:
             Exception: what building them raised, or `WorkerLost`. In all cases none is added.
         """
         with self._adding:
-            first = len(self.standings())
+            first = self._lives.state.next_index
             handles: list[Handle] = []
             try:
                 for number, make_job in enumerate(make_jobs):
@@ -288,6 +294,16 @@ class Fleet:
         """Kill one life of a worker, which counts as its death; nothing if it is over."""
         with self._watch.holding() as lives:
             lives.end(handle.name, cause)
+
+    def listen(self, listener: Listener) -> None:
+        """Have somebody hear from now on what becomes of workers; called by whichever thread looks after them."""
+        with self._watch.holding() as lives:
+            lives.listener = listener
+
+    def retire(self, worker: int) -> None:
+        """Kill a worker that is to have no further life; that counts against nobody. Twice is fine."""
+        with self._watch.holding() as lives:
+            lives.retire(worker)
 
     def forgive(self) -> None:
         """Restarts so far count no longer against `survival.restarts`; workers that were given up stay so."""

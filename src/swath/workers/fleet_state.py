@@ -48,6 +48,13 @@ class Added:
 
 
 @dataclass(frozen=True)
+class Retired:
+    """A worker is to have no further life; that counts against nobody."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
 class Forgiven:
     """Restarts so far count against nobody."""
 
@@ -57,7 +64,7 @@ class Ticked:
     """Time has passed."""
 
 
-Event: TypeAlias = Placed | Ready | Died | Added | Forgiven | Ticked
+Event: TypeAlias = Placed | Ready | Died | Added | Retired | Forgiven | Ticked
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,7 @@ class FleetState:
     Args:
         n: how many.
         survival: how often they are replaced, and how many are needed.
+        first: the index of the first; the others follow.
 
     Attributes:
         restarts: lives that replace others, so far.
@@ -127,9 +135,10 @@ class FleetState:
         due_at: when the next `Ticked` is wanted; infinite if none is.
     """
 
-    def __init__(self, n: int, survival: Survival) -> None:
+    def __init__(self, n: int, survival: Survival, first: int = 0) -> None:
         self._survival = survival
-        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(n)}
+        self._first = first
+        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first, first + n)}
         self._deaths: list[tuple[int, BaseException]] = []
         self._spent = 0  # of the restarts that count against all
         self.restarts = 0
@@ -140,6 +149,11 @@ class FleetState:
     def workers(self) -> Mapping[int, Standing]:
         """All there ever were, by index."""
         return self._workers
+
+    @property
+    def next_index(self) -> int:
+        """Of the worker that is added next."""
+        return self._first + len(self._workers)
 
     @property
     def required(self) -> int:
@@ -181,7 +195,9 @@ class FleetState:
             case Died(name, cause):
                 return self._died(name, cause, now)
             case Added():
-                self._workers[len(self._workers)] = Standing(phase="up", since=now)
+                self._workers[self.next_index] = Standing(phase="up", since=now)
+            case Retired(worker):
+                self._workers[worker] = replace(self._workers[worker], phase="gone", since=now)
             case Forgiven():
                 self._forgive()
         return self._due(now)

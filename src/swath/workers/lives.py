@@ -22,10 +22,12 @@ from swath.workers.fleet_state import (
     Fail,
     FleetState,
     Forgiven,
+    GiveUp,
     Instruction,
     Overdue,
     Placed,
     Ready,
+    Retired,
     Start,
     Ticked,
 )
@@ -35,6 +37,8 @@ from swath.workers.outcome import Error
 from swath.workers.tickets import Name, Ticket
 
 MakeJob: TypeAlias = Callable[[Name], Job]
+Listener: TypeAlias = Callable[[Ready | Died | GiveUp], None]
+"""Hears what becomes of workers; must be quick and leave the fleet alone."""
 
 _log = logging.getLogger("swath")
 
@@ -47,6 +51,7 @@ class Lives:
         make_jobs: how each worker is brought up, each time anew.
         survival: how often, and how many are needed.
         clock: seconds, the same as of tickets.
+        first: the index of the first worker.
 
     Attributes:
         state: who lives, who comes back and when.
@@ -55,25 +60,33 @@ class Lives:
         watched: tickets whose outcome is news here.
         changes: counts news of workers: up, dead, added.
         stirs: counts what those who wait must look at.
-        late: workers that were killed because they took too long.
+        late: lives that were ended because they took too long.
+        listener: hears what becomes of workers.
         causes: why the fleet has failed; `None` if it has not.
         placing: whether somebody waits for the first lives, who is to hear what their builders raise.
         refused: what one of these has raised.
     """
 
     def __init__(
-        self, backend: Backend, make_jobs: Sequence[MakeJob], survival: Survival, clock: Callable[[], float]
+        self,
+        backend: Backend,
+        make_jobs: Sequence[MakeJob],
+        survival: Survival,
+        clock: Callable[[], float],
+        first: int = 0,
     ) -> None:
-        self.state = FleetState(len(make_jobs), survival)
+        self.state = FleetState(len(make_jobs), survival, first)
         self.handles: dict[int, Handle] = {}
         self.up: Mapping[int, Handle] = {}
         self.watched: list[Ticket] = []
-        self.changes = self.stirs = self.late = 0
+        self.changes = self.stirs = 0
+        self.late: list[Name] = []
+        self.listener: Listener | None = None
         self.causes: tuple[BaseException, ...] | None = None
         self.placing = False
         self.refused: BaseException | None = None
         self._backend = backend
-        self._make_jobs = list(make_jobs)
+        self._make_jobs = dict(enumerate(make_jobs, first))
         self._survival = survival
         self._clock = clock
         self._lateness = Lateness(survival.fragment_timeout_s)
@@ -126,9 +139,17 @@ class Lives:
     def adopt(self, handle: Handle, make_job: MakeJob) -> None:
         """One worker more, that is up already."""
         self.handles[handle.name.worker] = handle
-        self._make_jobs.append(make_job)
+        self._make_jobs[handle.name.worker] = make_job
         self._lateness.begun(handle.name, self._clock())
         self._tell(Added())
+        self._carry_out()
+
+    def retire(self, worker: int) -> None:
+        """A worker is to have no further life."""
+        if (handle := self.handles.get(worker)) is not None:
+            self._backend.kill(handle)
+            self._lateness.ended(handle.name)
+        self._tell(Retired(worker))
         self._carry_out()
 
     def forgive(self) -> None:
@@ -172,8 +193,8 @@ class Lives:
         _log.warning("%s; %s", _told(name, cause), self._what_next(name.worker))
 
     def _end_late(self, ticket: Ticket) -> None:
-        self.late += 1
         name = ticket.name
+        self.late.append(name)
         why = f"{ticket.method}() took longer than fragment_timeout_s={self._lateness.patience:g}"
         self._note_death(name, WorkerLost(f"{described(name)} was killed: {why}", worker=name.worker, life=name.life))
 
@@ -182,6 +203,8 @@ class Lives:
         self.stirs += 1
         if isinstance(event, Ticked | Placed):
             return
+        if self.listener is not None and isinstance(event, Ready | Died):
+            self.listener(event)
         self.changes += 1
         self.up = {worker: handle for worker, handle in self.handles.items() if self._can_be_called(handle)}
 
@@ -209,6 +232,8 @@ class Lives:
                 self._start(name)
             case Overdue(name):
                 self._note_death(name, self._not_ready(name))
+            case GiveUp() if self.listener is not None:
+                self.listener(instruction)
             case Fail(causes):
                 self.causes = causes
 

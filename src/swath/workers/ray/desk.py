@@ -22,26 +22,19 @@ Answer: TypeAlias = tuple[Reply | bytes, Wire]
 _NO_BODY = b""
 
 
-class RayDesk:
+class Desk:
     """Hosts a worker's object.
 
     Args:
         name: which life of which worker.
-        threads: torch's.
     """
 
-    def __init__(self, name: Name, threads: int) -> None:
+    def __init__(self, name: Name) -> None:
         self._hosted = Hosted(name)
-        torch.set_num_threads(threads)
-        torch.seed()  # a new process begins with the same random state as any other
-        random.seed()
-        np.random.seed()  # noqa: NPY002  users draw from it
 
-    def build(self, before: Outcome, build: Wire) -> Answer:
-        """Make the object, if what comes before it went well."""
-        return _answer(
-            before if isinstance(before, Error) else self._hosted.build(None, lambda: unpacked(build, own=True))
-        )
+    def build(self, before: Outcome, load: Callable[[], Callable[[], Any]]) -> Answer:
+        """Make the object with what `load` gives, if what comes before it went well."""
+        return _answer(before if isinstance(before, Error) else self._hosted.build(None, load))
 
     def answer(self, method: str, wire: Wire) -> Answer:
         """Call a method of the object."""
@@ -64,6 +57,26 @@ class RayDesk:
     def method(self, name: str) -> Callable[..., Any]:
         """A method of the object, for others than our driver."""
         return self._hosted.method(name)
+
+
+class RayDesk(Desk):
+    """Hosts it in a process that is there for nothing else.
+
+    Args:
+        name: which life of which worker.
+        threads: torch's.
+    """
+
+    def __init__(self, name: Name, threads: int) -> None:
+        super().__init__(name)
+        torch.set_num_threads(threads)
+        torch.seed()  # a new process begins with the same random state as any other
+        random.seed()
+        np.random.seed()  # noqa: NPY002  users draw from it
+
+    def built(self, before: Outcome, build: Wire) -> Answer:
+        """Make the object that has travelled here, if what comes before it went well."""
+        return self.build(before, lambda: unpacked(build, own=True))
 
 
 def _answer(outcome: Outcome) -> Answer:

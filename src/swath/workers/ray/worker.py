@@ -98,7 +98,7 @@ class RayWorker:
 
         import_tensordict()
         self._desk = RayDesk(setup.name, setup.threads)
-        return self._desk.build(before, setup.build)
+        return self._desk.built(before, setup.build)
 
 
 def public(name: str) -> Callable[..., Any]:
