@@ -70,6 +70,10 @@ if TYPE_CHECKING:
     from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
     from swath.rollout_workers.worker import RolloutWorker as RolloutWorker
     from swath.rollout_workers.worker import get_global_worker as get_global_worker
+    from swath.rollout_workers.worker_set.replies import Reply as Reply
+    from swath.rollout_workers.worker_set.sampling import synchronous_parallel_sample as synchronous_parallel_sample
+    from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
+    from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
 
 
 _HOME = {
@@ -78,6 +82,7 @@ _HOME = {
     "DEFAULT_POLICY_ID": "swath.rollout_workers.config",
     "DefaultCallbacks": "swath.rollout_workers.callbacks",
     "EnvContext": "swath.rollout_workers.env_context",
+    "EnvRunnerGroup": "swath.rollout_workers.worker_set.worker_set",
     "Episode": "swath.rollout_workers.episode",
     "Filter": "swath.rollout_workers.filters.base",
     "FilterManager": "swath.rollout_workers.filters.sharing",
@@ -102,6 +107,7 @@ _HOME = {
     "RLlibCallback": "swath.rollout_workers.callbacks",
     "RepeatedValues": "swath.rollout_workers.batches.repeated",
     "RandomPolicy": "swath.rollout_workers.policies.random",
+    "Reply": "swath.rollout_workers.worker_set.replies",
     "RolloutMetrics": "swath.rollout_workers.rollout_metrics",
     "RunningStat": "swath.rollout_workers.filters.running_stat",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
@@ -110,6 +116,7 @@ _HOME = {
     "RolloutWorker": "swath.rollout_workers.worker",
     "get_global_worker": "swath.rollout_workers.worker",
     "ViewRequirement": "swath.rollout_workers.batches.views",
+    "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "adjust_nstep": "swath.rollout_workers.postprocessing",
     "attempt_count_timesteps": "swath.rollout_workers.batches.counting",
     "collect_episodes": "swath.rollout_workers.metrics",
@@ -129,6 +136,7 @@ _HOME = {
     "pack": "swath.rollout_workers.batches.compression",
     "register_env": "swath.rollout_workers.config",
     "summarize_episodes": "swath.rollout_workers.summary",
+    "synchronous_parallel_sample": "swath.rollout_workers.worker_set.sampling",
     "unpack": "swath.rollout_workers.batches.compression",
 }
 

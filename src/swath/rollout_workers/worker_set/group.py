@@ -1,0 +1,262 @@
+"""What a set of workers consists of, how it is built and how it ends; its methods are in the modules beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Self
+
+from swath.errors import Closed
+from swath.options import Restarts, Survival
+from swath.rollout_workers.callbacks import callbacks_of
+from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.worker_set.calls import Call
+from swath.rollout_workers.worker_set.crew import Crew, Terms
+from swath.rollout_workers.worker_set.deaths import Bearing
+from swath.rollout_workers.worker_set.events import Event, Events
+from swath.rollout_workers.worker_set.fragments import Fragments
+from swath.rollout_workers.worker_set.places import open_place, place, resources, survival
+from swath.rollout_workers.worker_set.publishing import publish, spread
+from swath.rollout_workers.worker_set.recipe import Recipe
+from swath.rollout_workers.worker_set.requests import Requests
+from swath.rollout_workers.worker_set.shared_filters import SharedFilters
+from swath.workers.base import Backend, Job
+from swath.workers.tickets import Name
+
+_STOPPED = "the set was stopped; build another WorkerSet"
+PATIENCE_S = 300.0
+"""How long a call is waited for if nobody says."""
+
+
+class Group:
+    """A fleet, a channel, at most one local worker.
+
+    Args:
+        env_creator: makes a sub-env of an `EnvContext`; None: from `config.env`.
+        validate_env: looks at each sub-env, and raises if it does not like it.
+        default_policy_class: of policies without one.
+        config: an `AlgorithmConfig`, a dict, or None for defaults; copied.
+        num_workers: remote workers, with ids from 1; None: `config.num_env_runners`.
+        backend: `"ray"`, `"process"` or `"inline"`; None: Ray if it is up in this process, else processes.
+        local_worker: build worker 0 in this process; it is always built if there are no others.
+        logdir: workers write to folders in it; None: nothing is written.
+        num_env_runners: another name of `num_workers`.
+        local_env_runner: another name of `local_worker`.
+        _setup: False builds no worker, for `reset`.
+
+    Raises:
+        ValueError: there is nothing to make envs with, no such backend, or it cannot give what the config asks for.
+        RuntimeError: the backend needs a package that is not installed.
+        WorkerLate: a worker was not ready in time.
+        Exception: what building a worker raised. Nothing is left of the others then.
+    """
+
+    worker_class: Callable[..., Any] | None = None
+    """What workers are; None: `RolloutWorker`."""
+
+    def __init__(
+        self,
+        *,
+        env_creator: Callable[..., Any] | None = None,
+        validate_env: Callable[..., Any] | None = None,
+        default_policy_class: type | None = None,
+        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        num_workers: int | None = None,
+        backend: str | None = None,
+        local_worker: bool = True,
+        logdir: str | None = None,
+        num_env_runners: int | None = None,
+        local_env_runner: bool | None = None,
+        _setup: bool = True,
+    ) -> None:
+        number = num_env_runners if num_workers is None else num_workers
+        self._config = _own(config, number)
+        self._wants_local = local_worker if local_env_runner is None else local_env_runner
+        creator = _creator(env_creator, self._config) if _setup else env_creator
+        kind = self.worker_class or import_module("swath.rollout_workers.worker").RolloutWorker
+        self._recipe = Recipe(kind, creator, validate_env, default_policy_class, self._config, logdir)
+        self._place = place(backend, self._config) if _setup else None
+        self._crew: Crew | None = None
+        self._local_env_runner: Any = None
+        self._stopped = False
+        self._callbacks = callbacks_of(self._config)
+        self._requests = Requests(self._config.max_requests_in_flight_per_env_runner)
+        self._fragments = Fragments(self._steps_of)
+        self._filters = SharedFilters()
+        self._returned: list[int] = []
+        self._version = 0
+        self._past_events = Events()
+        if _setup:
+            try:
+                self._set_up()
+            except BaseException:
+                self.stop(0.0)
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        if self._stopped:
+            return f"<{type(self).__name__}: stopped>"
+        local = "a local worker" if self._local_env_runner is not None else "no local worker"
+        remote = "" if self._crew is None else f"; {self._crew.fleet!r}, version {self._crew.channel.version}"
+        return f"<{type(self).__name__}: {local}{remote}>"
+
+    def events(self) -> list[Event]:
+        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
+        if self._crew is not None and not self._stopped:
+            self._crew.tend()
+        present = [] if self._crew is None else self._crew.events.drain()
+        return [*self._past_events.drain(), *present]
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ask the workers to close their envs, then end them, however that goes; twice is fine.
+
+        Args:
+            timeout_s: how long they are waited for.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            if self._local_env_runner is not None:
+                self._local_env_runner.stop()
+        finally:
+            if self._crew is not None:
+                self._crew.close(timeout_s)
+
+    def _let_go(self) -> None:
+        """End the remote workers that there are."""
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.close(PATIENCE_S)
+            for event in crew.events.drain():
+                self._past_events.keep(event)
+
+    def _looked_after(self) -> Crew | None:
+        """The remote workers, if there are any; losses are not raised."""
+        if self._stopped:
+            raise Closed(_STOPPED)
+        if self._crew is not None:
+            self._crew.tend()
+        return self._crew
+
+    def _set_up(self) -> None:
+        number = self._config.num_env_runners
+        wants_local = self._wants_local or not number
+        needs_spaces = bool(number) and not (
+            self._config.create_local_env_runner or self._config.create_env_on_local_worker
+        )
+        if wants_local and not needs_spaces:
+            self._local_env_runner = self._recipe.worker(0, number)
+        if number:
+            self._engage(number)
+        if wants_local and needs_spaces:
+            spaces = self._of_first(Call("get_spaces", {}))
+            self._local_env_runner = self._recipe.worker(0, number, spaces=spaces)
+        if number:
+            self._begin_with_weights()
+
+    def _engage(self, number: int) -> None:
+        """Have remote workers begin, and wait for them unless the config says not to."""
+        assert self._place is not None
+        waits = self._config.validate_env_runners_after_construction
+        self._crew = self._crew_on(open_place(self._place), begun=0 if waits else number)
+        if waits:
+            self._crew.add(number)
+        else:
+            self._crew.tend()
+
+    def _crew_on(self, backend: Backend, begun: int = 0) -> Crew:
+        return Crew(backend, self._terms(self._job, survival(self._config)), begun)
+
+    def _crew_of_others(self, backend: Backend, job: Callable[[Name], Job]) -> Crew:
+        """Workers that are not replaced."""
+        never = replace(survival(self._config), restarts=Restarts(max_per_worker=0))
+        return Crew(backend, self._terms(job, never))
+
+    def _terms(self, job: Callable[[Name], Job], survives: Survival) -> Terms:
+        return Terms(job, survives, Bearing.of(self._config), self._told_of_return, self._filters_to_begin_with)
+
+    def _begin_with_weights(self) -> None:
+        assert self._crew is not None
+        if (local := self._local_env_runner) is not None:
+            publish(self._crew, local.get_weights(), local.policy_version)
+        else:
+            publish(self._crew, self._of_first(Call("get_weights", {})), 0)
+        if self._config.validate_env_runners_after_construction:
+            spread(self._crew, self._crew.up(), self._config.env_runner_restore_timeout_s)
+
+    def _job(self, name: Name) -> Job:
+        assert self._place is not None
+        number = max(name.worker, self._config.num_env_runners)
+        return self._recipe.job(name, number, resources(self._place, self._config), apart=self._place != "inline")
+
+    def _remote(self) -> Crew | None:
+        """The remote workers, if there are any, looked after.
+
+        Raises:
+            Closed: the set was stopped.
+            FleetFailed: too few are left, or too many died in a row.
+            WorkerLost: one died, and that is not borne.
+        """
+        if self._stopped:
+            raise Closed(_STOPPED)
+        if self._crew is not None:
+            self._crew.require_open()
+        return self._crew
+
+    def _of_first(self, call: Call) -> Any:
+        """What the first remote worker that can be called answers."""
+        crew = self._remote()
+        assert crew is not None
+        patience = self._config.env_runner_restore_timeout_s
+        while not crew.up():
+            crew.wait([], patience)
+        ticket = crew.send(crew.up()[0], "run", *call)
+        while not ticket.done:
+            crew.wait([ticket], patience)
+        error = crew.error_of(ticket)
+        if error is not None:
+            raise error
+        return ticket.value
+
+    def _steps_of(self, worker: int) -> int:
+        """Env steps of a fragment, as far as they can be told beforehand."""
+        length = self._config.get_rollout_fragment_length(worker)
+        return length * self._config.num_envs_per_env_runner
+
+    def _filters_to_begin_with(self) -> Mapping[str, Any] | None:
+        local = self._local_env_runner
+        return self._filters.copies() or None if local is None else local.get_filters()
+
+    def _told_of_return(self, workers: list[int]) -> None:
+        self._returned += workers
+        evaluation = self._config.in_evaluation
+        self._callbacks.on_workers_recreated(worker_set=self, worker_ids=workers, is_evaluation=evaluation)
+        self._callbacks.on_env_runners_recreated(worker_set=self, worker_ids=workers, is_evaluation=evaluation)
+
+
+def _own(config: AlgorithmConfig | Mapping[str, Any] | None, number: int | None) -> AlgorithmConfig:
+    if isinstance(config, AlgorithmConfig):
+        own = config.copy(copy_frozen=False)
+    else:
+        own = AlgorithmConfig.from_dict(dict(config or {}))
+    if number is not None:
+        own.env_runners(num_env_runners=number)
+    own.validate()
+    return own
+
+
+def _creator(given: Callable[..., Any] | None, config: AlgorithmConfig) -> Callable[..., Any]:
+    if given is not None:
+        return given
+    if config.env is None:
+        raise ValueError("there is nothing to make envs with: give env_creator, or a config with environment(env=…)")
+    return creator_of(config.env)

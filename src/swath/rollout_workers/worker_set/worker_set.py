@@ -1,0 +1,211 @@
+"""The set of workers as users see it: how it grows and shrinks, what is known of it, its names of old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from swath.options import count
+from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords
+from swath.rollout_workers.worker_set.places import place
+from swath.rollout_workers.worker_set.replies import Reply
+from swath.rollout_workers.worker_set.requests import OnError
+from swath.rollout_workers.worker_set.resident import resident_of
+from swath.rollout_workers.worker_set.tending import Tending
+
+
+class WorkerSet(Tending):
+    """Many rollout workers as one; those that die are replaced, and know then what the others know.
+
+    Its arguments are those of `Group`.
+    """
+
+    def add_workers(self, n: int, validate: bool = False) -> None:
+        """Add remote workers, and wait until they can be called.
+
+        Args:
+            n: how many.
+            validate: also wait until they have said that they are healthy.
+
+        Raises:
+            WorkerLate: some were not ready in time.
+            Exception: what building one raised. In both cases none is added.
+        """
+        count("n", n)
+        crew = self._remote()
+        before = set() if crew is None else set(crew.ids())
+        self._config.env_runners(num_env_runners=len(before) + n)
+        if crew is None:
+            self._place = self._place or place(None, self._config)
+            self._engage(n)
+            self._begin_with_weights()
+        else:
+            crew.add(n)
+        if validate:
+            assert self._crew is not None
+            added = [worker for worker in self._crew.ids() if worker not in before]
+            self.foreach_worker("assert_healthy", local_worker=False, worker_ids=added)
+
+    def remove_workers(self, ids: Sequence[int]) -> None:
+        """End remote workers for good; what they have not delivered is lost.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        crew = self._remote()
+        for worker in self._addressed(crew, ids):
+            assert crew is not None
+            crew.retire(worker)
+            self._requests.forget(worker)
+            self._fragments.forget(worker)
+
+    def reset(self, new_remote_workers: Sequence[Any]) -> None:
+        """Have other remote workers instead of those that there are, which are ended.
+
+        Args:
+            new_remote_workers: Ray handles of `RolloutWorker` actors made elsewhere; they get ids from 1, are driven
+                through their `apply`, and are not replaced when they die.
+        """
+        from swath.workers.ray.foreign import ForeignBackend, adopting  # noqa: PLC0415  there need be no Ray
+
+        self._remote()
+        self._let_go()
+        backend = ForeignBackend(new_remote_workers, resident_of)
+        self._place = "ray"
+        self._crew = self._crew_of_others(backend, adopting)
+        self._crew.add(len(new_remote_workers))
+
+    def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
+        """The ids of workers that came back since the last call.
+
+        Nothing need be probed for them to come back; those on their way are waited for.
+
+        Args:
+            timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
+        """
+        crew = self._remote()
+        if crew is not None:
+            patience = self._config.env_runner_health_probe_timeout_s if timeout_seconds is None else timeout_seconds
+            crew.wait_for(crew.ids(), patience)
+            crew.wait_settled(patience)
+        returned, self._returned = self._returned, []
+        return sorted(set(returned))
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
+        if (local := self._local_env_runner) is not None:
+            spaces: dict[str, Any] = local.get_spaces()
+        else:
+            spaces = self._of_first(Call("get_spaces", {}))
+        return spaces
+
+    def local_worker(self) -> Any:
+        """Worker 0, or None."""
+        return self._local_env_runner
+
+    @property
+    def local_env_runner(self) -> Any:
+        """Worker 0, or None."""
+        return self._local_env_runner
+
+    def worker_ids(self) -> list[int]:
+        """Ids of the remote workers that live or are coming back."""
+        return [] if self._crew is None else self._crew.ids()
+
+    def healthy_worker_ids(self) -> list[int]:
+        """Ids of the remote workers that can be called, as far as is known."""
+        crew = self._looked_after()
+        return [] if crew is None else crew.up()
+
+    def num_remote_workers(self) -> int:
+        """How many remote workers live or are coming back."""
+        return len(self.worker_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote workers can be called, as far as is known."""
+        return len(self.healthy_worker_ids())
+
+    def num_healthy_workers(self) -> int:
+        """The same with the local worker."""
+        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
+
+    def num_remote_worker_restarts(self) -> int:
+        """How often a remote worker was replaced."""
+        return 0 if self._crew is None else self._crew.fleet.restarts
+
+    def foreach_env_runner(
+        self,
+        func: Functions,
+        *,
+        kwargs: Keywords = None,
+        local_env_runner: bool = True,
+        healthy_only: bool = True,
+        remote_worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = None,
+        return_obj_refs: bool = False,
+        mark_healthy: bool = False,
+        on_error: OnError = "raise",
+        with_ids: bool = False,
+    ) -> list[Any]:
+        """Another name of `foreach_worker`."""
+        return self.foreach_worker(
+            func,
+            kwargs=kwargs,
+            local_worker=local_env_runner,
+            healthy_only=healthy_only,
+            worker_ids=remote_worker_ids,
+            timeout_seconds=timeout_seconds,
+            return_obj_refs=return_obj_refs,
+            mark_healthy=mark_healthy,
+            on_error=on_error,
+            with_ids=with_ids,
+        )
+
+    def foreach_env_runner_async(
+        self,
+        func: Functions,
+        tag: Any = None,
+        *,
+        kwargs: Keywords = None,
+        healthy_only: bool = True,
+        remote_worker_ids: Sequence[int] | None = None,
+    ) -> int:
+        """Another name of `foreach_worker_async`."""
+        return self.foreach_worker_async(
+            func, tag=tag, kwargs=kwargs, healthy_only=healthy_only, worker_ids=remote_worker_ids
+        )
+
+    def foreach_env_runner_async_fetch_ready(
+        self,
+        func: Functions,
+        tag: Any = None,
+        *,
+        kwargs: Keywords = None,
+        healthy_only: bool = True,
+        remote_worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = 0.0,
+        return_obj_refs: bool = False,
+        mark_healthy: bool = False,
+    ) -> list[Reply]:
+        """Another name of `foreach_worker_async_fetch_ready`."""
+        return self.foreach_worker_async_fetch_ready(
+            func,
+            tag=tag,
+            kwargs=kwargs,
+            healthy_only=healthy_only,
+            worker_ids=remote_worker_ids,
+            timeout_seconds=timeout_seconds,
+            return_obj_refs=return_obj_refs,
+            mark_healthy=mark_healthy,
+        )
+
+    env_runner_ids = worker_ids
+    healthy_env_runner_ids = healthy_worker_ids
+    num_remote_env_runners = num_remote_workers
+    num_healthy_remote_env_runners = num_healthy_remote_workers
+    num_healthy_env_runners = num_healthy_workers
+    num_remote_env_runner_restarts = num_remote_worker_restarts
+    probe_unhealthy_env_runners = probe_unhealthy_workers
+
+
+EnvRunnerGroup = WorkerSet

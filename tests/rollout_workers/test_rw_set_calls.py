@@ -1,0 +1,252 @@
+"""Functions called in the workers of a set: whom they reach, what comes back, what happens to exceptions."""
+
+import pickle
+
+import pytest
+from toy_rollout_worker import Broken, Play, ToySet, config
+
+from swath.errors import Closed, NoEffectWarning, WorkerLate
+from swath.rollout_workers.worker_set.replies import Reply
+from swath.workers.outcome import Error
+
+
+@pytest.fixture
+def workers():
+    with ToySet(env_creator=Play(), config=config(), num_workers=3, backend="inline") as made:
+        yield made
+
+
+def index(worker):
+    return worker.worker_index
+
+
+def add(worker, number=0):
+    return worker.worker_index + number
+
+
+def fail_in_2(worker):
+    if worker.worker_index == 2:
+        raise Broken("in worker 2")
+    return worker.worker_index
+
+
+def test_answers_come_from_the_local_worker_then_by_id(workers):
+    assert workers.foreach_worker(index) == [0, 1, 2, 3]
+    assert workers.foreach_worker(index, local_worker=False) == [1, 2, 3]
+    assert workers.foreach_worker(index, with_ids=True) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+def test_methods_are_called_by_name_locally_too(workers):
+    assert workers.foreach_worker("named") == ["hello 0", "hello 1", "hello 2", "hello 3"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [(None, [1, 2, 3]), ([], []), ([3, 1], [1, 3]), ((2,), [2])],
+)
+def test_worker_ids_say_which_and_none_of_them_is_none(workers, ids, expected):
+    assert workers.foreach_worker(index, local_worker=False, worker_ids=ids) == expected
+
+
+@pytest.mark.parametrize("ids", [[4], [0], [1, 9]])
+def test_an_unknown_id_is_refused(workers, ids):
+    with pytest.raises(ValueError, match="the remote workers are"):
+        workers.foreach_worker(index, worker_ids=ids)
+
+
+def test_keywords_are_one_dict_for_all_or_one_each(workers):
+    assert workers.foreach_worker(add, kwargs={"number": 10}) == [10, 11, 12, 13]
+    each = [{"number": number} for number in (10, 20, 30, 40)]
+    assert workers.foreach_worker(add, kwargs=each) == [10, 21, 32, 43]
+
+
+def test_functions_may_be_one_each_and_go_with_the_ids_as_given(workers):
+    assert workers.foreach_worker([index, "named", add, index]) == [0, "hello 1", 2, 3]
+    assert workers.foreach_worker(["named", index], local_worker=False, worker_ids=[3, 1], with_ids=True) == [
+        (1, 1),
+        (3, "hello 3"),
+    ]
+
+
+@pytest.mark.parametrize("given", [{"func": [index, index]}, {"func": index, "kwargs": [{}, {}]}])
+def test_lists_of_another_length_are_refused_before_anything_is_called(workers, given):
+    with pytest.raises(ValueError, match="4 workers are addressed"):
+        workers.foreach_worker(**given)
+
+
+@pytest.mark.parametrize("given", [{"func": 3}, {"func": index, "kwargs": 3}])
+def test_what_cannot_be_called_is_refused(workers, given):
+    with pytest.raises(TypeError, match="=3 must be"):
+        workers.foreach_worker(**given)
+
+
+def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_on(workers):
+    with pytest.raises(Broken, match="in worker 2") as raised:
+        workers.foreach_worker(fail_in_2)
+    results = dict(raised.value.results)
+    assert [results[worker] for worker in (0, 1, 3)] == [0, 1, 3]
+    assert isinstance(results[2], Error)
+    assert workers.foreach_worker(index) == [0, 1, 2, 3]
+    assert workers.num_remote_worker_restarts() == 0
+
+
+def test_the_first_exception_by_id_is_raised(workers):
+    with pytest.raises(ZeroDivisionError) as raised:
+        workers.foreach_worker(lambda worker: 1 / worker.worker_index if worker.worker_index < 1 else worker.nothing)
+    assert [type(entry).__name__ for _, entry in raised.value.results] == ["Error"] * 4
+
+
+def test_errors_are_entries_if_asked_for(workers):
+    one, two, three = workers.foreach_worker(fail_in_2, local_worker=False, on_error="return")
+    assert (one, three) == (1, 3)
+    assert isinstance(two.exception, Broken)
+
+
+def test_no_time_sends_only(workers):
+    assert workers.foreach_worker(lambda worker: worker.calls.append("sent"), timeout_seconds=0) == []
+    assert workers.foreach_worker(lambda worker: worker.calls[-1]) == ["sent"] * 4
+
+
+def test_no_time_does_not_hide_what_the_local_worker_raises(workers):
+    with pytest.raises(ZeroDivisionError):
+        workers.foreach_worker(lambda worker: 1 / worker.worker_index, timeout_seconds=0)
+
+
+def test_references_are_for_ray(workers):
+    with pytest.raises(ValueError, match="on Ray"):
+        workers.foreach_worker(index, local_worker=False, return_obj_refs=True)
+    with pytest.raises(ValueError, match="local_worker=False"):
+        workers.foreach_worker(index, return_obj_refs=True)
+
+
+def test_mark_healthy_has_no_effect_and_says_so_once(workers):
+    with pytest.warns(NoEffectWarning, match="mark_healthy"):
+        workers.foreach_worker(index, mark_healthy=True)
+    workers.fetch_ready_async_reqs(mark_healthy=True)
+
+
+def test_other_names_do_the_same(workers):
+    assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
+    assert workers.foreach_env_runner_async(index, "tag", remote_worker_ids=[2]) == 1
+    assert workers.foreach_env_runner_async_fetch_ready(index, "tag", timeout_seconds=None) == [(2, 2)]
+
+
+def test_envs_and_policies_are_visited(workers):
+    assert workers.foreach_env(lambda env: env.number) == [[0, 1]] * 4
+    assert workers.foreach_env_with_context(lambda env, context: context) == [[n, n] for n in range(4)]
+    assert workers.foreach_policy(lambda policy, pid: pid) == ["default_policy"] * 4
+    assert workers.foreach_policy_to_train(lambda policy, pid: pid) == ["default_policy"] * 4
+
+
+def test_asynchronous_answers_say_whose_they_are(workers):
+    assert workers.foreach_worker_async(index, tag="mine") == 3
+    replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
+    assert [(worker, result) for worker, result in replies] == [(1, 1), (2, 2), (3, 3)]
+    assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
+    assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
+
+
+def test_who_polls_gets_somewhere(workers):
+    workers.foreach_worker_async(index)
+    replies = [reply for _ in range(3) for reply in workers.fetch_ready_async_reqs()]
+    assert sorted(replies) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag():
+    own = config(max_requests_in_flight_per_env_runner=2)
+    with ToySet(env_creator=Play(), config=own, num_workers=2, backend="inline") as workers:
+        assert [workers.foreach_worker_async(index) for _ in range(3)] == [2, 2, 0]
+        assert [workers.foreach_worker_async(index, tag="x") for _ in range(3)] == [2, 2, 0]
+        assert (workers.num_in_flight_async_reqs(), workers.num_in_flight_async_reqs("x")) == (8, 4)
+        assert len(workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None)) == 4
+        assert workers.foreach_worker_async(index, tag="x") == 2
+        assert len(workers.fetch_ready_async_reqs(tags=[None], timeout_seconds=None)) == 4
+
+
+def test_lists_are_dealt_in_turn():
+    own = config(max_requests_in_flight_per_env_runner=3)
+    with ToySet(env_creator=Play(), config=own, num_workers=2, backend="inline") as workers:
+        jobs = [{"number": number} for number in (10, 20, 30, 40, 50)]
+        assert workers.foreach_worker_async(add, kwargs=jobs) == 5
+        replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
+        assert sorted(result for _, result in replies) == [11, 22, 31, 42, 51]
+        assert workers.foreach_worker_async([index]) == 1
+        with pytest.raises(ValueError, match="different lengths"):
+            workers.foreach_worker_async([index, index], kwargs=[{}])
+
+
+def test_an_exception_leaves_the_other_answers_for_the_next_fetch(workers):
+    workers.foreach_worker_async(fail_in_2)
+    with pytest.raises(Broken):
+        workers.fetch_ready_async_reqs(timeout_seconds=None)
+    assert workers.fetch_ready_async_reqs(timeout_seconds=None) == [(1, 1), (3, 3)]
+
+
+def test_exceptions_are_in_replies_if_asked_for(workers):
+    workers.foreach_worker_async(fail_in_2)
+    replies = workers.fetch_ready_async_reqs(timeout_seconds=None, on_error="return")
+    assert [type(reply.error) for reply in replies] == [type(None), Broken, type(None)]
+    assert replies[1].result is None
+
+
+def test_a_reply_travels():
+    reply = Reply(2, "result", life=1, version=7, tag="t", error=None)
+    again = pickle.loads(pickle.dumps(reply))
+    assert (again, again.life, again.version, again.tag) == ((2, "result"), 1, 7, "t")
+    assert repr(again) == "Reply(worker=2, result='result', life=1, version=7, tag='t')"
+
+
+def test_a_set_without_remote_workers_calls_the_local_one():
+    with ToySet(env_creator=Play(), config=config()) as workers:
+        assert workers.foreach_worker(index, with_ids=True) == [(0, 0)]
+        assert workers.foreach_worker_async(index) == 0
+        assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
+        with pytest.raises(ValueError, match="give local_worker=False"):
+            workers.foreach_worker(index, return_obj_refs=True)
+
+
+def test_after_the_end_everything_is_closed(workers):
+    workers.stop()
+    workers.stop()
+    calls = (
+        lambda: workers.foreach_worker(index),
+        lambda: workers.foreach_worker_async(index),
+        workers.fetch_ready_async_reqs,
+        workers.sample,
+        workers.sync_weights,
+        workers.sync_filters,
+        workers.healthy_worker_ids,
+    )
+    for call in calls:
+        with pytest.raises(Closed, match="build another WorkerSet"):
+            call()
+    assert repr(workers) == "<ToySet: stopped>"
+
+
+@pytest.fixture
+def gated(tmp_path, warm_processes):
+    """Two workers in processes; the first sample of worker 1 waits at a gate."""
+    from swath.testing.toy_worker import Gate
+
+    gate = Gate.at(tmp_path / "gate")
+    play = Play({(1, 0, 1): gate})
+    with ToySet(env_creator=play, config=config(), num_workers=2, backend="process") as made:
+        yield made, gate
+
+
+def test_a_late_answer_is_kept_and_nothing_queues_behind_it(gated):
+    workers, gate = gated
+    workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
+    gate.await_arrival()
+    with pytest.raises(WorkerLate) as raised:
+        workers.foreach_worker("named", worker_ids=[1], timeout_seconds=0.01)
+    assert raised.value.workers == (1,)
+    (_, here), (_, there) = raised.value.results
+    assert (here, there.exception) == ("hello 0", raised.value)
+    with pytest.raises(WorkerLate, match="was not asked"):
+        workers.foreach_worker(index, worker_ids=[1], timeout_seconds=0.01)
+    assert workers.foreach_worker_async(index, tag="other") == 1, "the late one is not asked"
+    gate.open()
+    assert workers.foreach_worker(index) == [0, 1, 2], "it is asked when it has answered"
+    assert workers.fetch_ready_async_reqs(tags="late") == [(1, "hello 1")]
+    assert [event.kind for event in workers.events()] == ["late"]

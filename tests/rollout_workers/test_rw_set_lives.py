@@ -1,0 +1,267 @@
+"""How a set is built, grows, shrinks and ends; workers that die, hang or cannot be built."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
+
+from swath.errors import Closed, FleetFailed, WorkerLate, WorkerLost
+from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks
+from swath.testing.toy_worker import Gate
+
+
+def inline(play=None, n=2, own=None, **options):
+    return ToySet(env_creator=play or Play(), config=own or config(), num_workers=n, backend="inline", **options)
+
+
+def in_processes(play, n=2, **settings):
+    return ToySet(env_creator=play, config=config(**settings), num_workers=n, backend="process")
+
+
+def index(worker):
+    return worker.worker_index
+
+
+class Told(DefaultCallbacks):
+    heard = []
+
+    def on_workers_recreated(self, *, worker_set, worker_ids, is_evaluation, **kwargs):
+        known = worker_set.foreach_worker(
+            lambda worker: worker.policy_version, worker_ids=worker_ids, local_worker=False
+        )
+        self.heard.append((worker_ids, is_evaluation, known))
+
+
+def test_workers_are_told_who_they_are_and_what_they_are_made_of(tmp_path):
+    check = lambda env, context: None
+    with inline(validate_env=check, default_policy_class=int, logdir=str(tmp_path)) as workers:
+        facts = lambda worker: (worker.worker_index, worker.num_workers, worker.recreated_worker, worker.log_dir)
+        assert workers.foreach_worker(facts) == [(n, 2, False, str(tmp_path / f"worker_{n}")) for n in range(3)]
+        own = workers.local_worker()
+        assert own.rest == {"validate_env": check, "default_policy_class": int}
+        assert own.spaces is None
+    assert sorted(path.parent.name for path in tmp_path.glob("*/stopped")) == ["worker_0", "worker_1", "worker_2"]
+
+
+def test_the_number_of_workers_is_the_configs_unless_it_is_given():
+    own = config(num_env_runners=2)
+    for options, n in (({}, 2), ({"num_workers": 1}, 1), ({"num_env_runners": 3}, 3), ({"num_workers": 0}, 0)):
+        with ToySet(env_creator=Play(), config=own, backend="inline", **options) as workers:
+            assert workers.num_remote_workers() == n
+            assert workers.local_worker().config.num_env_runners == n
+    assert own.num_env_runners == 2, "the caller's config is as it was"
+
+
+def test_a_dict_is_a_config_too():
+    with ToySet(env_creator=Play(), config={"num_env_runners": 1}, backend="inline") as workers:
+        assert workers.worker_ids() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"env_creator": None}, ValueError, "nothing to make envs with"),
+        ({"backend": "thread"}, ValueError, "backend='thread' must be one of"),
+        ({"config": config(custom_resources_per_env_runner={"shiny": 1.0})}, ValueError, "on Ray only"),
+        ({"num_workers": -1}, ValueError, "num_env_runners"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, error, words):
+    given = {"env_creator": Play(), "config": config(), "num_workers": 1, "backend": "inline", **options}
+    with pytest.raises(error, match=words):
+        ToySet(**given)
+
+
+def test_a_place_that_is_not_installed_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RuntimeError, match="cannot be used: "):
+        ToySet(env_creator=Play(), config=config(), num_workers=1, backend="ray")
+
+
+def test_where_it_is_up_it_is_the_place(monkeypatch):
+    from swath.rollout_workers.worker_set.places import place
+
+    for up, expected in ((True, "ray"), (False, "process")):
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda up=up: up))
+        assert place(None, config()) == expected
+
+
+def test_envs_may_come_from_the_config():
+    with ToySet(config=config(env=Play()), num_workers=1, backend="inline") as workers:
+        assert workers.sample().count == STEPS
+
+
+def test_the_local_worker_is_wanted_or_not_but_there_is_one():
+    with inline(local_worker=False) as without, inline(n=0, local_env_runner=False) as alone:
+        assert (without.local_worker(), without.local_env_runner) == (None, None)
+        assert without.num_healthy_workers() == 2
+        assert alone.local_worker() is alone.local_env_runner is not None
+        assert alone.num_healthy_workers() == 1
+
+
+def test_a_local_worker_without_env_gets_its_spaces_from_worker_1():
+    with inline(own=config(create_local_env_runner=False)) as workers:
+        assert workers.local_worker().spaces["default_policy"] == ("obs of 1", "act")
+    with inline(local_worker=False) as workers:
+        assert workers.get_spaces()["default_policy"] == ("obs of 1", "act")
+    with inline() as workers:
+        assert workers.get_spaces()["default_policy"] == ("obs of 0", "act")
+
+
+def test_what_building_a_worker_raises_is_raised_and_nothing_is_left(warm_processes):
+    play = Play(builds={(2, 0): "raise"})
+    for backend in ("inline", "process"):
+        with pytest.raises(Broken, match="an env raised"):
+            ToySet(env_creator=play, config=config(), num_workers=2, backend=backend)
+
+
+def test_a_worker_that_dies_while_it_is_built_is_lost(warm_processes):
+    with pytest.raises(WorkerLost, match="worker 2"):
+        in_processes(Play(builds={(2, 0): "kill"}))
+
+
+def test_a_worker_that_is_not_ready_in_time_is_late(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    with pytest.raises(WorkerLate, match=r"env_runner_restore_timeout_s=0\.5"):
+        in_processes(Play(builds={(2, 0): gate}), env_runner_restore_timeout_s=0.5)
+
+
+def test_nobody_is_waited_for_if_so_asked(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    play = Play(builds={(2, 0): gate})
+    with in_processes(play, validate_env_runners_after_construction=False) as workers:
+        gate.await_arrival()
+        assert 2 not in workers.healthy_worker_ids()
+        gate.open()
+        batch = workers.sample()
+        assert set(batch["policy_version"]) == {1}
+        assert workers.foreach_worker(index, local_worker=False, healthy_only=False) == [1, 2]
+
+
+def test_workers_are_added_and_taken_out():
+    with inline() as workers:
+        workers.add_workers(2, validate=True)
+        assert workers.worker_ids() == workers.env_runner_ids() == [1, 2, 3, 4]
+        assert workers_of(workers.sample()) == [1, 2, 3, 4]
+        workers.foreach_worker_async(index)
+        workers.remove_workers([1, 3])
+        assert workers.healthy_worker_ids() == [2, 4]
+        assert [worker for worker, _ in workers.fetch_ready_async_reqs(timeout_seconds=None)] == [2, 4]
+        assert workers_of(workers.sample()) == [2, 4]
+        workers.add_workers(1)
+        assert workers.worker_ids() == [2, 4, 5]
+        assert workers.events() == [], "it was wanted"
+        with pytest.raises(ValueError, match="remote workers"):
+            workers.remove_workers([1])
+
+
+def test_workers_can_be_added_where_there_were_none():
+    with ToySet(env_creator=Play(), config=config(), backend="inline") as workers:
+        workers.add_workers(1)
+        assert workers_of(workers.sample()) == [1]
+
+
+def test_workers_that_cannot_be_added_leave_the_others_as_they_are():
+    with inline(Play(builds={(3, 0): "raise"}), n=2) as workers:
+        with pytest.raises(Broken):
+            workers.add_workers(1)
+        assert workers_of(workers.sample()) == [1, 2]
+
+
+def test_a_set_without_setup_has_nobody():
+    workers = ToySet(_setup=False)
+    assert (workers.worker_ids(), workers.local_worker()) == ([], None)
+    own = workers._local_env_runner = SimpleNamespace(sample=lambda: "batch", stop=lambda: None)
+    assert workers.local_worker() is own
+    assert workers.sample() == "batch"
+    workers.stop()
+
+
+def test_who_came_back_is_told_once_when_they_know_what_is_new(warm_processes):
+    Told.heard.clear()
+    own = config(callbacks_class=Told).evaluation(in_evaluation=True)
+    play = Play({(1, 0, 1): "exit"})
+    with ToySet(env_creator=play, config=own, num_workers=2, backend="process") as workers:
+        version = workers.sync_weights()
+        workers.sample()
+        assert workers.probe_unhealthy_workers() == [1]
+        assert workers.probe_unhealthy_env_runners() == []
+        assert Told.heard == [([1], True, [version])]
+        assert workers.num_remote_worker_restarts() == 1
+        events = workers.events()
+        assert [(event.worker, event.life, event.kind) for event in events if event.kind != "discarded"] == [
+            (1, 0, "died"),
+            (1, 1, "replaced"),
+        ]
+        assert workers.events() == []
+
+
+def test_a_lost_worker_has_no_entry_but_in_what_is_asked_with_return(warm_processes):
+    kill_1 = lambda worker: os.kill(os.getpid(), 9) if worker.worker_index == 1 else worker.worker_index
+    with in_processes(Play()) as workers:
+        assert workers.foreach_worker(kill_1, with_ids=True, local_worker=False) == [(2, 2)]
+        assert workers.foreach_worker(index, healthy_only=False) == [0, 1, 2]
+        lost, two = workers.foreach_worker(kill_1, on_error="return", local_worker=False)
+        assert (type(lost.exception), two) == (WorkerLost, 2)
+        workers.probe_unhealthy_workers()
+        assert workers.foreach_worker_async(kill_1) == 2
+        assert workers.fetch_ready_async_reqs(timeout_seconds=None) == [(2, 2)]
+        workers.probe_unhealthy_workers()
+        workers.foreach_worker_async(kill_1)
+        replies = workers.fetch_ready_async_reqs(timeout_seconds=None, on_error="return")
+        assert [type(reply.error) for reply in replies] == [WorkerLost, type(None)]
+
+
+def test_a_loss_that_is_not_borne_is_raised_by_whoever_asks_next(warm_processes):
+    kill = lambda worker: os.kill(os.getpid(), 9)
+    with in_processes(Play(), n=3, restart_failed_env_runners=False) as workers:
+        with pytest.raises(WorkerLost) as raised:
+            workers.foreach_worker(kill, worker_ids=[2], local_worker=False)
+        assert raised.value.worker == 2
+        assert workers.foreach_worker(index) == [0, 1, 3]
+        workers.foreach_worker_async(kill, worker_ids=[1])
+        with pytest.raises(WorkerLost) as raised:
+            workers.fetch_ready_async_reqs(timeout_seconds=None)
+        assert raised.value.worker == 1
+        assert [event.kind for event in workers.events()] == ["died", "given up"] * 2
+        with pytest.raises(FleetFailed):
+            workers.foreach_worker(kill, local_worker=False)
+
+
+def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(warm_processes, tmp_path):
+    play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
+    own = config(env_runner_hang_timeout_s=1.0)
+    with ToySet(env_creator=play, config=own, num_workers=1, backend="process", logdir=str(tmp_path)) as workers:
+        with pytest.raises(WorkerLate, match=r"worker 1 \(life 0\).*env_runner_hang_timeout_s=1"):
+            workers.foreach_worker("sample", local_worker=False)
+        assert workers.probe_unhealthy_workers() == [1]
+        assert rows(workers.sample()) == [(1, 1, t) for t in range(STEPS)]
+        assert [event.kind for event in workers.events()] == ["hung", "replaced"]
+        assert "go_through" in (tmp_path / "worker_1" / "stacks_of_life_0.txt").read_text()
+    assert not (tmp_path / "worker_1" / "stacks_of_life_1.txt").exists(), "it was never late"
+
+
+def test_the_end_does_not_wait_for_who_hangs(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    workers = in_processes(Play({(1, 0, 1): gate}), n=1)
+    workers.foreach_worker_async("sample")
+    gate.await_arrival()
+    workers.stop(timeout_s=0.1)
+    with pytest.raises(Closed):
+        workers.sample()
+
+
+def test_a_config_is_not_changed_or_frozen():
+    own = AlgorithmConfig().env_runners(num_env_runners=1)
+    before = own.to_dict()
+    with ToySet(env_creator=Play(), config=own, num_workers=2, backend="inline"):
+        pass
+    assert own.to_dict() == before
+    assert not own.is_frozen
+
+
+def test_its_repr_says_how_it_stands():
+    with inline() as workers:
+        assert repr(workers) == "<ToySet: a local worker; <Fleet 2 workers: 2 up>, version 1>"

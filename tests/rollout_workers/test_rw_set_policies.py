@@ -1,0 +1,113 @@
+"""What is said of policies in a set: in all workers at once, and in those that come later."""
+
+import pytest
+from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, config
+
+
+@pytest.fixture(params=[True, False], ids=["with a local worker", "without"])
+def workers(request):
+    own = {"env_creator": Play(), "config": config(), "num_workers": 2, "backend": "inline"}
+    with ToySet(**own, local_worker=request.param) as made:
+        yield made
+
+
+def ids(worker):
+    return sorted(worker.policy_map)
+
+
+def everywhere(workers, func):
+    """What it gives in each worker, all the same."""
+    first, *others = workers.foreach_worker(func)
+    assert others
+    assert all(other == first for other in others)
+    return first
+
+
+def to_a(agent_id, episode, **_):
+    return "a"
+
+
+def test_a_policy_is_added_in_all_workers_and_in_later_ones(workers):
+    workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
+    workers.add_workers(1)
+    assert everywhere(workers, ids) == ["a", "default_policy"]
+    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+    assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == {"a"}
+    assert (workers.is_policy_to_train("a"), workers.is_policy_to_train("default_policy")) == (True, False)
+
+
+def test_a_policy_object_is_copied_to_the_others(workers):
+    policy = ToyPolicy(7.0)
+    workers.add_policy("a", policy=policy)
+    assert everywhere(workers, lambda worker: worker.policy_map["a"].weights["w"].tolist()) == [7.0, 7.0]
+    if workers.local_worker() is not None:
+        assert workers.local_worker().policy_map["a"] is policy
+
+
+def test_a_policy_is_removed_and_may_be_added_anew(workers):
+    workers.add_policy("a", ToyPolicy)
+    workers.remove_policy(policy_id="default_policy", policy_mapping_fn=to_a)
+    assert everywhere(workers, ids) == ["a"]
+    workers.remove_policy(policy_id="a")
+    workers.add_policy("a", policy=ToyPolicy(3.0))
+    workers.add_workers(1)
+    assert everywhere(workers, ids) == ["a"]
+    assert everywhere(workers, lambda worker: float(worker.policy_map["a"].weights["w"][0])) == 3.0
+    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+
+
+def test_mapping_and_training_are_set_in_all_workers(workers):
+    workers.set_policy_mapping_fn(to_a)
+    workers.set_is_policy_to_train([])
+    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+    assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == set()
+    workers.set_policy_mapping_fn(None)
+    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda s: s.add_policy("default_policy", ToyPolicy), KeyError, "is taken"),
+        (lambda s: s.add_policy("a"), ValueError, "exactly one"),
+        (lambda s: s.add_policy("a", ToyPolicy, ToyPolicy()), ValueError, "exactly one"),
+        (lambda s: s.add_policy("a", ToyPolicy, module_spec=3), ValueError, "module_spec"),
+        (lambda s: s.add_policy("a", ToyPolicy, policy_mapping_fn="a"), ValueError, "cannot be called"),
+        (lambda s: s.add_policy("a", ToyPolicy, policies_to_train="a"), TypeError, "policies_to_train"),
+        (lambda s: s.remove_policy(policy_id="a"), ValueError, "is unknown"),
+        (lambda s: s.set_policy_mapping_fn(3), ValueError, "cannot be called"),
+        (lambda s: s.set_is_policy_to_train("a"), TypeError, "policies_to_train"),
+        (lambda s: s.set_is_policy_to_train(None), TypeError, "None"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_changes(workers, call, error, words):
+    with pytest.raises(error, match=words):
+        call(workers)
+    workers.add_workers(1)
+    assert everywhere(workers, ids) == ["default_policy"]
+    assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
+
+
+def test_a_policy_that_cannot_be_built_elsewhere_is_raised_as_its_own_type():
+    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="inline", local_worker=False) as workers:
+        with pytest.raises(Broken, match="a policy raised"):
+            workers.add_policy("a", Refusing)
+        with pytest.raises(Broken, match="a policy raised"):
+            workers.sample()
+        workers.remove_policy(policy_id="a")
+        assert everywhere(workers, ids) == ["default_policy"]
+
+
+def test_a_worker_that_comes_back_knows_what_was_said(warm_processes):
+    play = Play({(1, 0, 1): "kill"})
+    with ToySet(env_creator=play, config=config(), num_workers=1, backend="process") as workers:
+        workers.add_policy("a", policy=ToyPolicy(3.0), policy_mapping_fn=to_a, policies_to_train=["a"])
+        workers.sync_weights(global_vars={"timestep": 9})
+        workers.sample()
+        assert workers.foreach_worker(lambda worker: worker.whoami, local_worker=False) == [(1, 1)]
+        assert everywhere(workers, ids) == ["a", "default_policy"]
+        assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+        assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == {"a"}
+        assert everywhere(workers, lambda worker: worker.global_vars) == {"timestep": 9}
+        order = workers.foreach_worker(lambda worker: [call[1] for call in worker.calls], local_worker=False)
+        assert order == [[["a", "default_policy"]]], "weights come once, behind the policies"

@@ -1,0 +1,170 @@
+"""Batches of a set: whose fragments are in them, in which order, with which weights; what becomes of late ones."""
+
+import numpy as np
+import pytest
+from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows, workers_of
+
+from swath.errors import FleetFailed, WorkerLate, WorkerLost
+from swath.rollout_workers import MultiAgentBatch, SampleBatch, synchronous_parallel_sample
+from swath.testing.toy_worker import Gate
+
+
+def inline(play=None, n=2, **settings):
+    return ToySet(env_creator=play or Play(), config=config(**settings), num_workers=n, backend="inline")
+
+
+def in_processes(play, n=2, **settings):
+    return ToySet(env_creator=play, config=config(**settings), num_workers=n, backend="process")
+
+
+def test_one_fragment_of_each_worker_in_order():
+    with inline(n=3) as workers:
+        assert rows(workers.sample()) == [(worker, 0, t) for worker in (1, 2, 3) for t in range(STEPS)]
+        assert rows(workers.sample()) == [(worker, 0, t) for worker in (1, 2, 3) for t in range(STEPS, 2 * STEPS)]
+
+
+def test_fragments_may_stay_apart():
+    with inline() as workers:
+        assert [workers_of(batch) for batch in workers.sample(concat=False)] == [[1], [2]]
+
+
+def test_without_remote_workers_the_local_one_collects():
+    with inline(n=0) as workers:
+        assert workers_of(workers.sample()) == [0]
+        assert workers_of(workers.sample(min_env_steps=STEPS + 1)) == [0, 0]
+        assert len(workers.sample(min_env_steps=STEPS + 1, concat=False)) == 2
+
+
+def test_collection_goes_on_until_there_are_enough_steps():
+    with inline() as workers:
+        batch = workers.sample(min_env_steps=4 * STEPS + 1)
+        assert sorted(workers_of(batch)) == workers_of(batch)
+        assert len(workers_of(batch)) == 5
+        assert workers_of(workers.sample()) == [1, 2]
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5])
+def test_a_number_of_steps_that_is_none_is_refused(steps):
+    with inline() as workers, pytest.raises(ValueError, match="min_env_steps"):
+        workers.sample(min_env_steps=steps)
+
+
+def test_batches_are_the_callers_own():
+    with inline(n=1) as workers:
+        one, two = workers.sample(), workers.sample()
+        one["obs"][:] = -1
+        assert not np.shares_memory(one["obs"], two["obs"])
+        assert workers_of(two) == [1]
+
+
+def test_batches_from_processes_can_be_written(warm_processes):
+    with in_processes(Play()) as workers:
+        for batch in (workers.sample(), *workers.sample(concat=False)):
+            batch["obs"][:] = -1
+        assert workers_of(workers.sample()) == [1, 2]
+
+
+def test_inline_and_processes_give_the_same(warm_processes):
+    with inline() as here, in_processes(Play()) as there:
+        for _ in range(2):
+            assert rows(here.sample()) == rows(there.sample())
+
+
+def test_the_peers_function_is_a_face_of_it():
+    with inline() as workers:
+        assert isinstance(synchronous_parallel_sample(worker_set=workers), SampleBatch)
+        assert len(synchronous_parallel_sample(worker_set=workers, concat=False)) == 2
+        assert len(workers_of(synchronous_parallel_sample(worker_set=workers, max_env_steps=3 * STEPS))) == 3
+        assert len(synchronous_parallel_sample(worker_set=workers, max_agent_steps=3 * STEPS, concat=False)) == 4
+        with pytest.raises(ValueError, match="give one of them"):
+            synchronous_parallel_sample(worker_set=workers, max_env_steps=1, max_agent_steps=1)
+
+
+def test_multi_agent_batches_are_joined_by_policy(monkeypatch):
+    sample = ToyWorker.sample
+    monkeypatch.setattr(ToyWorker, "sample", lambda self: sample(self).as_multi_agent("a"))
+    with inline() as workers:
+        batch = workers.sample()
+        assert isinstance(batch, MultiAgentBatch)
+        assert (batch.env_steps(), workers_of(batch["a"])) == (2 * STEPS, [1, 2])
+
+
+def test_what_an_env_raises_is_raised_and_the_other_fragments_stay():
+    with inline(Play({(1, 0, 2): "raise"})) as workers:
+        workers.sample()
+        with pytest.raises(Broken, match="an env raised"):
+            workers.sample()
+        batch = workers.sample()
+        assert rows(batch)[::STEPS] == [(1, 0, 2 * STEPS), (2, 0, STEPS)], "the second of worker 2 was kept"
+        assert workers.num_remote_worker_restarts() == 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}])
+def test_a_lost_share_is_collected_by_others(warm_processes, settings):
+    with in_processes(Play({(1, 0, 2): "kill"}), **settings) as workers:
+        workers.sample()
+        batch = workers.sample()
+        assert batch.count == 2 * STEPS
+        assert set(rows(batch)) & {(1, 0, STEPS)} == set(), "nothing of the broken fragment"
+        kinds = [event.kind for event in workers.events()]
+        assert kinds[0] == "died"
+        assert "discarded" in kinds
+
+
+def test_a_loss_that_is_not_borne_is_raised_once(warm_processes):
+    with in_processes(Play({(1, 0, 1): "kill"}), restart_failed_env_runners=False) as workers:
+        with pytest.raises(WorkerLost, match="worker 1") as raised:
+            workers.sample()
+        assert (raised.value.worker, raised.value.life, raised.value.exit) == (1, 0, -9)
+        assert workers_of(workers.sample()) == [2]
+        assert workers.worker_ids() == [2]
+
+
+def test_with_nobody_left_the_set_has_failed(warm_processes):
+    play = Play({(1, 0, 1): "kill"})
+    with in_processes(play, n=1, restart_failed_env_runners=False, ignore_env_runner_failures=True) as workers:
+        for _ in range(2):
+            with pytest.raises(FleetFailed, match="worker 1"):
+                workers.sample()
+
+
+def test_too_many_deaths_in_a_row_are_a_failure(warm_processes):
+    play = Play({(1, life, 1): "kill" for life in range(9)})
+    with in_processes(play, n=1, num_consecutive_env_runner_failures_tolerance=2) as workers:
+        with pytest.raises(FleetFailed, match="3 workers died in a row") as raised:
+            workers.sample()
+        assert len(raised.value.causes) == 3
+
+
+def test_a_worker_that_comes_back_does_its_share_with_the_newest_weights_and_filters(warm_processes):
+    with in_processes(Play({(1, 0, 3): "kill"}), n=1) as workers:
+        workers.sample()
+        workers.sample()
+        workers.sync_filters()
+        version = workers.sync_weights()
+        batch = workers.sample()
+        assert rows(batch) == [(1, 1, t) for t in range(STEPS)]
+        assert set(batch["policy_version"]) == {version}
+        assert set(batch["seen"]) == {3 * STEPS}, "two fragments before, and this one"
+        assert workers.foreach_worker(lambda worker: worker.recreated_worker, local_worker=False) == [True]
+
+
+def test_late_fragments_are_part_of_the_next_batch(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    with in_processes(Play({(1, 0, 1): gate})) as workers:
+        assert workers_of(workers.sample(timeout_seconds=1.0)) == [2]
+        assert workers.healthy_worker_ids() == [1, 2], "late is not dead"
+        gate.open()
+        assert rows(workers.sample())[::STEPS] == [(1, 0, 0), (2, 0, STEPS)]
+        assert [event.kind for event in workers.events()] == ["late"]
+
+
+def test_when_no_fragment_is_in_time_that_is_said(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    with in_processes(Play({(1, 0, 1): gate}), n=1, sample_timeout_s=0.01) as workers:
+        for _ in range(2):
+            with pytest.raises(WorkerLate, match="no fragment") as raised:
+                workers.sample()
+            assert raised.value.workers == (1,)
+        gate.open()
+        assert rows(workers.sample(timeout_seconds=60.0)) == [(1, 0, t) for t in range(STEPS)]

@@ -1,0 +1,250 @@
+"""Weights, global variables and filters of a set: which workers get which, when, and how many copies there are."""
+
+import numpy as np
+import pytest
+from toy_rollout_worker import STEPS, Play, ToySet, config
+
+from swath.errors import NoEffectWarning, WorkerLate
+from swath.testing.toy_worker import Gate
+from swath.workers.inline import InlineBackend
+
+
+def inline(n=2, **options):
+    return ToySet(env_creator=Play(), config=config(), num_workers=n, backend="inline", **options)
+
+
+def weight(worker):
+    return float(worker.policy_map["default_policy"].weights["w"][0])
+
+
+def set_to(workers, value):
+    workers.local_worker().policy_map["default_policy"].weights = {"w": np.full(2, value, np.float32)}
+
+
+class Learner:
+    """Has weights, and is no worker."""
+
+    def __init__(self, **values):
+        self.weights = {pid: {"w": np.full(2, value, np.float32)} for pid, value in values.items()}
+
+    def get_weights(self, policies=None):
+        return {pid: own for pid, own in self.weights.items() if policies is None or pid in policies}
+
+
+def test_all_begin_with_the_weights_of_the_local_worker_as_version_1():
+    with inline() as workers:
+        assert workers.foreach_worker(weight) == [0.0, 0.0, 0.0]
+        assert workers.applied_versions() == {1: 1, 2: 1}
+
+
+def test_without_a_local_worker_they_begin_with_those_of_worker_1():
+    with inline(local_worker=False) as workers:
+        assert workers.local_worker() is None
+        assert workers.foreach_worker(weight) == [1.0, 1.0]
+        assert workers.applied_versions() == {1: 1, 2: 1}
+
+
+def test_new_weights_are_applied_before_the_next_fragment():
+    with inline() as workers:
+        set_to(workers, 5.0)
+        assert workers.sync_weights() == 2
+        set_to(workers, 6.0)
+        assert set(workers.sample()["policy_version"]) == {2}
+        assert workers.foreach_worker(weight, local_worker=False) == [5.0, 5.0], "a copy of that moment"
+
+
+def test_versions_that_nobody_ran_are_skipped():
+    with inline() as workers:
+        for value in (5.0, 6.0, 7.0):
+            set_to(workers, value)
+            version = workers.sync_weights()
+        assert workers.applied_versions() == {1: 1, 2: 1}, "nobody was told yet"
+        assert workers.foreach_worker(weight, local_worker=False) == [7.0, 7.0]
+        assert workers.applied_versions() == {1: version, 2: version}
+        seen = workers.foreach_worker(lambda worker: [call[2] for call in worker.calls], local_worker=False)
+        assert seen == [[1, 4], [1, 4]]
+
+
+def test_a_version_is_above_the_local_workers_own():
+    with inline() as workers:
+        workers.local_worker().policy_version = 41
+        assert workers.sync_weights() == 42
+        assert workers.sync_weights() == 43
+
+
+def test_waiting_for_them_has_all_apply_them():
+    with inline() as workers:
+        assert workers.sync_weights(timeout_seconds=60.0) == 2
+        assert workers.applied_versions() == {1: 2, 2: 2}
+        assert workers.sync_weights(timeout_seconds=None) == 3
+        assert workers.applied_versions() == {1: 3, 2: 3}
+
+
+def test_some_workers_may_get_them_and_the_others_keep_theirs():
+    with inline() as workers:
+        set_to(workers, 5.0)
+        workers.sync_weights(to_worker_indices=[2])
+        assert workers.foreach_worker(weight, local_worker=False) == [0.0, 5.0]
+        assert workers.applied_versions() == {1: 1, 2: 2}
+        with pytest.raises(ValueError, match="remote workers"):
+            workers.sync_weights(to_worker_indices=[3])
+
+
+def test_weights_may_come_from_elsewhere_and_the_local_worker_gets_them_too():
+    with inline() as workers:
+        version = workers.sync_weights(from_worker_or_learner_group=Learner(default_policy=8.0))
+        assert workers.foreach_worker(weight) == [8.0, 8.0, 8.0]
+        assert workers.local_worker().policy_version == version == 2
+
+
+def test_some_policies_may_get_them_and_the_others_keep_theirs():
+    with inline() as workers:
+        workers.foreach_worker(lambda worker: worker.add_policy("b", type(worker.policy_map["default_policy"])))
+        learner = Learner(default_policy=8.0, b=9.0)
+        workers.sync_weights(from_worker=learner, policies=["b"])
+        workers.sync_weights(from_worker=learner, policies="default_policy")
+        both = lambda worker: [float(policy.weights["w"][0]) for policy in worker.policy_map.values()]
+        assert workers.foreach_worker(both) == [[8.0, 9.0]] * 3
+
+
+def test_weights_without_a_source_are_refused():
+    with inline(local_worker=False) as workers:
+        with pytest.raises(TypeError, match="no local worker"):
+            workers.sync_weights()
+        assert workers.sync_weights(from_worker=Learner(default_policy=3.0), timeout_seconds=60.0) == 2
+        assert workers.foreach_worker(weight) == [3.0, 3.0]
+
+
+def test_weights_that_do_not_fit_are_raised_and_nothing_is_collected_with_the_old_ones():
+    with inline() as workers:
+        wrong = Learner(default_policy=1.0)
+        wrong.weights["default_policy"]["w"] = np.zeros(3, np.float32)
+        local = workers.local_worker()
+        workers._local_env_runner = None
+        workers.sync_weights(from_worker=wrong)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"shape \(3,\)"):
+                workers.sample()
+        workers._local_env_runner = local
+        version = workers.sync_weights()
+        assert set(workers.sample()["policy_version"]) == {version}
+
+
+def test_inference_only_has_no_effect_and_says_so_once():
+    with inline() as workers, pytest.warns(NoEffectWarning, match="inference_only"):
+        workers.sync_weights(inference_only=True)
+
+
+def test_a_set_without_remote_workers_counts_versions_too():
+    with inline(0) as workers:
+        assert [workers.sync_weights() for _ in range(2)] == [1, 2]
+        workers.add_workers(1)
+        assert workers.foreach_worker(weight) == [0.0, 0.0]
+        assert workers.sync_weights() > 2
+
+
+def test_global_variables_are_told_with_the_weights_and_to_later_workers():
+    with inline() as workers:
+        workers.sync_weights(global_vars={"timestep": 7})
+        workers.sync_weights(global_vars={"more": 1}, to_worker_indices=[2])
+        told = lambda worker: dict(worker.global_vars)
+        assert workers.foreach_worker(told, local_worker=False) == [{"timestep": 7}, {"timestep": 7, "more": 1}]
+        assert workers.local_worker().global_vars == {"timestep": 7, "more": 1}
+        workers.add_workers(1)
+        assert workers.foreach_worker(told, worker_ids=[3], local_worker=False) == [{"timestep": 7}]
+
+
+def test_filters_come_to_equal_one_that_has_seen_everything():
+    with inline() as workers:
+        counts = lambda worker: worker.filters["default_policy"].rs.n
+        for round_ in (1, 2):
+            workers.sample()
+            workers.sync_filters()
+            assert workers.foreach_worker(counts) == [2 * STEPS * round_] * 3
+        own = workers.local_worker().filters["default_policy"]
+        np.testing.assert_allclose(own.rs.mean, np.mean([1] * STEPS + [2] * STEPS))
+
+
+def test_filters_of_a_set_without_local_worker_come_to_equal_too():
+    with inline(local_worker=False) as workers:
+        counts = lambda worker: worker.filters["default_policy"].rs.n
+        for round_ in (1, 2, 3):
+            workers.sample()
+            workers.sync_filters()
+            assert workers.foreach_worker(counts) == [2 * STEPS * round_] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"use_worker_filter_stats": False}, [0, STEPS, STEPS]),
+        ({"update_worker_filter_stats": False}, [2 * STEPS, STEPS, STEPS]),
+        ({"use_worker_filter_stats": False, "update_worker_filter_stats": False}, [0, STEPS, STEPS]),
+    ],
+)
+def test_what_filters_tell_each_other_is_up_to_the_config(settings, expected):
+    with ToySet(env_creator=Play(), config=config(**settings), num_workers=2, backend="inline") as workers:
+        workers.sample()
+        workers.sync_filters()
+        assert workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n) == expected
+
+
+def test_what_some_workers_saw_is_taken_in_though_another_raises():
+    def break_2(worker):
+        if worker.worker_index == 2:
+            worker.get_filters = None
+
+    with inline() as workers:
+        workers.sample()
+        workers.foreach_worker(break_2)
+        with pytest.raises(TypeError, match="not callable"):
+            workers.sync_filters()
+        assert workers.local_worker().filters["default_policy"].rs.n == STEPS
+
+
+class Counting(InlineBackend):
+    """Counts what was shared and not released."""
+
+    alive = most = 0
+
+    def share(self, value):
+        shared = super().share(value)
+        Counting.alive += 1
+        Counting.most = max(Counting.most, Counting.alive)
+        release, shared.open_ = shared.release, [True]
+
+        def released():
+            release()
+            Counting.alive -= bool(shared.open_)
+            shared.open_.clear()
+
+        shared.release = released
+        return shared
+
+
+def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
+    monkeypatch.setattr("swath.rollout_workers.worker_set.group.open_place", lambda name: Counting())
+    with inline() as workers:
+        for _ in range(12):
+            workers.sync_weights()
+        workers.sample()
+        for _ in range(12):
+            workers.sync_weights(timeout_seconds=60.0)
+        assert (Counting.most, Counting.alive) == (2, 1)
+
+
+def test_workers_that_are_busy_when_weights_come_apply_the_last_before_their_next_fragment(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    with ToySet(env_creator=Play({(1, 0, 1): gate}), config=config(), num_workers=1, backend="process") as workers:
+        workers.foreach_worker_async("sample")
+        gate.await_arrival()
+        with pytest.raises(WorkerLate, match=r"workers \[1\] have not applied version 2"):
+            workers.sync_weights(timeout_seconds=0.01)
+        for _ in range(5):
+            version = workers.sync_weights()
+        with pytest.raises(WorkerLate, match=f"version {version + 1}"):
+            workers.sync_weights(timeout_seconds=0.01)
+        gate.open()
+        ((_, batch),) = workers.fetch_ready_async_reqs(timeout_seconds=None)
+        assert set(batch["policy_version"]) == {1}
+        assert set(workers.sample()["policy_version"]) == {version + 1}
