@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, Self
 
 from swath.errors import Closed
@@ -12,6 +11,7 @@ from swath.options import Restarts, Survival
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.worker import RolloutWorker
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew, Terms
 from swath.rollout_workers.worker_set.deaths import Bearing
@@ -75,7 +75,7 @@ class Group:
         self._config = _own(config, number)
         self._wants_local = local_worker if local_env_runner is None else local_env_runner
         creator = _creator(env_creator, self._config) if _setup else env_creator
-        kind = self.worker_class or import_module("swath.rollout_workers.worker").RolloutWorker
+        kind = self.worker_class or RolloutWorker
         self._recipe = Recipe(kind, creator, validate_env, default_policy_class, self._config, logdir)
         self._place = place(backend, self._config) if _setup else None
         self._crew: Crew | None = None
