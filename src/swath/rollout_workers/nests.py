@@ -37,15 +37,18 @@ def nested(space: Space[Any], leaves: Iterable[Any]) -> Any:
 
 def leaves_of(nest: Any, template: Any = None) -> list[Any]:
     """The leaves of a nest in order; in the order of the template, if one is given."""
+    structure = nest if template is None else template
+    if not isinstance(structure, dict | tuple):
+        return [nest]
     leaves: list[Any] = []
-    map_nest(lambda _, leaf: leaves.append(leaf), nest if template is None else template, nest)
+    map_nest(lambda _, leaf: leaves.append(leaf), structure, nest)
     return leaves
 
 
 def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
     """The leaves in a nest of the template's structure."""
     left = iter(leaves)
-    return map_nest(lambda _: next(left), template)
+    return map_nest(lambda _: next(left), template) if isinstance(template, dict | tuple) else next(left)
 
 
 def template_of(space: Space[Any]) -> Any:

@@ -80,7 +80,7 @@ def infos_of(infos: Infos, num_envs: int) -> list[Any]:
 
 def arrays(nest: Any) -> Any:
     """A nest of arrays, of whatever a policy answered."""
-    return map_nest(_array, nest)
+    return map_nest(_array, nest) if isinstance(nest, dict | tuple) else _array(nest)
 
 
 def _array(leaf: Any) -> Array:

@@ -1,0 +1,203 @@
+"""Episodes as callbacks and policies see them while they run."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from sampling_toys import Foreseen, counting_worker, made_of
+
+from swath.rollout_workers import DefaultCallbacks, Episode
+from swath.rollout_workers.policies.ppo import PPOTorchPolicy
+from swath.rollout_workers.policies.random import RandomPolicy
+from swath.testing.counting_env import Counting
+from swath.testing.envs import MockEnv3, VectorizedMockEnv
+from swath.testing.script import Script
+
+ONE = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 5}
+
+
+class Noting(DefaultCallbacks):
+    """Notes everything."""
+
+    def __init__(self) -> None:
+        self.notes: list[Any] = []
+
+    def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
+        """Note it."""
+        self.notes.append(("created", kwargs["env_index"], episode.length))
+        episode.user_data["seen"] = []
+
+    def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
+        """Note it."""
+        self.notes.append(("start", kwargs["env_index"], episode.length))
+
+    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        """Note the sums."""
+        self.notes.append(("step", kwargs["env_index"], episode.length, episode.total_reward))
+        episode.user_data["seen"].append(episode.last_info_for().get("timestep"))
+
+    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+        """Tell of it."""
+        self.notes.append(("end", kwargs["env_index"], episode.length, episode.is_truncated()))
+        episode.custom_metrics["steps"] = episode.length
+        episode.hist_data["seen"] = episode.user_data["seen"]
+        episode.media["film"] = "none"
+        assert kwargs["worker"] is kwargs["env_runner"]
+        assert kwargs["env"] is kwargs["base_env"].get_sub_environments()[kwargs["env_index"]]
+        assert set(kwargs["policies"]) == {"default_policy"}
+        assert episode.agent_rewards == {("agent0", "default_policy"): episode.total_reward}
+
+
+def test_callbacks_are_called_in_order_with_sums_of_the_moment():
+    with made_of(lambda: MockEnv3(3), RandomPolicy, callbacks_class=Noting, **ONE) as worker:
+        worker.sample()
+        notes = worker.callbacks.notes
+        told = worker.get_metrics()
+    first = [("created", 0, 0), ("start", 0, 0), ("step", 0, 1, 1.0), ("step", 0, 2, 3.0), ("step", 0, 3, 6.0)]
+    assert notes[:6] == [*first, ("end", 0, 3, True)]
+    assert notes[6:] == first[:4]
+    (metrics,) = told
+    assert metrics.custom_metrics == {"steps": 3}
+    assert metrics.hist_data == {"seen": [1, 2, 3]}
+    assert metrics.media == {"film": "none"}
+
+
+def test_an_episode_goes_on_over_calls_and_knows_what_was_handed_out():
+    with made_of(lambda: MockEnv3(7), RandomPolicy, callbacks_class=Noting, **ONE) as worker:
+        worker.sample()
+        (episode,) = worker.envs.sampler.crew.watch.episodes
+        assert (episode.length, episode.active_env_steps) == (5, 0)
+        worker.sample()
+        assert episode.length == 7
+        assert episode.total_reward == sum(range(8))
+
+
+def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
+    settings = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 10, "callbacks_class": Noting}
+    with made_of(lambda: VectorizedMockEnv(4, 3), RandomPolicy, **settings) as worker:
+        for _ in range(60):
+            worker.sample()
+            assert len(worker.envs.sampler.crew.watch._by_id) <= 3 * (10 // 4 + 2)
+
+
+class Curious(Foreseen):
+    """Is shown episodes."""
+
+    looks_at_episodes = True
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        """Note how long the episodes are."""
+        assert all(isinstance(episode, Episode) for episode in kwargs["episodes"])
+        assert [episode.length for episode in kwargs["episodes"]] == obs_batch[:, 2].tolist()
+        return super().compute_actions(obs_batch, state_batches, **kwargs)
+
+
+def test_a_policy_that_looks_at_episodes_is_shown_one_per_row():
+    worker, _ = counting_worker(Counting(script=Script((3, 5, 1, 4))), policy=Curious)
+    with worker:
+        batch = worker.sample()
+        ids = [episode.episode_id for episode in worker.envs.sampler.crew.watch.episodes]
+    assert ids == batch["eps_id"].reshape(3, -1)[:, -1].tolist()
+
+
+class ByDict(Foreseen):
+    """Is asked with a dict."""
+
+    def compute_actions_from_input_dict(
+        self, input_dict: Any, explore: Any = None, timestep: Any = None, **_: Any
+    ) -> Any:
+        """As with arguments."""
+        return Foreseen.compute_actions(self, input_dict["obs"], explore=explore)
+
+
+def test_a_policy_that_takes_a_dict_is_asked_with_one():
+    worker, _ = counting_worker(policy=ByDict)
+    with worker:
+        batch = worker.sample()
+    assert batch["actions"].tolist() == (batch["obs"][:, 2] % 3).tolist()
+
+
+class Remembering(Foreseen):
+    """Counts the steps of its episodes in a nested state."""
+
+    def get_initial_state(self) -> Any:
+        """Zero."""
+        return [{"steps": np.zeros(2, np.float32)}]
+
+    def is_recurrent(self) -> bool:
+        """It is."""
+        return True
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        """One more."""
+        (state,) = state_batches
+        np.testing.assert_array_equal(state["steps"][:, 0], obs_batch[:, 2])
+        actions, _, extra = super().compute_actions(obs_batch, **kwargs)
+        return actions, [{"steps": state["steps"] + 1}], extra
+
+
+def test_states_are_kept_per_sub_env_and_rows_are_put_into_sequences():
+    worker, _ = counting_worker(
+        Counting(script=Script((7, 5, 9))),
+        policy=Remembering,
+        rollout_fragment_length=12,
+        model={"max_seq_len": 4},
+    )
+    with worker:
+        batches = [worker.sample(), worker.sample()]
+    for batch in batches:
+        batch.check_lengths()
+        lengths = batch["seq_lens"]
+        assert lengths.sum() == 36
+        assert lengths.max() == 4
+        starts = np.cumsum([0, *lengths[:-1]])
+        np.testing.assert_array_equal(batch["state_in_0"]["steps"][:, 0], batch["t"][starts])
+        np.testing.assert_array_equal(batch["state_out_0"]["steps"][:, 0], batch["t"] + 1)
+        chunks = [set(batch["unroll_id"][start : start + n].tolist()) for start, n in zip(starts, lengths, strict=True)]
+        assert all(len(chunk) == 1 for chunk in chunks)
+
+
+class Halving(Foreseen):
+    """Drops every second row of a chunk."""
+
+    def postprocess_trajectory(self, sample_batch: Any, other_agent_batches: Any = None, episode: Any = None) -> Any:
+        """Each chunk is of one episode, which is given."""
+        assert episode.episode_id == sample_batch["eps_id"][0]
+        assert other_agent_batches == {}
+        assert len(set(sample_batch["eps_id"].tolist())) == 1
+        sample_batch["returned"] = np.cumsum(sample_batch["rewards"])
+        return sample_batch[: max(1, sample_batch.count // 2)]
+
+
+def test_a_policy_that_post_processes_gets_chunk_by_chunk_and_may_return_fewer_rows():
+    seen: list[Any] = []
+
+    class Told(DefaultCallbacks):
+        def on_postprocess_trajectory(self, *, postprocessed_batch: Any, original_batches: Any, **kwargs: Any) -> None:
+            assert kwargs["agent_id"] == "agent0"
+            policy_id, policy, before = original_batches["agent0"]
+            assert kwargs["policies"][policy_id] is policy
+            seen.append((before.count, postprocessed_batch.count))
+            postprocessed_batch["mine"] = np.ones(postprocessed_batch.count)
+
+    worker, _ = counting_worker(Counting(script=Script((3, 5, 1, 4))), policy=Halving, callbacks_class=Told)
+    with worker:
+        batch = worker.sample()
+    assert sum(before for before, _ in seen) == 12
+    assert batch.count == sum(after for _, after in seen) == batch["mine"].sum()
+    assert "returned" in batch
+    assert batch.env_steps() == 12
+
+
+def test_advantages_of_a_whole_batch_are_those_of_its_chunks():
+    def batches(**settings: Any) -> Any:
+        settings = {"seed": 5, "model": {"fcnet_hiddens": [8]}, "lambda_": 0.9, "gamma": 0.95, **settings}
+        settings |= {"num_envs_per_env_runner": 3, "rollout_fragment_length": 40}
+        with made_of(lambda: gym.make("CartPole-v1", max_episode_steps=15), PPOTorchPolicy, **settings) as worker:
+            return [worker.sample() for _ in range(3)]
+
+    for at_once, by_chunk in zip(batches(), batches(on_postprocess_trajectory=lambda **_: None), strict=True):
+        assert set(at_once) == set(by_chunk)
+        assert at_once["truncateds"].any()
+        for name in at_once:
+            np.testing.assert_allclose(at_once[name], by_chunk[name], rtol=1e-5, atol=1e-5, err_msg=name)
