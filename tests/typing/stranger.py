@@ -5,6 +5,8 @@ Lines that must be errors carry a `type: ignore`, which strict mode reports wher
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from swath import (
     ExplorationType,
     MultiAgentBatch,
     MultiSyncCollector,
+    Policy,
     PolicySpec,
     SampleBatch,
     SharedMemWeightSyncScheme,
@@ -34,7 +37,10 @@ from swath.rollout_workers import (
     DefaultCallbacks,
     Episode,
     MeanStdFilter,
+    PPOTorchPolicy,
     RolloutMetrics,
+    TorchPolicy,
+    ViewRequirement,
     concat_samples,
     summarize_episodes,
 )
@@ -181,6 +187,38 @@ def mistakes_in_settings(config: AlgorithmConfig) -> None:
     config.learning_rate = 0.1  # type: ignore[attr-defined]
 
 
+class Constant(Policy):
+    """Always does the same."""
+
+    def compute_actions(
+        self, obs_batch: np.ndarray[Any, Any], *args: Any, **kwargs: Any
+    ) -> tuple[list[int], list[Any], dict[str, Any]]:
+        return [1] * len(obs_batch), [], {}
+
+
+class Imitating(TorchPolicy):
+    """Learns to do what was done."""
+
+    def loss(self, model: nn.Module, dist_class: Any, train_batch: SampleBatch) -> Tensor:
+        likely: Tensor = dist_class(self.run_model(model, train_batch).dist_inputs, model).logp(train_batch["actions"])
+        return -likely.mean()
+
+    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:
+        return {"rows": train_batch.count}
+
+
+def imitate() -> int:
+    spaces = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+    constant, learner = Constant(*spaces, {}), Imitating(*spaces, {"seed": 1, "model": {"fcnet_hiddens": [8]}})
+    constant.view_requirements["infos"] = ViewRequirement(used_for_compute_actions=False)
+    obs = np.ones((5, 3), dtype=np.float32)
+    actions: list[int] = constant.compute_actions(obs)[0]
+    rows: int = learner.learn_on_batch(SampleBatch(obs=obs, actions=actions))["learner_stats"]["rows"]
+    coefficient: float = PPOTorchPolicy(*spaces, {}).update_kl(0.5)
+    assert coefficient > 0.2
+    return rows
+
+
 def regroup(batch: TensorDict) -> int:
     columns: SampleBatch = SampleBatch.from_tensordict(batch)
     episodes: list[SampleBatch] = columns[:10].copy().shuffle().split_by_episode()
@@ -212,6 +250,7 @@ def main() -> None:
     assert abs(judge(actor)) <= 500
     assert configure().num_envs_per_env_runner == 4
     assert tell_of_episodes() == 1.5
+    assert imitate() == 5
 
 
 if __name__ == "__main__":
