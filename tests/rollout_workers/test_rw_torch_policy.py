@@ -9,7 +9,7 @@ from gymnasium import spaces
 from policy_batches import BOX, CONFIG, TWO, Adder, batch_for, equal, ppo, recurrent
 from torch import nn
 
-from swath.rollout_workers import Policy, PPOTorchPolicy, TorchPolicy
+from swath.rollout_workers import Policy, PPOTorchPolicy, SampleBatch, TorchPolicy
 
 OBS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 
@@ -284,3 +284,38 @@ def test_one_that_remembers_must_give_its_states():
 
     with pytest.raises(TypeError, match=r"it must give \(dist_inputs, states\) or \(dist_inputs, value, states\)"):
         ppo(model={"custom_model": Forgetting})
+
+
+def images(n):
+    return np.random.default_rng(n).integers(0, 256, (n, 40, 36, 3), dtype=np.uint8)
+
+
+def nested(n):
+    draw = np.random.default_rng(n)
+    return {
+        "a": draw.normal(size=(n, 2)).astype(np.float32),
+        "b": (draw.integers(0, 3, n), draw.integers(0, 2, (n, 4))),
+    }
+
+
+OBSERVATIONS = {
+    "images": (spaces.Box(0, 255, (40, 36, 3), dtype=np.uint8), images),
+    "nested": (
+        spaces.Dict(a=spaces.Box(-9, 9, (2,)), b=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(4)])),
+        nested,
+    ),
+    "rows in a list": (spaces.Box(-9, 9, (2,)), lambda n: list(nested(n)["a"])),
+}
+
+
+@pytest.mark.parametrize(("space", "made"), OBSERVATIONS.values(), ids=OBSERVATIONS)
+def test_it_acts_on_and_learns_from_observations_that_are_no_vectors(space, made):
+    policy = ppo(observation_space=space)
+    obs = made(5)
+    actions, _, extra = policy.compute_actions(obs)
+    assert len(set(extra["vf_preds"].tolist())) == 5
+    columns = {"obs": obs, "actions": actions, **extra, "advantages": np.ones(5, np.float32)}
+    info = policy.learn_on_batch(SampleBatch(columns, value_targets=np.zeros(5, np.float32)))
+    assert info["num_agent_steps_trained"] == 5
+    np.testing.assert_array_equal(policy.compute_values({"obs": obs}), policy.compute_actions(obs)[2]["vf_preds"])
+    assert not np.array_equal(policy.compute_values({"obs": obs}), extra["vf_preds"])
