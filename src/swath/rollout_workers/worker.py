@@ -35,6 +35,7 @@ from swath.rollout_workers.worker_admin import AdminMethods
 from swath.rollout_workers.worker_learning import LearningMethods
 from swath.rollout_workers.worker_policies import PolicyMethods
 from swath.rollout_workers.worker_state import StateMethods
+from swath.workers.create import backend
 
 
 class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, ParallelIteratorWorker, EnvRunner):
@@ -191,7 +192,12 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
         """Envs, then policies; if anything fails, all is closed."""
         arguments, made = self._arguments, list[Any]()
         maker = EnvMaker(
-            arguments.env_creator or _no_env, arguments.validate_env, self.env_context, self.callbacks, self
+            arguments.env_creator or _no_env,
+            arguments.validate_env,
+            self.env_context,
+            self.callbacks,
+            self,
+            backend("process") if self.env_context.remote and arguments.wants_env else None,
         )
         with self._drawing(), closed_on_failure(made):
             self.envs = made_envs(maker, self._station()) if arguments.wants_env else None

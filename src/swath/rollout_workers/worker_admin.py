@@ -8,6 +8,7 @@ from typing import Any
 
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.parts import places
+from swath.rollout_workers.parts.remote_env import applied
 from swath.rollout_workers.worker_base import WorkerBase
 
 
@@ -41,7 +42,7 @@ class AdminMethods(WorkerBase):
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
         """`func(sub_env)` of each; of the vector env, if it shows no sub-envs; empty without env."""
-        return [] if self.envs is None else [func(env) for env in self.envs.shown]
+        return [] if self.envs is None else [applied(env, func) for env in self.envs.shown]
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
@@ -49,7 +50,7 @@ class AdminMethods(WorkerBase):
             return []
         contexts = self.envs.maker.contexts
         return [
-            func(env, contexts.get(i) or self.env_context.copy_with_overrides(vector_index=i))
+            applied(env, func, contexts.get(i) or self.env_context.copy_with_overrides(vector_index=i))
             for i, env in enumerate(self.envs.shown)
         ]
 

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
-from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.base import EnvRaised, Transition
 from swath.rollout.hosts.gymnasium import Arrays, EnvListHost
+from swath.rollout.spaces import Leaves
+
+
+@runtime_checkable
+class BegunAhead(Protocol):
+    """An env whose step can be begun before it is waited for."""
+
+    def begin(self, action: Any) -> None:
+        """Begin the step of which `step` tells."""
 
 
 class SubEnvHost(EnvListHost):
     """As its base, but an env that returns what cannot be used has failed, as one that raises has."""
+
+    def step(self, action: Leaves) -> Transition:
+        """Advance every env; those that live elsewhere step side by side."""
+        if self._begin_steps:
+            for begin, own in zip(self._begin_steps, self._split(action), strict=True):
+                begin(own)
+        return super().step(action)
+
+    def _install(self) -> None:
+        super()._install()
+        self._begin_steps = [env.begin for env in self._envs if isinstance(env, BegunAhead)]
+
+    def renew(self, env: int, make: Callable[[], Any]) -> None:
+        """Close this env and put what `make` builds in its place."""
+        super().renew(env, make)
+        self._begin_steps = [env.begin for env in self._envs if isinstance(env, BegunAhead)]
 
     def _arrays(self, observations: list[Any], rewards: list[Any], failed: list[tuple[int, Exception]]) -> Arrays:
         try:

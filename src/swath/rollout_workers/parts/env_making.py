@@ -18,7 +18,10 @@ from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.sub_envs import SubEnvHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
+from swath.rollout_workers.parts.remote_env import RemoteEnv
+from swath.rollout_workers.parts.servant import Recipe
 from swath.rollout_workers.vector_env import VectorEnv
+from swath.workers.base import Backend
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
@@ -36,6 +39,7 @@ class EnvMaker:
         context: from which each env's own is copied.
         callbacks: the user's.
         worker: told to them.
+        backend: where sub-envs live, each in a place of its own; None: here.
         contexts: those of the envs that live, by their numbers.
     """
 
@@ -44,6 +48,7 @@ class EnvMaker:
     context: EnvContext
     callbacks: DefaultCallbacks
     worker: Any
+    backend: Backend | None = None
     contexts: dict[int, EnvContext] = field(default_factory=dict)
 
     def make(self, number: int) -> Any:
@@ -56,7 +61,7 @@ class EnvMaker:
         made: list[Any] = []
         try:
             with closed_on_failure(made):
-                env = as_multi_agent(self.creator(context))
+                env = self._built(context)
                 if env is not None:
                     made.append(env)
                     self._show(env, context)
@@ -66,8 +71,13 @@ class EnvMaker:
         self.contexts[number] = context
         return env
 
+    def _built(self, context: EnvContext) -> Any:
+        if self.backend is not None:
+            return RemoteEnv(self.backend, Recipe(self.creator, self.validate, context))
+        return as_multi_agent(self.creator(context))
+
     def _show(self, env: Any, context: EnvContext) -> None:
-        if self.validate is not None:
+        if self.validate is not None and self.backend is None:
             self.validate(env, context)
         self.callbacks.on_sub_environment_created(
             worker=self.worker,

@@ -121,7 +121,11 @@ class Envs:
 
     def close(self) -> None:
         """Close the envs."""
-        self.lenient.close()
+        try:
+            self.lenient.close()
+        finally:
+            if self.maker.backend is not None:
+                self.maker.backend.close()
 
     def _made_host(self, envs: list[Any]) -> ArrayHost:
         """What steps the envs."""

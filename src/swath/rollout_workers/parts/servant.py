@@ -1,0 +1,85 @@
+"""A sub-env in a process of its own: what serves it over there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a sub-env is made; travels to where it is to live.
+
+    Attributes:
+        creator: `f(EnvContext) -> env`.
+        validate: `f(env, EnvContext)`, or None.
+        context: its own.
+    """
+
+    creator: Callable[[EnvContext], Any]
+    validate: Callable[[Any, EnvContext], Any] | None
+    context: EnvContext
+
+    def __call__(self) -> Servant:
+        """The env, served."""
+        made: list[Any] = []
+        with closed_on_failure(made):
+            env = as_multi_agent(self.creator(self.context))
+            if env is not None:
+                made.append(env)
+            if self.validate is not None and env is not None:
+                self.validate(env, self.context)
+        return Servant(env)
+
+
+class Servant:
+    """Answers for a sub-env.
+
+    Args:
+        env: the env.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def look(self) -> dict[str, Any]:
+        """What can be seen of it from outside.
+
+        Raises:
+            TypeError: it is no env of one agent.
+        """
+        if not isinstance(self._env, gym.Env) or isinstance(self._env, MultiAgentEnv):
+            raise TypeError(
+                f"remote_worker_envs=True is for envs of one agent that are no vector envs, not {self._env!r}"
+            )
+        names = ("observation_space", "action_space", "metadata", "render_mode", "spec")
+        return {name: getattr(self._env, name) for name in names}
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
+        """Begin an episode."""
+        observation, info = self._env.reset(seed=seed, options=options)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        """Make a step."""
+        returned: tuple[Any, ...] = self._env.step(action)
+        return returned
+
+    def render(self) -> Any:
+        """A frame."""
+        return self._env.render()
+
+    def apply(self, func: Callable[..., Any], *args: Any) -> Any:
+        """`func(env, …)`."""
+        return func(self._env, *args)
+
+    def close(self) -> None:
+        """Close it."""
+        self._env.close()
