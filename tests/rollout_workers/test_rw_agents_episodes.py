@@ -1,0 +1,206 @@
+"""Episodes of several agents: who acts for whom until their end, what callbacks see of them, and what is told then."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from agent_toys import Counter, Troupe
+
+from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
+from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent
+
+TWO = {"p0": Counter, "p1": Counter}
+
+
+class Paying(MultiAgentEnv):
+    """Two agents see 0; what they are paid and who sees it is planned, step by step.
+
+    Args:
+        steps: `(who is seen, rewards, who ends)`; the last one ends the episode.
+    """
+
+    def __init__(self, *steps):
+        self.agents = ["a", "b"]
+        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (1,), np.float32), gym.spaces.Discrete(2)
+        self.steps = steps
+        super().__init__()
+
+    def reset(self, *, seed=None, options=None):
+        self.at = 0
+        return {"a": np.zeros(1)}, {"a": {"at": 0}}
+
+    def step(self, action_dict):
+        seen, rewards, ended = self.steps[self.at]
+        self.at += 1
+        flags = {**dict.fromkeys(ended, True), "__all__": self.at == len(self.steps)}
+        obs = {agent: np.full(1, self.at) for agent in seen}
+        return obs, rewards, flags, {"__all__": False}, {agent: {"at": self.at} for agent in seen}
+
+
+STEPS = (
+    ("b", {"a": 1.0, "b": 32.0}, ""),  # a acted and is not seen; b was never seen, what it is paid is part of nothing
+    ("", {"a": 2.0, "b": 4.0}, ""),
+    ("a", {"a": 8.0}, ""),
+    ("", {"b": 16.0}, "b"),  # b ends unseen
+    ("", {"a": 64.0, "b": 128.0}, ""),
+)
+
+
+def test_rewards_add_up_until_the_agent_is_seen_ends_or_all_is_over():
+    class Reader(Counter):
+        wanted = ("agent_id", "infos")
+
+    batch = Troupe(lambda: Paying(*STEPS), 1, {"default_policy": Reader}, rollout_fragment_length=5).sample()
+    assert list(batch["agent_id"]) == ["a", "a", "b"]
+    assert batch["rewards"].tolist() == [11.0, 64.0, 20.0]
+    assert batch["t"].tolist() == [2, 4, 3]
+    assert batch["obs"][:, 0].tolist() == [0, 3, 1]
+    assert batch["new_obs"][:, 0].tolist() == [3, 3, 1]  # the latest observation stands in for one that never came
+    assert batch["terminateds"].tolist() == [False, True, True]
+    assert list(batch["infos"]) == [{"at": 3}, {"at": 3}, {"at": 1}]
+
+
+@pytest.mark.parametrize(("clip", "rewards"), [(True, [1.0, 1.0, 1.0]), (20.0, [11.0, 20.0, 20.0])])
+def test_sums_are_clipped_and_metrics_have_both(clip, rewards):
+    troupe = Troupe(lambda: Paying(*STEPS), rollout_fragment_length=5, clip_rewards=clip)
+    assert troupe.sample()["rewards"].tolist() == rewards
+    (told,) = troupe.get_metrics()
+    assert (told.episode_reward, told.episode_reward_raw, told.episode_length) == (sum(rewards), 95.0, 5)
+    pid = "default_policy"
+    assert told.agent_rewards == {("a", pid): rewards[0] + rewards[1], ("b", pid): rewards[2]}
+
+
+def test_an_agent_that_has_ended_is_not_asked_any_more_even_if_it_is_shown_again():
+    steps = (("ab", {}, ""), ("ab", {"b": 1.0}, "b"), ("ab", {"b": 5.0}, ""), ("ab", {"b": 5.0}, ""))
+    troupe = Troupe(lambda: Paying(*steps), rollout_fragment_length=4)
+    batch = troupe.sample()
+    assert batch["agent_index"].tolist() == [0, 0, 0, 0, 1]
+    assert [len(asked) for asked in troupe.policy_map["default_policy"].asked] == [1, 2, 1, 1]
+
+
+def test_an_agent_that_ends_when_it_is_first_seen_is_skipped():
+    steps = (("ab", {"b": 1.0}, "b"), ("a", {}, ""))
+    troupe = Troupe(lambda: Paying(*steps), rollout_fragment_length=2)
+    assert troupe.sample()["agent_index"].tolist() == [0, 0]
+    (told,) = troupe.get_metrics()
+    assert list(told.agent_rewards) == [("a", "default_policy")]
+
+
+class Watching(DefaultCallbacks):
+    def __init__(self):
+        self.events, self.episodes = [], []
+
+    def on_episode_created(self, *, episode, env_index, **kwargs):
+        self.events.append(("created", env_index, episode.length))
+
+    def on_episode_start(self, *, episode, env_index, env, base_env, policies, worker, **kwargs):
+        self.events.append(("start", env_index, episode.length, sorted(episode.get_agents())))
+        episode.user_data["paid"] = []
+        assert env is worker.made[env_index]
+        assert base_env.num_envs == 1
+        assert policies is worker.policy_map
+
+    def on_episode_step(self, *, episode, env_index, **kwargs):
+        episode.user_data["paid"].append(episode.total_reward)
+        self.events.append(("step", env_index, episode.length))
+
+    def on_episode_end(self, *, episode, env_index, **kwargs):
+        episode.custom_metrics["paid"] = episode.user_data["paid"]
+        self.episodes.append(episode)
+        self.events.append(("end", env_index, episode.length))
+
+
+def test_callbacks_see_episodes_in_order_and_as_they_are_then():
+    callbacks = Watching()
+    troupe = Troupe(lambda: Paying(*STEPS), callbacks=callbacks, rollout_fragment_length=5)
+    troupe.sample()
+    steps = [("step", 0, i + 1) for i in range(5)]
+    assert callbacks.events == [("created", 0, 0), ("start", 0, 0, ["a"]), *steps, ("end", 0, 5)]
+    (episode,) = callbacks.episodes
+    assert episode.user_data["paid"] == [0.0, 0.0, 11.0, 31.0, 95.0]
+    assert (episode.total_env_steps, episode.total_agent_steps) == (5, 3)
+    assert (episode.is_terminated("a"), episode.is_truncated("a"), episode.is_done("b")) == (True, False, True)
+    assert episode.last_info_for("b") == {"at": 1}
+    (told,) = troupe.get_metrics()
+    assert told.custom_metrics == {"paid": [0.0, 0.0, 11.0, 31.0, 95.0]}
+    assert told.env_index == 0
+    assert set(told.perf_stats) >= {"mean_env_wait_ms", "mean_inference_ms"}
+
+
+def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():
+    asked = []
+
+    def mapping(agent, episode):
+        asked.append((agent, episode.episode_id if episode else None))
+        return "p0"
+
+    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, mapping, rollout_fragment_length=30)
+    asked.clear()
+    batch = troupe.sample()
+    first, second = dict.fromkeys(batch["p0"]["eps_id"].tolist())
+    assert asked == [(0, first), (1, first), (0, second), (1, second)]
+    troupe.set_policy_mapping_fn(lambda agent, episode, **kwargs: "p1")
+    batch = troupe.sample()
+    assert (batch["p0"].count, batch["p1"].count) == (40, 20)
+    assert batch["p1"]["t"].tolist() == [*range(10)] * 2
+
+
+def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_ends():
+    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)
+    troupe.sample()
+    removed = troupe.policy_map["p1"]
+    troupe.remove_policy(policy_id="p1", policy_mapping_fn=lambda agent, episode, **kwargs: "p0")
+    batch = troupe.sample()
+    assert (batch["p0"].count, batch["p1"].count) == (35, 5)
+    assert batch["p1"]["t"].tolist() == [20, 21, 22, 23, 24]
+    assert len(removed.asked) == 25
+    batch = troupe.sample()
+    assert list(batch.policy_batches) == ["p0"]
+    assert [role.policy_id for role in troupe.envs.agents.crew.company.roles] == ["p0"]
+
+
+def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes():
+    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)
+    troupe.sample()
+    troupe.remove_policy(policy_id="p1")
+    troupe.add_policy("p1", Counter)
+    batch = troupe.sample()
+    assert batch["p1"]["t"].tolist() == batch["p0"]["t"].tolist() == [*range(20)]
+    assert len(troupe.policy_map["p1"].asked) == 20
+    assert troupe.get_metrics() == []
+
+
+def test_steps_of_episodes_that_end_so_are_counted_as_discarded():
+    class Stopping(DefaultCallbacks):
+        steps = 0
+
+        def on_episode_step(self, **kwargs):
+            self.steps += 1
+            if self.steps == 2 * 30:
+                raise OSError("no room")
+
+    troupe = Troupe(
+        lambda: BasicMultiAgent(2),
+        2,
+        TWO,
+        lambda agent, episode: f"p{agent}",
+        Stopping(),
+        rollout_fragment_length=20,
+        batch_mode="complete_episodes",
+    )
+    troupe.sample()
+    with pytest.raises(OSError, match="no room"):
+        troupe.sample()
+    troupe.remove_policy(policy_id="p1")
+    troupe.add_policy("p1", Counter)
+    assert troupe.counters["env_steps_discarded"] == 2 * 5
+    batch = troupe.sample()
+    assert (batch.env_steps(), batch["p0"]["t"].tolist()) == (50, [*range(25)] * 2)
+
+
+def test_late_agents_are_mapped_when_they_come():
+    troupe = Troupe(
+        lambda: RoundRobinMultiAgent(3), 1, TWO, lambda agent, episode: f"p{agent % 2}", rollout_fragment_length=8
+    )
+    batch = troupe.sample()
+    assert batch["p0"]["agent_index"].tolist() == [0, 0, 2, 2]
+    assert batch["p1"]["agent_index"].tolist() == [1, 1]

@@ -1,0 +1,155 @@
+"""What becomes of the rows of several agents before they are handed out: post-processing, and what is left out."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from agent_toys import Counter, Troupe
+
+from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, MultiAgentEnv, compute_gae_for_sample_batch
+from swath.rollout_workers.policies.ppo import PPOTorchPolicy
+from swath.testing.envs import BasicMultiAgent, FlexAgentsMultiAgent, MultiAgentCartPole
+
+
+def by_parity(agent, episode):
+    return f"p{agent % 2}"
+
+
+class Noting(Counter):
+    """Keeps what it was asked to post-process; adds a column."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.seen = []
+
+    def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
+        self.seen.append((sample_batch, other_agent_batches, episode))
+        sample_batch["mine"] = np.full(sample_batch.count, len(self.seen))
+        return sample_batch
+
+
+def test_an_overridden_method_gets_each_chunk_with_those_of_the_other_agents_and_the_episode():
+    troupe = Troupe(lambda: BasicMultiAgent(3), 1, {"p0": Noting, "p1": Noting}, by_parity, rollout_fragment_length=30)
+    batch = troupe.sample()
+    p0, p1 = troupe.policy_map.values()
+    assert [(chunk["agent_index"][0], chunk.count) for chunk, _, _ in p0.seen] == [(0, 25), (2, 25), (0, 5), (2, 5)]
+    assert [(chunk["agent_index"][0], chunk.count) for chunk, _, _ in p1.seen] == [(1, 25), (1, 5)]
+    chunk, others, episode = p0.seen[2]
+    assert set(others) == {1, 2}
+    assert others[1][:2] == ("p1", p1)
+    assert others[2][:2] == ("p0", p0)
+    assert [other.count for _, _, other in others.values()] == [5, 5]
+    assert episode.episode_id == chunk["eps_id"][0]
+    assert episode.policy_for(1) == "p1"
+    assert batch["p0"]["mine"].tolist() == [1] * 25 + [2] * 25 + [3] * 5 + [4] * 5
+
+
+def test_a_chunk_may_come_back_longer_or_shorter_and_anything_but_a_batch_is_refused():
+    class Odd(Counter):
+        def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
+            agent = sample_batch["agent_index"][0]
+            return {0: sample_batch[:2], 1: sample_batch.concat(sample_batch), 2: None}[agent]
+
+    troupe = Troupe(lambda: BasicMultiAgent(2), policies={"default_policy": Odd}, rollout_fragment_length=5)
+    batch = troupe.sample()
+    assert batch["agent_index"].tolist() == [0] * 2 + [1] * 10
+    assert batch.env_steps() == 5
+    troupe = Troupe(lambda: BasicMultiAgent(3), policies={"default_policy": Odd}, rollout_fragment_length=5)
+    with pytest.raises(TypeError, match="postprocess_trajectory returned None"):
+        troupe.sample()
+
+
+def test_callbacks_see_each_chunk_with_all_originals_its_own_too():
+    told = []
+
+    class Looking(DefaultCallbacks):
+        def on_postprocess_trajectory(
+            self, *, worker, episode, agent_id, policy_id, policies, postprocessed_batch, original_batches, **kwargs
+        ):
+            told.append((agent_id, policy_id, sorted(original_batches), episode.episode_id))
+            assert policies is worker.policy_map
+            postprocessed_batch["rewards"] = postprocessed_batch["rewards"] * 10
+
+    two = {"p0": Counter, "p1": Counter}
+    troupe = Troupe(lambda: BasicMultiAgent(3), 1, two, by_parity, Looking(), rollout_fragment_length=4)
+    batch = troupe.sample()
+    episode = batch["p0"]["eps_id"][0]
+    assert told == [(agent, f"p{agent % 2}", [0, 1, 2], episode) for agent in (0, 2, 1)]
+    assert batch["p0"]["rewards"].tolist() == [10.0] * 8
+
+
+@pytest.mark.parametrize("make", [lambda: MultiAgentCartPole({"num_agents": 3}), FlexAgentsMultiAgent])
+def test_shipped_policies_are_post_processed_at_once_as_they_would_be_chunk_by_chunk(make):
+    two = {"p0": PPOTorchPolicy, "p1": PPOTorchPolicy}
+    troupe = Troupe(make, 2, two, by_parity, seed=3, rollout_fragment_length=40)
+    batch = troupe.sample()
+    for pid, policy in troupe.policy_map.items():
+        rows = batch[pid]
+        calls = np.flatnonzero(np.diff(rows["unroll_id"], prepend=-1))
+        for start, stop in zip(calls, [*calls[1:], rows.count], strict=True):
+            chunk = rows[start:stop]
+            plain = chunk.copy()
+            for name in ("advantages", "value_targets", "values_bootstrapped"):
+                del plain[name]
+            wanted = compute_gae_for_sample_batch(policy, plain)
+            for name in ("advantages", "value_targets", "values_bootstrapped"):
+                np.testing.assert_allclose(chunk[name], wanted[name], atol=1e-5)
+
+
+def test_shipped_policies_are_asked_for_values_once_per_call():
+    class Asked(PPOTorchPolicy):
+        calls = 0
+
+        def compute_values(self, input_dict):
+            Asked.calls += 1
+            return super().compute_values(input_dict)
+
+    troupe = Troupe(
+        lambda: MultiAgentCartPole({"num_agents": 4}), 2, {"default_policy": Asked}, rollout_fragment_length=5
+    )
+    troupe.sample()
+    assert Asked.calls == 1
+
+
+class Untrained(MultiAgentEnv):
+    """Agents of which some are told that they are not to be trained.
+
+    Args:
+        untrained: those.
+    """
+
+    def __init__(self, untrained):
+        self.agents, self.untrained = [0, 1], untrained
+        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (1,), np.float32), gym.spaces.Discrete(2)
+        super().__init__()
+
+    def _see(self):
+        return {agent: np.zeros(1) for agent in self.agents}, {a: {"training_enabled": False} for a in self.untrained}
+
+    def reset(self, *, seed=None, options=None):
+        return self._see()
+
+    def step(self, action_dict):
+        obs, infos = self._see()
+        return obs, dict.fromkeys(self.agents, 1.0), {"__all__": False}, {"__all__": False}, infos
+
+
+def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_count():
+    batch = Troupe(lambda: Untrained([1]), rollout_fragment_length=5).sample()
+    assert batch["agent_index"].tolist() == [0] * 5
+    troupe = Troupe(lambda: Untrained([0, 1]), rollout_fragment_length=5)
+    batch = troupe.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    assert (batch.policy_batches, batch.env_steps()) == ({}, 5)
+    assert (troupe.counters["env_steps_sampled"], troupe.counters["agent_steps_sampled"]) == (5, 0)
+
+
+def test_policies_learn_from_the_batch_of_several():
+    two = {"p0": PPOTorchPolicy, "p1": PPOTorchPolicy}
+    troupe = Troupe(
+        lambda: MultiAgentCartPole({"num_agents": 2}), 2, two, by_parity, seed=1, rollout_fragment_length=20
+    )
+    before = troupe.get_weights()
+    info = troupe.learn_on_batch(troupe.sample())
+    assert set(info) == set(two)
+    for pid, weights in troupe.get_weights().items():
+        assert any((weights[name] != before[pid][name]).any() for name in weights)

@@ -1,0 +1,72 @@
+"""PettingZoo's own envs in a worker: agents that act together, and the same agents in turn."""
+
+import warnings
+
+import numpy as np
+import pytest
+from agent_toys import Counter, Troupe
+
+pytest.importorskip("pettingzoo")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    simple_spread = pytest.importorskip("mpe2.simple_spread_v3", exc_type=ImportError)
+
+CYCLES, AGENTS = 6, ("agent_0", "agent_1", "agent_2")
+
+
+class BySight(Counter):
+    """Acts by what it sees."""
+
+    wanted = ("agent_id",)
+
+    def compute_actions(self, obs_batch, state_batches=None, **given):
+        return np.abs(obs_batch * 1000).astype(int).sum(axis=1) % 5, [], {}
+
+
+def sampled(make, length, **config):
+    troupe = Troupe(make, 2, {"default_policy": BySight}, seed=4, rollout_fragment_length=length, **config)
+    with troupe:
+        return troupe.sample()
+
+
+def parallel():
+    return simple_spread.parallel_env(max_cycles=CYCLES)
+
+
+def in_turn():
+    return simple_spread.env(max_cycles=CYCLES)
+
+
+def test_agents_that_act_together_are_stepped_as_by_hand():
+    batch = sampled(parallel, CYCLES)
+    assert batch.count == 2 * CYCLES * len(AGENTS)
+    env, policy = parallel(), BySight(None, None, {})
+    obs, _ = env.reset(seed=4)
+    for t in range(CYCLES):
+        actions = {agent: int(policy.compute_actions(obs[agent][None])[0][0]) for agent in AGENTS}
+        after, rewards, terminateds, truncateds, _ = env.step(actions)
+        for agent in AGENTS:
+            row = next(row for row in batch.rows() if row["agent_id"] == agent and row["t"] == t)
+            np.testing.assert_array_equal(row["obs"], obs[agent])
+            np.testing.assert_array_equal(row["new_obs"], after[agent])
+            assert row["actions"] == actions[agent]
+            assert row["rewards"] == np.float32(rewards[agent])
+            assert (row["terminateds"], row["truncateds"]) == (terminateds[agent], truncateds[agent])
+        obs = after
+
+
+def test_agents_in_turn_make_the_same_transitions_as_together():
+    together = sampled(parallel, CYCLES)
+    turns = sampled(in_turn, CYCLES * len(AGENTS))
+    assert turns.env_steps() == 2 * CYCLES * len(AGENTS)
+    assert list(turns["agent_id"]) == list(together["agent_id"])
+    for name in ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds"):
+        np.testing.assert_allclose(turns[name], together[name], atol=1e-6)
+    assert turns["t"][: CYCLES - 1].tolist() == [3 * turn + 2 for turn in range(CYCLES - 1)]
+
+
+def test_whole_episodes_of_both_kinds_end_by_themselves():
+    for make, steps in ((parallel, CYCLES), (in_turn, CYCLES * len(AGENTS))):
+        batch = sampled(make, 1, batch_mode="complete_episodes")
+        assert batch.env_steps() == 2 * steps
+        assert batch["truncateds"].sum() == 2 * len(AGENTS)
