@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.env_context import EnvContext
     from swath.rollout_workers.policy import Policy
     from swath.rollout_workers.worker import RolloutWorker
+    from swath.rollout_workers.worker_set.worker_set import WorkerSet
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
         MultiProcessWeightSyncScheme,
@@ -74,6 +75,7 @@ _HOME = {
     "MultiStep": "swath.rollout.episodes.nstep",
     "RandomPolicy": "swath.rollout.policies.random_policy",
     "RolloutWorker": "swath.rollout_workers.worker",
+    "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluate.comparison",
     "evaluate_policy": "swath.evaluators.evaluate_policy",
@@ -132,6 +134,7 @@ __all__ = [
     "WeightStrategy",
     "WeightSyncScheme",
     "WeightUpdaterBase",
+    "WorkerSet",
     "__version__",
     "compare",
     "evaluate_policy",

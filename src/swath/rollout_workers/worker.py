@@ -183,6 +183,8 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
         self.stop()
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_policies"):  # Ray asks for it also when building has failed
+            return "<RolloutWorker that was not built>"
         n_envs = 0 if self.envs is None else self.envs.host.spec.num_envs
         where = f"{self.worker_index}/{self.num_workers}"
         steps = f"{self.counters['env_steps_sampled']:,} env steps, version {self.policy_version}"

@@ -1,0 +1,144 @@
+"""Sets whose workers are Ray actors, made by the set or elsewhere; and workers without a set on Ray."""
+
+import os
+import sys
+from itertools import product
+
+import cloudpickle
+import gymnasium as gym
+import pytest
+from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows, workers_of
+
+import ray_cluster
+from swath.errors import WorkerLost
+from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RolloutWorker, WorkerSet, collect_metrics
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """Ray, whose bare actors get what is defined in tests by value: they cannot import it."""
+    up = ray_cluster.up()
+    modules = [sys.modules[__name__], sys.modules[ToyWorker.__module__]]
+    picklers = [cloudpickle, up.cloudpickle]
+    for pickler, module in product(picklers, modules):
+        pickler.register_pickle_by_value(module)
+    yield up
+    for pickler, module in product(picklers, modules):
+        pickler.unregister_pickle_by_value(module)
+
+
+@pytest.fixture(scope="module")
+def workers(ray):
+    with ToySet(env_creator=Play(), config=config(), num_workers=2) as made:
+        yield made
+
+
+def index(worker):
+    return worker.worker_index
+
+
+def raise_in_2(worker):
+    if worker.worker_index == 2:
+        raise Broken("in worker 2")
+
+
+def cartpole(_):
+    return gym.make("CartPole-v1")
+
+
+def test_where_ray_is_up_it_is_the_place_and_a_set_there_is_like_any_other(workers):
+    assert workers.foreach_worker(index, with_ids=True) == [(0, 0), (1, 1), (2, 2)]
+    with pytest.raises(Broken, match="in worker 2"):
+        workers.foreach_worker(raise_in_2)
+    before = workers.sample()
+    version = workers.sync_weights(timeout_seconds=60.0)
+    batch = workers.sample()
+    assert [t for _, _, t in rows(batch)] == [t + STEPS for _, _, t in rows(before)]
+    assert set(batch["policy_version"]) == {version}
+    batch["obs"][:] = 0
+    workers.foreach_worker_async(index, tag="x")
+    assert workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None) == [(1, 1), (2, 2)]
+
+
+def test_answers_may_stay_in_rays_store(ray, workers):
+    references = workers.foreach_worker(index, local_worker=False, return_obj_refs=True)
+    assert all(isinstance(reference, ray.ObjectRef) for reference in references)
+    assert ray.get(references) == [1, 2]
+    workers.foreach_worker_async("named", kwargs={"greeting": "hi"})
+    replies = workers.fetch_ready_async_reqs(timeout_seconds=None, return_obj_refs=True)
+    assert [(worker, ray.get(reference)) for worker, reference in replies] == [(1, "hi 1"), (2, "hi 2")]
+
+
+def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):
+    with ToySet(env_creator=Play({(1, 0, 2): "kill"}), config=config(), num_workers=1) as workers:
+        workers.sample()
+        workers.sync_filters()
+        version = workers.sync_weights()
+        batch = workers.sample()
+        assert rows(batch) == [(1, 1, t) for t in range(STEPS)]
+        assert set(batch["policy_version"]) == {version}
+        assert set(batch["seen"]) == {2 * STEPS}
+
+
+def test_ray_actors_made_elsewhere_are_driven_through_apply_and_not_replaced(ray):
+    actor = ray.remote(num_cpus=0)(ToyWorker)
+    made = {"env_creator": Play(), "num_workers": 2, "recreated_worker": False, "config": config()}
+    handles = [actor.remote(worker_index=n, log_dir=None, spaces=None, **made) for n in (7, 8)]
+    workers = ToySet(config=config(), _setup=False)
+    workers.reset(handles)
+    assert workers.foreach_worker(index) == [7, 8]
+    assert workers_of(workers.sample()) == [7, 8]
+    assert workers.num_healthy_remote_workers() == 2
+    with pytest.raises(Broken):
+        workers.foreach_worker(lambda worker: worker.play.at_sample(0, 0, 0) or raising())
+    assert ray.get(workers.foreach_worker("named", return_obj_refs=True)) == ["hello 7", "hello 8"]
+    lost, two = workers.foreach_worker(lambda worker: worker.worker_index == 7 and os._exit(1), on_error="return")
+    assert (type(lost.exception), two) == (WorkerLost, False)
+    assert workers.foreach_worker(index, healthy_only=False) == [8]
+    workers.stop()
+    assert ray.get(handles[1].apply.remote(lambda worker: worker.stopped)), "it was asked to, and lives"
+
+
+def raising():
+    raise Broken("elsewhere")
+
+
+def test_a_local_worker_and_ray_actors_made_elsewhere_report_their_episodes(ray):
+    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
+    short = AlgorithmConfig().env_runners(rollout_fragment_length=100)
+    local = RolloutWorker(config=short, **made)
+    remote = ray.remote(num_cpus=0)(RolloutWorker).remote(config=short, worker_index=1, **made)
+    workers = WorkerSet(config=short, _setup=False)
+    workers._local_env_runner = local
+    workers.reset([remote])
+    workers.foreach_worker("sample")
+    assert collect_metrics(workers)["episodes_this_iter"] >= 2
+    assert workers.sync_weights(timeout_seconds=60.0) == 1
+    assert workers.foreach_worker(lambda worker: worker.policy_version) == [0, 1]
+    workers.stop()
+
+
+def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):
+    seeded = AlgorithmConfig().debugging(seed=3).env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
+    batches = []
+    for backend in ("inline", "ray"):
+        options = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": seeded}
+        with WorkerSet(**options, num_workers=2, backend=backend) as workers:
+            batches.append([workers.sample() for _ in range(2)])
+    for here, there in zip(*batches, strict=True):
+        assert here.keys() == there.keys()
+        assert all((here[name] == there[name]).all() for name in here)
+
+
+def test_items_of_workers_on_ray_are_gathered_by_rays_own_iterators(ray):
+    from ray.util.iter import from_actors
+
+    actor = ray.remote(num_cpus=0)(RolloutWorker)
+    short = AlgorithmConfig().env_runners(rollout_fragment_length=10)
+    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": short}
+    actors = [actor.remote(worker_index=n, **made) for n in (1, 2)]
+    batch, count = ray.get(actors[0].sample_with_count.remote())
+    assert (batch.count, count) == (10, 10)
+    shards = from_actors(actors)
+    assert [one.count for one in shards.gather_async().take(4)] == [10] * 4
+    assert shards.for_each(lambda one: one.count).batch(2).gather_sync().take(2) == [[10, 10]] * 2

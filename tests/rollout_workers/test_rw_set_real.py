@@ -1,0 +1,151 @@
+"""Sets of rollout workers with real envs and policies: what a set is for, end to end."""
+
+import os
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from swath import WorkerSet
+from swath.rollout_workers import (
+    AlgorithmConfig,
+    PPOTorchPolicy,
+    RandomPolicy,
+    collect_metrics,
+    synchronous_parallel_sample,
+)
+from swath.testing.envs import BasicMultiAgent
+
+
+def cartpole(_):
+    return gym.make("CartPole-v1")
+
+
+def settings(**others):
+    own = AlgorithmConfig().env_runners(rollout_fragment_length=5, num_envs_per_env_runner=2)
+    return own.fault_tolerance(delay_between_env_runner_restarts_s=0.0).debugging(seed=7).update_from_dict(others)
+
+
+def made(n=2, backend="inline", policy=PPOTorchPolicy, **others):
+    options = {"env_creator": cartpole, "default_policy_class": policy, "config": settings(**others)}
+    return WorkerSet(**options, num_workers=n, backend=backend)
+
+
+def kill(worker):
+    os.kill(os.getpid(), 9)
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_two_remote_workers_and_the_local_one_are_asked():
+    with made() as workers:
+        assert workers.foreach_worker(lambda worker: worker.total_rollout_fragment_length) == [10, 10, 10]
+        assert workers.foreach_env(lambda env: 1) == [[1, 1]] * 3
+        policies = workers.foreach_worker(lambda worker: worker.get_policy())
+        assert [type(policy) for policy in policies] == [PPOTorchPolicy] * 3
+
+
+def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processes):
+    with made() as here, made(backend="process") as there:
+        for _ in range(3):
+            assert same(here.sample(), there.sample())
+
+
+def test_all_workers_act_with_the_local_workers_weights():
+    with made() as workers:
+        first, *others = workers.foreach_worker("get_weights")
+        assert all(same(first["default_policy"], other["default_policy"]) for other in others)
+        policy = workers.local_worker().get_policy()
+        policy.set_weights({name: value + 1 for name, value in policy.get_weights().items()})
+        version = workers.sync_weights(global_vars={"timestep": 20})
+        assert set(workers.sample()["policy_version"]) == {version}
+        first, *others = workers.foreach_worker("get_weights")
+        assert all(same(first["default_policy"], other["default_policy"]) for other in others)
+        assert [told["timestep"] for told in workers.foreach_worker("get_global_vars")] == [20] * 3
+
+
+def test_no_two_sub_envs_of_a_set_are_seeded_alike():
+    with made(n=3) as workers:
+        workers.foreach_worker("sample")
+        seeds = workers.foreach_env(lambda env: env.unwrapped.np_random_seed)
+        assert seeds[0] == [7, 8]
+        assert len({seed for each in seeds for seed in each}) == 8
+
+
+def test_every_life_of_a_worker_is_seeded_anew(warm_processes):
+    with made(n=1, backend="process") as workers:
+        seeds, starts = [], []
+        for _ in range(4):
+            starts.append(workers.sample()["obs"][0].tolist())
+            seeds += workers.foreach_worker(lambda worker: worker.seed, local_worker=False)
+            workers.foreach_worker(kill, local_worker=False)
+            assert workers.probe_unhealthy_workers() == [1]
+        assert len(set(seeds)) == 4
+        assert len(set(map(tuple, starts))) == 4
+        lives = workers.foreach_worker(lambda worker: (worker.life, worker.recreated_worker), local_worker=False)
+        assert lives == [(4, True)]
+
+
+def test_a_worker_that_was_killed_goes_on_with_the_newest_weights_and_filters(warm_processes):
+    with made(n=1, backend="process", observation_filter="MeanStdFilter") as workers:
+        workers.sample()
+        workers.sync_filters()
+        seen = workers.local_worker().filters["default_policy"].rs.n
+        version = workers.sync_weights()
+        workers.foreach_worker(kill, local_worker=False)
+        batch = workers.sample()
+        assert batch.count == 10
+        assert set(batch["policy_version"]) == {version}
+        ((filters),) = workers.foreach_worker("get_filters", local_worker=False)
+        assert filters["default_policy"].rs.n > seen
+        ids = set(batch["eps_id"])
+        assert not ids & set(workers.local_worker().sample()["eps_id"])
+
+
+def test_filters_equal_one_that_has_seen_each_observation_once():
+    with made(n=3, observation_filter="MeanStdFilter") as workers:
+        for _ in range(3):
+            workers.sample()
+            workers.sync_filters()
+        filters = [each["default_policy"].rs for each in workers.foreach_worker("get_filters")]
+        pushed = workers.foreach_worker(lambda worker: worker.counters["env_steps_sampled"])
+        assert sum(pushed) == 3 * 3 * 10
+        assert len({own.n for own in filters}) == 1
+        assert filters[0].n >= sum(pushed)
+        for own in filters[1:]:
+            np.testing.assert_allclose(own.mean, filters[0].mean, rtol=1e-6)
+
+
+def test_metrics_of_all_workers_are_collected():
+    with made(rollout_fragment_length=100) as workers:
+        workers.sample()
+        found = collect_metrics(workers)
+        assert found["episodes_this_iter"] > 2
+        assert found["episode_len_mean"] > 0
+
+
+def test_the_caller_gets_as_many_steps_as_asked_for():
+    with made() as workers:
+        assert synchronous_parallel_sample(worker_set=workers, max_env_steps=45).count == 50
+        whole = made(batch_mode="complete_episodes")
+        with whole:
+            batch = whole.sample()
+            assert batch.count >= 20
+            assert batch["terminateds"][-1]
+
+
+def test_policies_of_many_agents_are_sampled_by_all_workers():
+    own = settings().multi_agent(
+        policies={"a", "b"}, policy_mapping_fn=lambda agent_id, *args, **kwargs: "a" if agent_id < 2 else "b"
+    )
+    options = {"env_creator": lambda _: BasicMultiAgent(4), "default_policy_class": RandomPolicy, "config": own}
+    with WorkerSet(**options, num_workers=2, backend="inline") as workers:
+        batch = workers.sample()
+        assert (batch.env_steps(), batch["a"].count, batch["b"].count) == (20, 40, 40)
+        workers.add_policy("c", RandomPolicy, observation_space=None, policy_mapping_fn=lambda *args, **kwargs: "c")
+        workers.foreach_worker(lambda worker: worker.sample(force_reset=True))
+        assert set(workers.sample().policy_batches) == {"c"}
+        with pytest.raises(ValueError, match="is unknown"):
+            workers.remove_policy(policy_id="d")
