@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.hosts.remote_env import applied
 from swath.rollout_workers.parts import places
-from swath.rollout_workers.parts.remote_env import applied
 from swath.rollout_workers.worker_base import WorkerBase
 
 

@@ -16,10 +16,10 @@ from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
+from swath.rollout_workers.hosts.remote_env import RemoteEnv
+from swath.rollout_workers.hosts.servant import Recipe
 from swath.rollout_workers.hosts.sub_envs import SubEnvHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
-from swath.rollout_workers.parts.remote_env import RemoteEnv
-from swath.rollout_workers.parts.servant import Recipe
 from swath.rollout_workers.vector_env import VectorEnv
 from swath.workers.base import Backend
 

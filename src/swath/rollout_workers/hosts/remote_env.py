@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from swath.rollout_workers.parts.servant import Recipe
+from swath.rollout_workers.hosts.servant import Recipe
 from swath.workers.base import Backend, Job
 from swath.workers.tickets import Name, Ticket
 
