@@ -1,3 +1,10 @@
-"""Worker processes begin quickly in these tests."""
+"""Worker processes begin quickly in these tests, and what is warned of once is warned of in each."""
+
+import pytest
 
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_warned_of_yet(monkeypatch):
+    monkeypatch.setattr("swath.errors._warned_of", set())

@@ -16,11 +16,6 @@ from swath.rollout_workers.env_context import EnvContext
 BOX = gym.spaces.Box(-1, 1, (2,))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_was_warned_of_yet(monkeypatch):
-    monkeypatch.setattr("swath.errors._warned_of", set())
-
-
 def mapped(agent_id, episode, **_):
     raise NotImplementedError
 

@@ -240,11 +240,6 @@ OLD_NAMES = {
 METHODS = sorted({acts.method for acts in ACTS.values()} | {method for method, *_ in NO_EFFECT.values()} | set(REFUSED))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_was_warned_of_yet(monkeypatch):
-    monkeypatch.setattr("swath.errors._warned_of", set())
-
-
 def keyword(name: str) -> str:
     """What a fluent method calls a setting."""
     return {"framework_str": "framework"}.get(name, name.removeprefix("callbacks_") if "_on_" in name else name)
