@@ -50,17 +50,16 @@ class Servant:
         self._env = env
 
     def look(self) -> dict[str, Any]:
-        """What can be seen of it from outside.
+        """What can be seen of it from outside, by attribute.
 
         Raises:
-            TypeError: it is no env of one agent.
+            TypeError: it is a vector env, or none at all.
         """
-        if not isinstance(self._env, gym.Env) or isinstance(self._env, MultiAgentEnv):
-            raise TypeError(
-                f"remote_worker_envs=True is for envs of one agent that are no vector envs, not {self._env!r}"
-            )
+        if not isinstance(self._env, gym.Env):
+            raise TypeError(f"remote_worker_envs=True is for envs that are no vector envs, not {self._env!r}")
         names = ("observation_space", "action_space", "metadata", "render_mode", "spec")
-        return {name: getattr(self._env, name) for name in names}
+        seen = {name: getattr(self._env, name) for name in names}
+        return {**seen, **_agents_of(self._env)} if isinstance(self._env, MultiAgentEnv) else seen
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
         """Begin an episode."""
@@ -83,3 +82,14 @@ class Servant:
     def close(self) -> None:
         """Close it."""
         self._env.close()
+
+
+def _agents_of(env: MultiAgentEnv) -> dict[str, Any]:
+    """Its agents and their spaces, as far as it knows them before it is reset."""
+    known = list(env.possible_agents or env.agents or sorted(env.get_agent_ids(), key=str))
+    return {
+        "agents": list(env.agents),
+        "possible_agents": known,
+        "observation_spaces": {agent: env.get_observation_space(agent) for agent in known} or None,
+        "action_spaces": {agent: env.get_action_space(agent) for agent in known} or None,
+    }

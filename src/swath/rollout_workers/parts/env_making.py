@@ -16,7 +16,7 @@ from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
-from swath.rollout_workers.hosts.remote_env import RemoteEnv
+from swath.rollout_workers.hosts.remote_env import remote_env
 from swath.rollout_workers.hosts.servant import Recipe
 from swath.rollout_workers.hosts.sub_envs import SubEnvHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
@@ -73,7 +73,7 @@ class EnvMaker:
 
     def _built(self, context: EnvContext) -> Any:
         if self.backend is not None:
-            return RemoteEnv(self.backend, Recipe(self.creator, self.validate, context))
+            return remote_env(self.backend, Recipe(self.creator, self.validate, context))
         return as_multi_agent(self.creator(context))
 
     def _show(self, env: Any, context: EnvContext) -> None:
