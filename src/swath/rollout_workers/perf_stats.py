@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 Part = Literal["raw_obs_processing", "inference", "action_processing", "env_wait", "env_render"]
@@ -54,3 +54,11 @@ class PerfStats:
             return {}
         scale = 1e3 if self._ema_coef is not None else 1e3 / self._timed
         return {f"mean_{part}_ms": self._seconds.get(part, 0.0) * scale for part in get_args(Part)}
+
+
+def connector_metrics(stats: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Milliseconds per step on the way to policies and from them to envs, of what `PerfStats.get` gives."""
+    return {
+        "agent_connectors": {"raw_obs_processing_ms": stats.get("mean_raw_obs_processing_ms", 0.0)},
+        "action_connectors": {"action_processing_ms": stats.get("mean_action_processing_ms", 0.0)},
+    }

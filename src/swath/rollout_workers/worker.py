@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from swath.errors import warn
@@ -16,6 +17,7 @@ from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config import DEFAULT_POLICY_ID, AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.env_runner import EnvRunner
+from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.parts.agent_envs import made_envs
@@ -24,10 +26,12 @@ from swath.rollout_workers.parts.dataset import DatasetReader, shard_of
 from swath.rollout_workers.parts.env_making import EnvMaker
 from swath.rollout_workers.parts.envs import Call
 from swath.rollout_workers.parts.learning import Batch, Learning
+from swath.rollout_workers.parts.logs import WorkerLog
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.sampling_setup import Station
 from swath.rollout_workers.parts.seeding import Seeds
 from swath.rollout_workers.parts.weights import WeightBook
+from swath.rollout_workers.perf_stats import PerfStats, connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.chunks import UnrollIds
 from swath.rollout_workers.sampling.sampler import Tally
@@ -107,10 +111,12 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
         self._arguments.set_environment()
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = self._arguments.context
+        self._laps = Laps(PerfStats(own.sampler_perf_stats_ema_coef))
         self._log, self._reader = MetricsLog(), self._make_reader()
         self._seeds = self._make_seeds()
         self._streams = None if self._seeds is None else self._seeds.streams()
         self.last_batch: Batch | None = None
+        self._written = WorkerLog(log_dir, f"worker_{self.worker_index}.log", own.log_level)
         self._build()
         global _newest  # noqa: PLW0603  which worker this process has built last
         _newest = weakref.ref(self)
@@ -170,6 +176,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
             return
         self._closed = True
         self.teardown_torch_data_parallel()
+        self._written.close()
         if self.envs is not None:
             try:
                 self.envs.close()
@@ -192,14 +199,17 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
 
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
-        arguments, made = self._arguments, list[Any]()
+        arguments, made = self._arguments, list[Any]([self._written])
+        elsewhere = backend("process") if self.env_context.remote and arguments.wants_env else None
+        if elsewhere is not None:
+            made.append(elsewhere)
         maker = EnvMaker(
             arguments.env_creator or _no_env,
             arguments.validate_env,
             self.env_context,
             self.callbacks,
             self,
-            backend("process") if self.env_context.remote and arguments.wants_env else None,
+            elsewhere,
         )
         with self._drawing(), closed_on_failure(made):
             self.envs = made_envs(maker, self._station()) if arguments.wants_env else None
@@ -248,6 +258,9 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
         except Exception as error:
             error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self._book.version})")
             raise
+        measured = connector_metrics(self._laps.perf.get())
+        for policy in self.policy_map.values():
+            policy.connector_metrics = measured
         return batch
 
     def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int | None) -> Batch:
@@ -281,7 +294,21 @@ class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, 
 
     def _station(self) -> Station:
         unrolls = UnrollIds((self.worker_index << WORKER_BITS) + (self.life << LIFE_BITS))
-        return Station(self, self.worker_index, self.life, self.config, self._seeds, None, self._log, unrolls)
+        films = self.config.render_env and self.worker_index == min(1, self.num_workers)
+        kept = self._arguments.log_dir if films else None
+        return Station(
+            self,
+            self.worker_index,
+            self.life,
+            self.config,
+            self._seeds,
+            None,
+            self._log,
+            unrolls,
+            self._laps,
+            None if kept is None else Path(kept) / f"worker_{self.worker_index}.mp4",
+            films,
+        )
 
     def _make_seeds(self) -> Seeds | None:
         root = self.config.seed

@@ -9,14 +9,12 @@ from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout_workers.actions import ActionProcessor
-from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv
 from swath.rollout_workers.parts.env_making import EnvMaker, make_envs
 from swath.rollout_workers.parts.envs import Call, Complete, Envs
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.sampling_setup import Station, filter_of, scene_of
-from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.multi_agent.assembly import Surroundings, multi_agent_sampler
 from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
 from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentSampler
@@ -44,7 +42,7 @@ class AgentEnvs(Envs):
     """
 
     def __init__(self, envs: list[Any], maker: EnvMaker, station: Station) -> None:
-        self._laps = Laps(PerfStats(station.config.sampler_perf_stats_ema_coef))
+        self._laps = station.laps
         self._plays: dict[int, Play] = {}
         self._agents: MultiAgentSampler | None = None
         super().__init__(envs, maker, station)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
@@ -13,6 +14,7 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import Mapper
 from swath.rollout_workers.filters.base import Filter
+from swath.rollout_workers.hosts.filming import FilmedHost
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import LenientHost, Renewal
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
@@ -25,7 +27,6 @@ from swath.rollout_workers.nests import template_of
 from swath.rollout_workers.parts.env_making import EnvMaker, shown
 from swath.rollout_workers.parts.policies import Policies
 from swath.rollout_workers.parts.seeding import Seeds
-from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.acting import Acting, Surface
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds
@@ -47,6 +48,9 @@ class Station:
         base_env: the view of its envs, for callbacks.
         log: keeps what there is to tell of episodes.
         unrolls: numbers chunks.
+        laps: times the steps.
+        film: where a film of the first sub-env goes, if one is to be made and kept.
+        films: whether the first sub-env is drawn after each step.
     """
 
     worker: Any
@@ -57,6 +61,9 @@ class Station:
     base_env: Any
     log: MetricsLog
     unrolls: UnrollIds
+    laps: Laps
+    film: Path | None = None
+    films: bool = False
 
 
 def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientHost:
@@ -69,7 +76,8 @@ def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientH
         return None if seeds is None else seeds.renewed(env, n, times[env])
 
     renewal = Renewal(_renewing(host, maker), new_seed)
-    return LenientHost(host, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
+    filmed = FilmedHost(host, station.film, station.laps) if station.films else host
+    return LenientHost(filmed, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
 
 
 def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, station: Station) -> Sampler:
@@ -79,7 +87,7 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
         ValueError: more sub-envs are to be handed out than there are; a view requirement that is not served.
     """
     config, (policy_id, policy) = station.config, next(iter(policies.map.items()))
-    preprocessor, laps = policies.preprocessors[policy_id], Laps(PerfStats(config.sampler_perf_stats_ema_coef))
+    preprocessor, laps = policies.preprocessors[policy_id], station.laps
     current_filter = filter_of(policies, policy_id)
     host: ArrayHost = lenient
     if is_needed(preprocessor, current_filter()):

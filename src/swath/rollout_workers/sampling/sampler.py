@@ -23,6 +23,7 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.hosts.processing import blank
 from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.acting import Acting
 from swath.rollout_workers.sampling.block import Block, Label, Writer
@@ -278,15 +279,17 @@ class Sampler:
         self.crew.log.add(self._metrics(result) for result in results)
 
     def _metrics(self, result: Result) -> RolloutMetrics:
+        stats = self.crew.acting.laps.perf.get()
         episode = None if self.crew.watch is None else self.crew.watch.episode(result.trajectory)
         return RolloutMetrics(
             result.length,
             result.reward,
             {(LONE_AGENT, self.crew.finisher.policy_id): result.reward},
             custom_metrics=None if episode is None else episode.custom_metrics,
-            perf_stats=self.crew.acting.laps.perf.get(),
+            perf_stats=stats,
             hist_data=None if episode is None else episode.hist_data,
             media=None if episode is None else episode.media,
+            connector_metrics={self.crew.finisher.policy_id: connector_metrics(stats)},
             episode_reward_raw=result.raw_reward,
             env_index=result.env,
         )
