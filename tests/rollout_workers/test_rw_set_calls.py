@@ -112,6 +112,21 @@ def test_no_time_does_not_hide_what_the_local_worker_raises(workers):
         workers.foreach_worker(lambda worker: 1 / worker.worker_index, timeout_seconds=0)
 
 
+def test_what_is_raised_says_where(workers):
+    with pytest.raises(Broken) as raised:
+        workers.foreach_worker(fail_in_2)
+    assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
+
+
+def test_what_is_only_sent_and_raises_is_told_among_the_events(workers):
+    workers.foreach_worker(fail_in_2, timeout_seconds=0)
+    workers.foreach_worker(index)
+    workers.foreach_worker(index)
+    (event,) = workers.events()
+    assert (event.worker, event.life, event.kind) == (2, 0, "discarded")
+    assert "in worker 2" in event.text
+
+
 def test_references_are_for_ray(workers):
     with pytest.raises(ValueError, match="on Ray"):
         workers.foreach_worker(index, local_worker=False, return_obj_refs=True)

@@ -66,6 +66,7 @@ def test_a_dict_is_a_config_too():
         ({"backend": "thread"}, ValueError, "backend='thread' must be one of"),
         ({"config": config(custom_resources_per_env_runner={"shiny": 1.0})}, ValueError, "on Ray only"),
         ({"num_workers": -1}, ValueError, "num_env_runners"),
+        ({"num_workers": 1.5}, ValueError, "num_env_runners"),
     ],
 )
 def test_what_cannot_be_is_refused(options, error, words):

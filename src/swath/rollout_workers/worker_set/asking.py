@@ -38,6 +38,7 @@ def ask(
     _send_free(crew, waiting, sent)
     here = local()
     if timeout == 0:
+        requests.send_only(sent.values())
         return here
     while ((open_ := _open(crew, waiting, sent)) or crew.coming(waiting)) and (left := until - monotonic()) > 0:
         crew.wait(open_, left)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from time import monotonic
 from typing import Any, Self
 
-from swath.errors import Closed
+from swath.errors import Closed, WorkerLate, warn
 from swath.options import Restarts, Survival
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
@@ -17,7 +18,7 @@ from swath.rollout_workers.worker_set.crew import Crew, Terms
 from swath.rollout_workers.worker_set.deaths import Bearing
 from swath.rollout_workers.worker_set.events import Event, Events
 from swath.rollout_workers.worker_set.fragments import Fragments
-from swath.rollout_workers.worker_set.places import open_place, place, resources, survival
+from swath.rollout_workers.worker_set.places import Place, open_place, place, resources, survival
 from swath.rollout_workers.worker_set.publishing import publish, spread
 from swath.rollout_workers.worker_set.recipe import Recipe
 from swath.rollout_workers.worker_set.requests import Requests
@@ -31,27 +32,7 @@ PATIENCE_S = 300.0
 
 
 class Group:
-    """A fleet, a channel, at most one local worker.
-
-    Args:
-        env_creator: makes a sub-env of an `EnvContext`; None: from `config.env`.
-        validate_env: looks at each sub-env, and raises if it does not like it.
-        default_policy_class: of policies without one.
-        config: an `AlgorithmConfig`, a dict, or None for defaults; copied.
-        num_workers: remote workers, with ids from 1; None: `config.num_env_runners`.
-        backend: `"ray"`, `"process"` or `"inline"`; None: Ray if it is up in this process, else processes.
-        local_worker: build worker 0 in this process; it is always built if there are no others.
-        logdir: workers write to folders in it; None: nothing is written.
-        num_env_runners: another name of `num_workers`.
-        local_env_runner: another name of `local_worker`.
-        _setup: False builds no worker, for `reset`.
-
-    Raises:
-        ValueError: there is nothing to make envs with, no such backend, or it cannot give what the config asks for.
-        RuntimeError: the backend needs a package that is not installed.
-        WorkerLate: a worker was not ready in time.
-        Exception: what building a worker raised. Nothing is left of the others then.
-    """
+    """A fleet, a channel, at most one local worker; its arguments are those of `WorkerSet`."""
 
     worker_class: Callable[..., Any] | None = None
     """What workers are; None: `RolloutWorker`."""
@@ -77,7 +58,7 @@ class Group:
         creator = _creator(env_creator, self._config) if _setup else env_creator
         kind = self.worker_class or RolloutWorker
         self._recipe = Recipe(kind, creator, validate_env, default_policy_class, self._config, logdir)
-        self._place = place(backend, self._config) if _setup else None
+        self._backend = backend
         self._crew: Crew | None = None
         self._local_env_runner: Any = None
         self._stopped = False
@@ -87,6 +68,8 @@ class Group:
         self._filters = SharedFilters()
         self._returned: list[int] = []
         self._version = 0
+        self._number = self._config.num_env_runners
+        self._place: Place = "process"
         self._past_events = Events()
         if _setup:
             try:
@@ -129,7 +112,8 @@ class Group:
                 self._local_env_runner.stop()
         finally:
             if self._crew is not None:
-                self._crew.close(timeout_s)
+                for error in self._crew.close(timeout_s):
+                    warn(f"a worker raised when it was closed: {error!r}")
 
     def _let_go(self) -> None:
         """End the remote workers that there are."""
@@ -148,7 +132,7 @@ class Group:
         return self._crew
 
     def _set_up(self) -> None:
-        number = self._config.num_env_runners
+        number = self._number
         wants_local = self._wants_local or not number
         needs_spaces = bool(number) and not (
             self._config.create_local_env_runner or self._config.create_env_on_local_worker
@@ -165,7 +149,7 @@ class Group:
 
     def _engage(self, number: int) -> None:
         """Have remote workers begin, and wait for them unless the config says not to."""
-        assert self._place is not None
+        self._place = place(self._backend, self._config)
         waits = self._config.validate_env_runners_after_construction
         self._crew = self._crew_on(open_place(self._place), begun=0 if waits else number)
         if waits:
@@ -174,11 +158,11 @@ class Group:
             self._crew.tend()
 
     def _crew_on(self, backend: Backend, begun: int = 0) -> Crew:
-        return Crew(backend, self._terms(self._job, survival(self._config)), begun)
+        return Crew(backend, self._terms(self._job, survival(self._config, self._place)), begun)
 
     def _crew_of_others(self, backend: Backend, job: Callable[[Name], Job]) -> Crew:
         """Workers that are not replaced."""
-        never = replace(survival(self._config), restarts=Restarts(max_per_worker=0))
+        never = replace(survival(self._config, "ray"), restarts=Restarts(max_per_worker=0))
         return Crew(backend, self._terms(job, never))
 
     def _terms(self, job: Callable[[Name], Job], survives: Survival) -> Terms:
@@ -194,8 +178,7 @@ class Group:
             spread(self._crew, self._crew.up(), self._config.env_runner_restore_timeout_s)
 
     def _job(self, name: Name) -> Job:
-        assert self._place is not None
-        number = max(name.worker, self._config.num_env_runners)
+        number = max(name.worker, self._number)
         return self._recipe.job(name, number, resources(self._place, self._config), apart=self._place != "inline")
 
     def _remote(self) -> Crew | None:
@@ -210,6 +193,7 @@ class Group:
             raise Closed(_STOPPED)
         if self._crew is not None:
             self._crew.require_open()
+            self._requests.sweep(self._crew)
         return self._crew
 
     def _of_first(self, call: Call) -> Any:
@@ -217,11 +201,14 @@ class Group:
         crew = self._remote()
         assert crew is not None
         patience = self._config.env_runner_restore_timeout_s
-        while not crew.up():
-            crew.wait([], patience)
+        until = monotonic() + patience
+        while not crew.up() and (left := until - monotonic()) > 0:
+            crew.wait([], left)
+        if not crew.up():
+            raise _late(crew.ids(), "are not ready", patience)
         ticket = crew.send(crew.up()[0], "run", *call)
-        while not ticket.done:
-            crew.wait([ticket], patience)
+        if crew.wait_all([ticket], monotonic() + patience):
+            raise _late([ticket.name.worker], "have not answered", patience)
         error = crew.error_of(ticket)
         if error is not None:
             raise error
@@ -252,6 +239,11 @@ def _own(config: AlgorithmConfig | Mapping[str, Any] | None, number: int | None)
         own.env_runners(num_env_runners=number)
     own.validate()
     return own
+
+
+def _late(workers: list[int], what: str, patience: float) -> WorkerLate:
+    why = f"workers {workers} {what} after env_runner_restore_timeout_s={patience:g}"
+    return WorkerLate(why, workers=tuple(workers), deadline=patience)
 
 
 def _creator(given: Callable[..., Any] | None, config: AlgorithmConfig) -> Callable[..., Any]:

@@ -60,8 +60,8 @@ def resources(name: Place, config: AlgorithmConfig) -> Mapping[str, Any]:
     }
 
 
-def survival(config: AlgorithmConfig) -> Survival:
-    """What is done about workers that die or hang."""
+def survival(config: AlgorithmConfig, name: Place) -> Survival:
+    """What is done about workers that die or hang; those inline cannot be ended while they are busy."""
     delay = config.delay_between_env_runner_restarts_s
     restarts = Restarts(
         max_per_worker=config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0,
@@ -71,6 +71,6 @@ def survival(config: AlgorithmConfig) -> Survival:
     return Survival(
         restarts,
         min_workers=1,
-        fragment_timeout_s=config.env_runner_hang_timeout_s,
+        fragment_timeout_s=None if name == "inline" else config.env_runner_hang_timeout_s,
         placement_timeout_s=config.env_runner_restore_timeout_s,
     )

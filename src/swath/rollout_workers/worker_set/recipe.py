@@ -12,6 +12,7 @@ from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.worker_set.resident import Resident
 from swath.rollout_workers.worker_set.stacks import Stacks
 from swath.workers.base import Job
+from swath.workers.hosting import described
 from swath.workers.tickets import Name
 
 PUBLIC = ("apply",)
@@ -88,4 +89,4 @@ class Recipe:
 
 def _resident(recipe: Recipe, name: Name, num_workers: int, *, apart: bool) -> Resident:
     worker = recipe.worker(name.worker, num_workers, name.life)
-    return Resident(worker, recipe.stacks(name) if apart else Stacks(None, None))
+    return Resident(worker, recipe.stacks(name) if apart else Stacks(None, None), described(name))

@@ -56,6 +56,7 @@ class Requests:
         self._most = most
         self._out: list[Request] = []
         self._late: list[Request] = []
+        self._sent_only: list[Ticket] = []
 
     def number(self, tag: Any = None) -> int:
         """How many are not answered; None: of all tags."""
@@ -72,6 +73,19 @@ class Requests:
                 out[worker] += 1
                 sent += 1
         return sent
+
+    def send_only(self, tickets: Iterable[Ticket]) -> None:
+        """Nobody will ask for the answers to these."""
+        self._sent_only += tickets
+
+    def sweep(self, crew: Crew) -> None:
+        """Tell of exceptions that nobody will ask for."""
+        done = [ticket for ticket in self._sent_only if ticket.done]
+        self._sent_only = [ticket for ticket in self._sent_only if not ticket.done]
+        for ticket in done:
+            error = crew.error_of(ticket)
+            if error is not None:
+                crew.events.note(ticket.name, "discarded", f"the answer to what was only sent: {error!r}")
 
     def keep_late(self, crew: Crew, tickets: Sequence[Ticket]) -> None:
         """Keep the answers to these for whoever asks for them."""

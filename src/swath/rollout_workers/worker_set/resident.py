@@ -47,10 +47,12 @@ class Resident:
     Args:
         worker: a `RolloutWorker`.
         stacks: written when a call takes too long.
+        who: it is, in messages.
     """
 
-    def __init__(self, worker: Any, stacks: Stacks) -> None:
+    def __init__(self, worker: Any, stacks: Stacks, who: str) -> None:
         self._worker = worker
+        self._who = who
         self._stacks = stacks
         self._household = AS_BUILT
         self._unfit: Exception | None = None
@@ -66,6 +68,7 @@ class Resident:
                 self._take_in(news)
             except Exception as error:
                 self._unfit = error
+                error.add_note(f"raised in {self._who}, when it was told what is new")
                 raise
         self._unfit = None
 
@@ -73,7 +76,11 @@ class Resident:
         """What a function of the worker, or a method of it, gives."""
         self._require_fit()
         with self._stacks.watching():
-            return called(self._worker, Call(func, kwargs))
+            try:
+                return called(self._worker, Call(func, kwargs))
+            except Exception as error:
+                error.add_note(f"raised in {self._who}")
+                raise
 
     def sample(self) -> Parcel:
         """A fragment, its env steps as the head."""
@@ -115,7 +122,7 @@ class Resident:
 
 def resident_of(worker: Any) -> Resident:
     """For a worker that somebody else has built."""
-    return Resident(worker, Stacks(None, None))
+    return Resident(worker, Stacks(None, None), f"worker {worker.worker_index}, which was made elsewhere")
 
 
 def _copy(global_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:

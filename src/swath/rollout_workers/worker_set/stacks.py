@@ -29,10 +29,10 @@ class Stacks:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch over a call."""
-        if self._after is None:
+        if self._after is None or (file := self._opened()) is None:
             yield
             return
-        faulthandler.dump_traceback_later(self._after, file=self._opened())
+        faulthandler.dump_traceback_later(self._after, file=file)
         try:
             yield
         finally:
@@ -46,9 +46,10 @@ class Stacks:
             if not self._path.stat().st_size:
                 self._path.unlink()
 
-    def _opened(self) -> IO[Any]:
+    def _opened(self) -> IO[Any] | None:
+        """Where to write; None where a process has no standard error."""
         if self._file is None:
-            self._file = sys.stderr if self._path is None else self._new(self._path)
+            self._file = sys.__stderr__ if self._path is None else self._new(self._path)
         return self._file
 
     @staticmethod

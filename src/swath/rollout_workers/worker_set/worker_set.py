@@ -7,7 +7,6 @@ from typing import Any
 
 from swath.options import count
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords
-from swath.rollout_workers.worker_set.places import place
 from swath.rollout_workers.worker_set.replies import Reply
 from swath.rollout_workers.worker_set.requests import OnError
 from swath.rollout_workers.worker_set.resident import resident_of
@@ -17,7 +16,34 @@ from swath.rollout_workers.worker_set.tending import Tending
 class WorkerSet(Tending):
     """Many rollout workers as one; those that die are replaced, and know then what the others know.
 
-    Its arguments are those of `Group`.
+    ```python
+    config = AlgorithmConfig().env_runners(num_env_runners=4, num_envs_per_env_runner=8).environment("CartPole-v1")
+    with WorkerSet(config=config, default_policy_class=PPOTorchPolicy) as workers:
+        batch = workers.sample()
+        workers.local_worker().learn_on_batch(batch)
+        workers.sync_weights()
+    ```
+
+    Used by one thread at a time.
+
+    Args:
+        env_creator: makes a sub-env of an `EnvContext`; None: from `config.env`.
+        validate_env: looks at each sub-env, and raises if it does not like it.
+        default_policy_class: of policies without one.
+        config: an `AlgorithmConfig`, a dict, or None for defaults; copied.
+        num_workers: remote workers, with ids from 1; None: `config.num_env_runners`.
+        backend: `"ray"`, `"process"` or `"inline"`; None: Ray if it is up in this process, else processes.
+        local_worker: build worker 0 in this process; it is always built if there are no others.
+        logdir: workers write to folders in it; None: nothing is written.
+        num_env_runners: another name of `num_workers`.
+        local_env_runner: another name of `local_worker`.
+        _setup: False builds no worker, for `reset`.
+
+    Raises:
+        ValueError: there is nothing to make envs with, no such backend, or it cannot give what the config asks for.
+        RuntimeError: the backend needs a package that is not installed.
+        WorkerLate: a worker was not ready in time.
+        Exception: what building a worker raised. Nothing is left of the others then.
     """
 
     def add_workers(self, n: int, validate: bool = False) -> None:
@@ -34,9 +60,8 @@ class WorkerSet(Tending):
         count("n", n)
         crew = self._remote()
         before = set() if crew is None else set(crew.ids())
-        self._config.env_runners(num_env_runners=len(before) + n)
+        self._number = len(before) + n
         if crew is None:
-            self._place = self._place or place(None, self._config)
             self._engage(n)
             self._begin_with_weights()
         else:
@@ -71,7 +96,6 @@ class WorkerSet(Tending):
         self._remote()
         self._let_go()
         backend = ForeignBackend(new_remote_workers, resident_of)
-        self._place = "ray"
         self._crew = self._crew_of_others(backend, adopting)
         self._crew.add(len(new_remote_workers))
 
