@@ -1,7 +1,9 @@
 """How a set is built, grows, shrinks and ends; workers that die, hang or cannot be built."""
 
 import os
+import random
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -266,3 +268,44 @@ def test_a_config_is_not_changed_or_frozen():
 def test_its_repr_says_how_it_stands():
     with inline() as workers:
         assert repr(workers) == "<ToySet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
+
+
+def test_a_set_that_waits_for_nobody_waits_for_the_first_if_it_needs_it(warm_processes, tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    own = {"validate_env_runners_after_construction": False, "create_local_env_runner": False}
+    with pytest.raises(WorkerLate, match="are not ready after env_runner_restore_timeout_s"):
+        in_processes(Play(builds={(1, 0): gate}), n=1, env_runner_restore_timeout_s=0.5, **own)
+
+
+def test_what_remote_workers_ask_for_is_nothing_to_a_set_without_any():
+    with ToySet(env_creator=Play(), config=config(custom_resources_per_env_runner={"shiny": 1.0})) as workers:
+        assert workers.sample().count == STEPS
+        with pytest.raises(ValueError, match="on Ray only"):
+            workers.add_workers(1)
+
+
+def test_what_closing_a_worker_raises_is_warned_of():
+    workers = inline()
+    workers.foreach_worker(lambda worker: setattr(worker, "stop", None), local_worker=False)
+    with pytest.warns(UserWarning, match="raised when it was closed"):
+        workers.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_dies_batches_have_their_size_and_the_newest_weights(warm_processes, seed):
+    chance = random.Random(seed)
+    moments = product((1, 2, 3), range(40), range(1, 9))
+    acts = {moment: "kill" for moment in moments if chance.random() < 0.35}
+    with in_processes(Play(acts), n=3, num_consecutive_env_runner_failures_tolerance=40) as workers:
+        seen = set()
+        for _ in range(8):
+            version = workers.sync_weights()
+            batch = workers.sample()
+            assert batch.count == 3 * STEPS
+            assert not seen & set(rows(batch)), "nothing is delivered twice"
+            seen |= set(rows(batch))
+            assert max(batch["policy_version"]) == version
+            assert min(batch["policy_version"]) >= version - 1, "a fragment that waited for its delivery, at most"
+        deaths = sum(event.kind == "died" for event in workers.events())
+        assert deaths
+        assert deaths == workers.num_remote_worker_restarts()

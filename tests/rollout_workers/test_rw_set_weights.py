@@ -5,6 +5,7 @@ import pytest
 from toy_rollout_worker import STEPS, Play, ToySet, config
 
 from swath.errors import NoEffectWarning, WorkerLate
+from swath.rollout_workers import FilterManager
 from swath.testing.toy_worker import Gate
 from swath.workers.inline import InlineBackend
 
@@ -163,6 +164,13 @@ def test_filters_come_to_equal_one_that_has_seen_everything():
             assert workers.foreach_worker(counts) == [2 * STEPS * round_] * 3
         own = workers.local_worker().filters["default_policy"]
         np.testing.assert_allclose(own.rs.mean, np.mean([1] * STEPS + [2] * STEPS))
+
+
+def test_the_peers_manager_of_filters_works_on_a_set_too():
+    with inline() as workers:
+        workers.sample()
+        FilterManager.synchronize(workers.local_worker().filters, workers)
+        assert workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n) == [2 * STEPS] * 3
 
 
 def test_filters_of_a_set_without_local_worker_come_to_equal_too():
