@@ -7,6 +7,7 @@ from swath.testing.envs.in_turn import EarlyDoneMultiAgent, RoundRobinMultiAgent
 from swath.testing.envs.mock import MockEnv, MockEnv2, MockEnv3
 from swath.testing.envs.random_env import RandomEnv
 from swath.testing.envs.several import MultiAgentCartPole, RandomMultiAgentEnv
+from swath.testing.envs.traffic import TrafficGrid
 from swath.testing.envs.vector import MockVectorEnv, VectorizedMockEnv
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "RandomMultiAgentEnv",
     "RoundRobinMultiAgent",
     "SometimesZeroAgentsMultiAgent",
+    "TrafficGrid",
     "VectorizedMockEnv",
 ]

@@ -1,0 +1,79 @@
+"""Cars and traffic lights: two kinds of agents whose interests meet at crossings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
+from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
+
+ROAD = 4
+"""Cells of a road that leads to a crossing."""
+
+
+class TrafficGrid(MultiAgentEnv):
+    """Cars `"car_0"`, … drive from crossing to crossing; at each a light `"light_0"`, … opens one of two roads.
+
+    A car observes `[cells to the crossing / 4, whether its road is open, 1]` and waits (0) or drives (1): a cell earns
+    1, an open crossing too, a closed one costs 2 and the car stays. A light observes `[cars that wait for it on road 0,
+    on road 1, the open road]`, cars as a share of all, and says which road is open next: each car that passes earns it
+    1, each that waits costs it 0.1. Cars that pass go on to the next crossing, by a road that is drawn.
+
+    Args:
+        num_cars: how many.
+        num_lights: how many crossings.
+        length: of an episode, in steps.
+    """
+
+    def __init__(self, num_cars: int = 25, num_lights: int = 4, length: int = 50) -> None:
+        self._cars = [f"car_{n}" for n in range(num_cars)]
+        self._lights = [f"light_{n}" for n in range(num_lights)]
+        self._length = length
+        self.agents = [*self._cars, *self._lights]
+        low, high = np.zeros(3, dtype=np.float32), np.ones(3, dtype=np.float32)
+        self.observation_space = spaces.Box(low, high)
+        self.action_space = spaces.Discrete(2)
+        super().__init__()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Put each car somewhere on a road, and open a road at each crossing."""
+        super().reset(seed=seed, options=options)
+        draw, n_cars, n_lights = self.np_random, len(self._cars), len(self._lights)
+        self._crossing, self._road = draw.integers(n_lights, size=n_cars), draw.integers(2, size=n_cars)
+        self._left = draw.integers(ROAD, size=n_cars)
+        self._open = draw.integers(2, size=n_lights)
+        self._steps = 0
+        return self._observed(), {}
+
+    def step(self, action_dict: ByAgent) -> Step:
+        """Let cars drive at the lights they saw, then lights open the roads they chose."""
+        drives = np.array([action_dict[car] == 1 for car in self._cars])
+        at_light, is_open = self._left == 0, self._open[self._crossing] == self._road
+        passes = drives & at_light & is_open
+        earned = np.where(drives, np.where(at_light & ~is_open, -2.0, 1.0), 0.0)
+        lights = self._at_lights(passes) - 0.1 * self._at_lights(at_light & ~passes)
+        self._left[drives & ~at_light] -= 1
+        self._go_on(passes)
+        self._open = np.array([int(action_dict[light]) for light in self._lights])
+        self._steps += 1
+        rewards = dict(zip(self.agents, [*earned.tolist(), *lights.tolist()], strict=True))
+        return self._observed(), rewards, {ALL: False}, {ALL: self._steps == self._length}, {}
+
+    def _go_on(self, passes: Any) -> None:
+        self._crossing[passes] = (self._crossing[passes] + 1) % len(self._lights)
+        self._road[passes] = self.np_random.integers(2, size=int(passes.sum()))
+        self._left[passes] = ROAD - 1
+
+    def _at_lights(self, cars: Any) -> Any:
+        """How many of these cars are at each crossing."""
+        return np.bincount(self._crossing[cars], minlength=len(self._lights))
+
+    def _observed(self) -> ByAgent:
+        is_open = self._open[self._crossing] == self._road
+        cars = np.stack([self._left / ROAD, is_open, np.ones(len(self._cars))], axis=1, dtype=np.float32)
+        waiting = [self._at_lights((self._left == 0) & (self._road == road)) / len(self._cars) for road in (0, 1)]
+        lights = np.stack([*waiting, self._open], axis=1, dtype=np.float32)
+        return dict(zip(self.agents, [*cars, *lights], strict=True))
