@@ -206,15 +206,18 @@ def test_states_are_kept_by_agent_begin_anew_with_episodes_and_come_in_sequences
     ("answer", "text"),
     [
         (lambda n: np.zeros(n + 1, int), "answered an array of shape"),
-        (lambda n: np.zeros((n, 2), int), "do not fit those before"),
+        (lambda n: np.zeros((n, 2), int), "do not fit those before: shape"),
+        (lambda n: (np.zeros(n, int), [], {"new": np.zeros(n)}), "do not fit those before: nested differently"),
+        (lambda n: (np.zeros(n, int), [np.zeros(n)], {}), "answered 1 states; its initial ones are"),
     ],
 )
-def test_an_answer_of_another_shape_is_refused(answer, text):
+def test_an_answer_unlike_the_first_is_refused(answer, text):
     class Odd(Counter):
         def compute_actions(self, obs_batch, state_batches=None, **given):
             self.asked.append(0)
             n = len(obs_batch)
-            return answer(n) if len(self.asked) == 2 else np.zeros(n, int), [], {}
+            given = answer(n) if len(self.asked) == 2 else np.zeros(n, int)
+            return given if isinstance(given, tuple) else (given, [], {})
 
     troupe = Troupe(Spaced, policies={"default_policy": Odd}, rollout_fragment_length=4)
     with pytest.raises(ValueError, match=text):
@@ -228,3 +231,27 @@ def test_optional_columns_are_there_only_on_request():
 
     troupe = Troupe(Spaced, policies={"default_policy": Plain}, rollout_fragment_length=4)
     assert not set(troupe.sample()) & set(views())
+
+
+def test_states_may_be_nested_and_begin_empty():
+    given = []
+
+    class Odd(Counter):
+        def get_initial_state(self):
+            return [{}]
+
+        def compute_actions(self, obs_batch, state_batches=None, **_):
+            given.append(state_batches[0])
+            n = len(obs_batch)
+            return np.zeros(n, int), [{"some": {"here": np.ones((n, 3)) * len(given)}}], {}
+
+    class Late(Spaced):
+        def _see(self):
+            seen = super()._see()
+            return seen if self.at else {0: seen[0]}
+
+    troupe = Troupe(Late, policies={"default_policy": Odd}, rollout_fragment_length=4)
+    batch = troupe.sample()
+    assert given[0] == {}
+    assert [state["some"]["here"][:, 0].tolist() for state in given[1:]] == [[1, 0], [2, 2], [3, 3]]
+    assert batch["state_out_0"]["some"]["here"][:, 0].tolist() == [1, 2, 3, 4, 2, 3, 4]

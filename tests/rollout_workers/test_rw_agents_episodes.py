@@ -6,7 +6,7 @@ import pytest
 from agent_toys import Counter, Troupe
 
 from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
-from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent
+from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent, SometimesZeroAgentsMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
 
@@ -158,11 +158,16 @@ def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_e
     assert [role.policy_id for role in troupe.envs.agents.crew.company.roles] == ["p0"]
 
 
-def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes():
+@pytest.mark.parametrize("how", ["add_policy", "set_state"])
+def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes(how):
     troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)
     troupe.sample()
+    state = troupe.get_state()
     troupe.remove_policy(policy_id="p1")
-    troupe.add_policy("p1", Counter)
+    if how == "add_policy":
+        troupe.add_policy("p1", Counter)
+    else:
+        troupe.set_state(state)
     batch = troupe.sample()
     assert batch["p1"]["t"].tolist() == batch["p0"]["t"].tolist() == [*range(20)]
     assert len(troupe.policy_map["p1"].asked) == 20
@@ -192,8 +197,8 @@ def test_steps_of_episodes_that_end_so_are_counted_as_discarded():
         troupe.sample()
     troupe.remove_policy(policy_id="p1")
     troupe.add_policy("p1", Counter)
-    assert troupe.counters["env_steps_discarded"] == 2 * 5
     batch = troupe.sample()
+    assert troupe.counters["env_steps_discarded"] == 2 * 5
     assert (batch.env_steps(), batch["p0"]["t"].tolist()) == (50, [*range(25)] * 2)
 
 
@@ -204,3 +209,14 @@ def test_late_agents_are_mapped_when_they_come():
     batch = troupe.sample()
     assert batch["p0"]["agent_index"].tolist() == [0, 0, 2, 2]
     assert batch["p1"]["agent_index"].tolist() == [1, 1]
+
+
+def test_another_life_has_other_ids_and_seeds_and_begins_anew():
+    troupe = Troupe(lambda: SometimesZeroAgentsMultiAgent(3), 2, seed=1, rollout_fragment_length=10)
+    first = troupe.sample()
+    troupe.begin_life(1)
+    second = troupe.sample()
+    for name in ("eps_id", "unroll_id"):
+        assert not set(first[name]) & set(second[name])
+    assert second["t"].min() < 5
+    assert (troupe.counters["env_steps_sampled"], second.env_steps()) == (40, 20)

@@ -88,8 +88,6 @@ class PolicyMethods(WorkerBase):
         self._check(policy_mapping_fn, policies_to_train)
         with self._drawing():
             made = self._policies.add(policy_id, spec, policy, policy_state)
-        if self.envs is not None:
-            self.envs.forget_policy(policy_id)
         self._adopt(policy_mapping_fn, policies_to_train)
         return made
 

@@ -37,7 +37,7 @@ class StateMethods(WorkerBase):
                 self._policies.map[policy_id].set_state(told)
             else:
                 with self._drawing():
-                    self._policies.add(policy_id, PolicySpec.deserialize(told["policy_spec"]), None, told)
+                    self._policies.add(policy_id, _spec_of(told), None, told)
         for policy_id, kept in state.get("filters", {}).items():
             if policy_id in self._policies.filters:
                 self._policies.filters[policy_id].sync(kept)
@@ -46,3 +46,10 @@ class StateMethods(WorkerBase):
         self._book.global_vars.update(deepcopy(state.get("global_vars", {})))
         self._book.seq_no = state.get("weights_seq_no", self._book.seq_no)
         self._book.version = state.get("policy_version", self._book.version)
+
+
+def _spec_of(told: Mapping[str, Any]) -> PolicySpec:
+    """The spec in a policy's state, with observations as they are before preprocessing."""
+    spec = PolicySpec.deserialize(told["policy_spec"])
+    spec.observation_space = getattr(spec.observation_space, "original_space", spec.observation_space)
+    return spec

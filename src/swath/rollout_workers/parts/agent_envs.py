@@ -63,10 +63,6 @@ class AgentEnvs(Envs):
         self._policies = policies
         self._sample_with(policies, Tally())
 
-    def forget_policy(self, policy_id: str) -> None:
-        """Another policy has this id now: episodes of agents that the one before acts for are given up, and counted."""
-        self.agents.replace_policy(policy_id)
-
     def sample(self, call: Call, complete: Complete) -> Any:
         """What `complete` makes of the batches by policy id, and how many env steps they are from."""
         if call.force_reset:

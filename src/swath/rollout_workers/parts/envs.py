@@ -95,9 +95,6 @@ class Envs:
         self._policies = policies
         self._sample_with(policies, Tally())
 
-    def forget_policy(self, policy_id: str) -> None:
-        """Another policy has this id now: nothing of the one before is handed out any more."""
-
     def sample(self, call: Call, complete: Complete) -> Any:
         """What `complete` makes of the batches by policy id, and how many env steps they are from."""
         sampler = self._current()

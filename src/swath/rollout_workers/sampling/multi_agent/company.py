@@ -56,14 +56,19 @@ class Company:
         """All that have something to hand out, or may have."""
         return list(self._roles.values())
 
-    def bound_to(self, policy_id: str) -> list[Play]:
-        """The running episodes in which agents are bound to a policy."""
-        role = self._roles.get(policy_id)
+    @property
+    def replaced(self) -> list[Role]:
+        """Roles whose policy's id belongs to another policy by now."""
+        now = self._scene.policy_map
+        return [role for pid, role in self._roles.items() if pid in now and now[pid] is not role.equipment.policy]
+
+    def bound_to(self, role: Role) -> list[Play]:
+        """The running episodes in which agents are bound to a role."""
         return [play for play in self.plays.values() if any(seat.role is role for seat in play.seats.values())]
 
-    def forget(self, policy_id: str) -> None:
-        """Another policy is about to have this id: begin its role anew."""
-        self._roles.pop(policy_id, None)
+    def forget(self, role: Role) -> None:
+        """Begin the role of this policy id anew."""
+        del self._roles[role.policy_id]
 
     def seats(self) -> dict[Role, list[Seat]]:
         """Who is bound to each role, and has not ended."""

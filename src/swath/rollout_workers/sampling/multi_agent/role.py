@@ -106,6 +106,8 @@ class Role:
         rows = [seat.row for seat in seats]
         where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
         answer, states, extra = self._ask(self._input(seats, where), seats, explore)
+        if len(states) != len(self.initial):
+            raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self.initial}")
         actions = self._actions(answer, len(seats))
         answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
@@ -126,14 +128,19 @@ class Role:
         return self._answered(ColumnNames.ACTIONS, rows, none)
 
     def _answered(self, name: str, rows: Array | list[int], default: Any) -> Any:
-        """A column of what was answered in rows; the default for no row."""
+        """A column of what was answered in rows; the default for no row.
+
+        States may begin as an empty nest; beside others that have begun zeros stand for it.
+        """
         index = np.asarray(rows)
         missing = index == NO_ROW
         if missing.all():
             return map_nest(lambda leaf: np.repeat(leaf[None], len(index), axis=0), default)
         column = self.outputs.take(np.where(missing, 0, index))[name]
         if missing.any():
-            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
+            nothing = isinstance(default, dict | tuple) and not default
+            first = map_nest(lambda leaf: np.zeros_like(leaf[0]), column) if nothing else default
+            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, first)
         return column
 
     def _input(self, seats: Sequence[Seat], rows: slice | list[int]) -> dict[str, Any]:

@@ -93,6 +93,8 @@ class MultiAgentSampler:
                 made are handed out by the next call, which goes on from there; only what fails while a batch is made
                 of them loses those.
         """
+        for role in self.crew.company.replaced:
+            self._let_go(role)
         self.crew.acting.version = version
         source = steps(self.crew.host, self.crew.acting, self._stage, self._rules)
         share = self.plan.share(self._progress)
@@ -110,14 +112,14 @@ class MultiAgentSampler:
         self._created.clear()
         self._stage.due = list(range(self.crew.host.spec.num_envs))
 
-    def replace_policy(self, policy_id: str) -> None:
-        """Another policy gets an id that agents are still bound to: their episodes, and what waits, are discarded."""
+    def _let_go(self, role: Role) -> None:
+        """Another policy has got the id to which agents are bound: their episodes, and what waits, are discarded."""
         company = self.crew.company
-        bound = [play for play in company.bound_to(policy_id) if play.env not in self._stage.due]
+        bound = [play for play in company.bound_to(role) if play.env not in self._stage.due]
         for play in bound:
             self.tally.discarded += self.crew.recorder.discard(play)
         self._stage.due = sorted({*self._stage.due, *(play.env for play in bound)})
-        company.forget(policy_id)
+        company.forget(role)
 
     def _step(self, source: Any) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""

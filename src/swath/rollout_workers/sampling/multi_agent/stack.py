@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from swath.rollout.spaces import Array
+from swath.rollout_workers.batches.leaves import map_together
 from swath.rollout_workers.nests import map_nest
 
 _FIRST_ROOM = 64
@@ -41,9 +42,9 @@ class Stack:
         """
         self._reserve(rows.stop if isinstance(rows, slice) else max(rows) + 1, values)
         try:
-            map_nest(lambda column, new: _put(column, rows, new), self._columns, values)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self._what} do not fit those before: {error!r}") from error
+            map_together(lambda both: _put(both[0], rows, both[1]), [self._columns, values])
+        except ValueError as error:
+            raise ValueError(f"{self._what} do not fit those before: {error}") from error
 
     def take(self, rows: Array | slice | list[int]) -> Any:
         """Copies of rows, in a nest as it was written."""
