@@ -1,6 +1,7 @@
 """Faults at random places: whatever happens, sizes are exact, no row is lost or given twice, and all is counted."""
 
 import random
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -85,14 +86,21 @@ def test_whatever_fails_sizes_are_exact_and_no_row_is_lost(trial: int):
     whole = settings["batch_mode"] == "complete_episodes"
     assert all(len(batch) >= size if whole else len(batch) == size for batch in batches)
     rows: dict[int, list[Any]] = {}
+    paid: dict[Any, list[float]] = {}
+    ended: list[Any] = []
     for batch in batches:
         assert batch["t"].tolist() == batch["obs"][:, 2].tolist()
         assert batch["new_obs"].tolist() == [[env, episode, step + 1] for env, episode, step in batch["obs"].tolist()]
         columns = zip(batch["obs"].tolist(), batch["eps_id"].tolist(), batch["dones"].tolist(), strict=True)
-        for (env, episode, step), trajectory, done in columns:
+        for ((env, episode, step), trajectory, done), reward in zip(columns, batch["rewards"].tolist(), strict=True):
             rows.setdefault(env, []).append((episode, step, trajectory, done))
+            paid.setdefault(trajectory, []).append(reward)
+            if done:
+                ended.append((len(paid[trajectory]), sum(paid[trajectory])))
     for own in rows.values():
         check_rows(own)
+    by_itself = [(each.episode_length, each.episode_reward) for each in told if not each.episode_faulty]
+    assert sum((Counter(by_itself) - Counter(ended)).values()) <= waiting, "what is told was handed out, or waits"
     faulty = [metrics.error for metrics in told if metrics.episode_faulty]
     failed_steps = sum("reset" not in error for error in faulty)
     assert len(faulty) == counters["episodes_faulty"] >= raised

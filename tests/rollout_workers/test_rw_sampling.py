@@ -173,6 +173,20 @@ def test_force_reset_gives_running_episodes_up():
     assert batch["t"].tolist() == [*range(F)] * B
 
 
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_what_was_paid_before_a_forced_reset_is_no_part_of_what_is_told(mode: str):
+    settings = {"num_envs_per_env_runner": 2, "rollout_fragment_length": 4, "batch_mode": mode}
+    with made_of(lambda: MockEnv(7), RandomPolicy, **settings) as worker:
+        worker.sample()
+        before = worker.counters
+        worker.sample(force_reset=True)
+        worker.sample()
+        told = worker.get_metrics()
+        counted = worker.counters["env_steps_discarded"] - before["env_steps_discarded"]
+    assert {(metrics.episode_length, metrics.episode_reward) for metrics in told} == {(7, 7.0)}
+    assert counted == 0
+
+
 def test_explore_is_as_the_config_says_unless_the_call_says_otherwise():
     worker, _ = counting_worker(LONG, explore=False)
     with worker:

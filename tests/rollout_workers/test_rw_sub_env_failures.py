@@ -36,7 +36,8 @@ def test_a_step_that_raises_is_raised_and_the_next_call_resumes_the_fragment_at_
         with pytest.raises((EnvBroke, ValueError)) as caught:
             worker.sample()
         batches += [worker.sample(), worker.sample()]
-    assert any("sub-env 1" in note for note in caught.value.__notes__)
+    assert any(f"sub-env 1 (last seed None) in step {step - 1} of" in note for note in caught.value.__notes__)
+    assert any("worker 0" in note for note in caught.value.__notes__)
     assert all(len(batch) == B * F for batch in batches)
     others = [row for batch in batches for row in rows_of(batch, 0)]
     assert others == [(0, t) for t in range(F * len(batches))], "the episodes of the others go on"
@@ -92,9 +93,10 @@ def test_a_reset_that_raises_keeps_the_episodes_that_have_begun_beside_it():
     counting = Counting(script=Script((2, 2, 2), ("truncated",)))
     worker, factory = counting_worker(counting, {1: [Fault("raise_at_reset", episode=1)]})
     with worker:
-        with pytest.raises(EnvBroke):
+        with pytest.raises(EnvBroke) as caught:
             worker.sample()
         batch = worker.sample()
+    assert any("in a reset" in note for note in caught.value.__notes__)
     assert len(batch) == B * F
     assert rows_of(batch, 0) == rows_of(batch, 1) == rows_of(batch, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [len(env.seeds) for env in factory.made] == [2] * B, "none was reset twice"
@@ -117,6 +119,16 @@ def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit()
             worker.sample()
     assert len(factory.made) == 1 + 3
     assert any("max_num_sub_environment_restarts=3" in note for note in caught.value.__notes__)
+
+
+def test_a_good_step_between_two_failures_starts_the_count_anew():
+    faults = {1: [Fault("raise", step=2)], B: [Fault("raise", step=2)], B + 1: [Fault("raise", step=2)]}
+    worker, factory = counting_worker(
+        faults=faults, restart_failed_sub_environments=True, max_num_sub_environment_restarts=1
+    )
+    with worker:
+        assert [len(worker.sample()) for _ in range(4)] == [B * F] * 4
+    assert len(factory.made) == B + 3
 
 
 def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
@@ -151,6 +163,18 @@ def test_a_policy_that_raises_steps_nothing_and_the_next_call_resumes():
         batch = worker.sample()
     assert marks(batch) == [(env, 0, t) for env in range(B) for t in range(F)]
     assert len(set(batch["eps_id"].tolist())) == B
+
+
+def test_the_last_row_is_truncated_too_if_it_waits_from_an_earlier_call():
+    worker, _ = counting_worker(faults={1: [Fault("raise", step=3)]}, policy=Faltering)
+    with worker:
+        with pytest.raises(FloatingPointError):
+            worker.sample()
+        with pytest.raises(EnvBroke):
+            worker.sample()
+        batch = worker.sample()
+    assert rows_of(batch, 1) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert batch["truncateds"].tolist() == [t == F + 1 for t in range(B * F)]
 
 
 class Raising(DefaultCallbacks):
@@ -262,3 +286,50 @@ def test_ids_are_the_same_whether_episodes_are_watched_or_not_also_where_first_s
         for name in plain:
             np.testing.assert_array_equal(plain[name], watched[name], err_msg=name)
             assert plain[name].dtype == watched[name].dtype
+
+
+class Wrong(Foreseen):
+    """Answers something else the second time."""
+
+    answer: Any = None
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        """Wrong once."""
+        actions, states, extra = super().compute_actions(obs_batch, state_batches, **kwargs)
+        return Wrong.answer(actions, states, extra) if len(self.asked) == 2 else (actions, states, extra)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\) to 3 observations"),
+        (lambda a, s, e: (a, s, {}), "extra columns"),
+        (lambda a, s, e: (a, s, {"twice": e["twice"][:, None]}), "before they were"),
+        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "to 3 observations"),
+        (lambda a, s, e: (a, [a], e), "answered 1 states"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer: Any, said: str):
+    Wrong.answer = answer
+    worker, factory = counting_worker(policy=Wrong)
+    with worker:
+        with pytest.raises(ValueError, match=said):
+            worker.sample()
+        assert [env.mark.step for env in factory.made] == [1] * B
+        assert marks(worker.sample()) == [(env, 0, t) for env in range(B) for t in range(F)]
+
+
+def test_an_env_that_raises_when_it_is_closed_is_warned_of():
+    worker, factory = counting_worker(faults={1: [Fault("raise_at_close")]})
+    with pytest.warns(UserWarning, match="raised when it was closed"):
+        worker.stop()
+    assert [env.closed for env in factory.made] == [1] * B
+
+
+def test_an_episode_that_is_handed_out_whole_and_does_not_end_is_warned_of_once():
+    counting = Counting(script=Script((5_003,)))
+    settings = {"batch_mode": "complete_episodes", "num_envs_per_env_runner": 1, "rollout_fragment_length": 1}
+    worker, _ = counting_worker(counting, **settings)
+    with worker, pytest.warns(UserWarning, match="sub-env 0 has lasted") as warned:
+        assert len(worker.sample()) == 5_003
+    assert len(warned) == 1

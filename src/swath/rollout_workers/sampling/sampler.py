@@ -91,7 +91,6 @@ class Crew:
         log: of metrics.
         clip: what becomes of rewards; None: nothing.
         watch: of episodes, where somebody looks at them.
-        rendered: called after each step, if the envs are to be filmed.
     """
 
     host: ArrayHost
@@ -102,7 +101,6 @@ class Crew:
     log: MetricsLog
     clip: Callable[[Array], Array] | None = None
     watch: Watch | None = None
-    rendered: Callable[[], None] | None = None
 
 
 class Sampler:
@@ -126,6 +124,7 @@ class Sampler:
         self._rules = Rules(StepLimit([None] * n), begin, never_forgive)
         self._open, self._complete = [0] * n, 0
         self._warned: set[int] = set()
+        self._failed_at: dict[int, int] = {}
         self._noting = crew.watch is not None or crew.acting.wants.needs_notes
 
     def sample(self, version: int, complete: Callable[[SampleBatch, int], T]) -> T:
@@ -184,7 +183,13 @@ class Sampler:
 
     def _collect(self, n_steps: int, version: int) -> None:
         """Make at most so many steps; what was made waits, also if something raises."""
-        self._complete = sum(self.waiting.finished)
+        try:
+            self._make_block(n_steps, version)
+        except EnvRaised as raised:
+            raise self._noted(raised) from raised.cause.__cause__
+
+    def _make_block(self, n_steps: int, version: int) -> None:
+        self._complete, self._failed_at = sum(self.waiting.finished), {}
         writer: Writer | None = None
         try:
             for step in self._steps(n_steps):
@@ -193,8 +198,6 @@ class Sampler:
                 self._after(step)
                 if self._enough(step):
                     break
-        except EnvRaised as raised:
-            raise self._noted(raised) from raised.cause.__cause__
         finally:
             if writer is not None:
                 label = Label(self.crew.ids, self.crew.clip, version, self.crew.acting.layout)
@@ -222,8 +225,6 @@ class Sampler:
                 crew.watch.stepped(step, reward)
         if crew.lenient.failures:
             self._count(crew.lenient.take_failures())
-        if crew.rendered is not None:
-            crew.rendered()
         if fatal is not None:
             raise fatal
 
@@ -252,6 +253,7 @@ class Sampler:
 
     def _end_before(self, block: Block, env: int, t: int) -> None:
         """An env failed at this step: its episode ended with the row before, or is not handed out at all."""
+        self._failed_at[env] = int(block.counts[env, t])
         if self.quota.whole_episodes:
             trajectory = int(block.ids[env, t])
             self.tally.discarded += block.discard(env, trajectory) + self.waiting.drop_last(env, trajectory)
@@ -323,5 +325,7 @@ class Sampler:
 
     def _noted(self, raised: EnvRaised) -> Exception:
         seed = self.crew.host.seed_of(raised.env)
-        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed})")
+        step = self._failed_at.pop(raised.env, None)
+        where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
+        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed}) in {where}")
         return raised.cause
