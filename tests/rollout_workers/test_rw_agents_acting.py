@@ -255,3 +255,45 @@ def test_states_may_be_nested_and_begin_empty():
     assert given[0] == {}
     assert [state["some"]["here"][:, 0].tolist() for state in given[1:]] == [[1, 0], [2, 2], [3, 3]]
     assert batch["state_out_0"]["some"]["here"][:, 0].tolist() == [1, 2, 3, 4, 2, 3, 4]
+
+
+NESTED = gym.spaces.Dict(at=gym.spaces.Discrete(3), both=gym.spaces.Tuple([gym.spaces.Box(0, 9, (2,), np.float32)] * 2))
+
+
+class Nested(MultiAgentEnv):
+    """One agent sees a dict with a tuple in it."""
+
+    def __init__(self):
+        self.agents, self.observation_space, self.action_space = [0], NESTED, gym.spaces.Discrete(2)
+        super().__init__()
+
+    def _see(self):
+        self.at += 1
+        return {0: {"at": self.at % 3, "both": (np.full(2, self.at), np.full(2, 2 * self.at))}}
+
+    def reset(self, *, seed=None, options=None):
+        self.at = -1
+        return self._see(), {}
+
+    def step(self, action_dict):
+        return self._see(), {0: 1.0}, {"__all__": self.at == 4}, {"__all__": False}, {}
+
+
+@pytest.mark.parametrize("filtered", ["NoFilter", "MeanStdFilter"])
+def test_nested_observations_are_flattened_or_stay_nested_without_preprocessors(filtered):
+    class Plain(Counter):
+        def compute_actions(self, obs_batch, state_batches=None, **given):
+            self.asked.append(obs_batch)
+            return [0], [], {}
+
+    kinds = {"policies": {"default_policy": Plain}, "observation_filter": filtered, "rollout_fragment_length": 4}
+    flat = Troupe(Nested, **kinds).sample()
+    nested = Troupe(Nested, _disable_preprocessor_api=True, **kinds).sample()
+    assert flat["obs"].shape == (4, 3 + 2 + 2)
+    assert nested["obs"]["at"].shape == (4,)
+    for column in ("obs", "new_obs"):
+        for i, part in enumerate(nested[column]["both"]):
+            np.testing.assert_allclose(flat[column][:, 3 + 2 * i : 5 + 2 * i], part, rtol=1e-5)
+    if filtered == "NoFilter":
+        assert nested["obs"]["at"].tolist() == [0, 1, 2, 0]
+        assert flat["new_obs"][:, :3].argmax(axis=1).tolist() == [1, 2, 0, 1]

@@ -32,6 +32,7 @@ class Acting:
 
     def __call__(self, observation: Leaves) -> Leaves:
         """One leaf: actions by agent, one dict per env. Where one policy raises, no agent has acted."""
+        self._lap("env_wait")
         while self._begun:
             env = self._begun.pop(0)
             if self.announce is not None:

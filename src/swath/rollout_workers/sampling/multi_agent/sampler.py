@@ -16,6 +16,7 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.multi_agent.acting import Acting
 from swath.rollout_workers.sampling.multi_agent.company import Company
@@ -44,7 +45,6 @@ class Crew:
         log: of metrics.
         laps: the stopwatch.
         scene: what callbacks are told of the worker.
-        rendered: called after each step, if the envs are to be filmed.
     """
 
     host: LenientHost
@@ -55,7 +55,6 @@ class Crew:
     log: MetricsLog
     laps: Laps
     scene: Scene
-    rendered: Callable[[], None] | None = None
 
 
 class MultiAgentSampler:
@@ -80,6 +79,7 @@ class MultiAgentSampler:
         crew.acting.announce = self._announce
         self._told = {event: listeners(crew.scene.callbacks, event) for event in WATCHED}
         self._warned: set[int] = set()
+        self._failed_at: dict[int, int] = {}
 
     def sample(self, version: int, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """Hand out what is made of batches by policy id; there is none of a policy without rows.
@@ -123,6 +123,7 @@ class MultiAgentSampler:
 
     def _step(self, source: Any) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""
+        self._failed_at.clear()
         self.crew.laps.step()
         try:
             self._write(next(source))
@@ -139,6 +140,7 @@ class MultiAgentSampler:
         plays = [(crew.company.plays[env], sight) for env, sight in enumerate(step.next_observation[0])]
         for play, sight in plays:
             if play.env in void:
+                self._failed_at[play.env] = play.tally.env_steps
                 self._give_up(play)
             else:
                 crew.recorder.write(play, sight, info_of(step.info, play.env))
@@ -147,8 +149,6 @@ class MultiAgentSampler:
         crew.log.add([self._metrics(crew.company.plays[env]) for env in over])
         self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
         self._tell("on_episode_end", over)
-        if crew.rendered is not None:
-            crew.rendered()
         if self.plan.whole:
             self._warn_of_long_episodes()
 
@@ -225,17 +225,17 @@ class MultiAgentSampler:
         self._tell("on_episode_start", [env])
 
     def _metrics(self, play: Play) -> RolloutMetrics:
-        episode = play.episode
-        acted = {seat.role.policy_id: seat.role.equipment.policy for seat in play.seats.values()}
+        episode, stats = play.episode, self.crew.laps.perf.get()
+        acted = dict.fromkeys(seat.role.policy_id for seat in play.seats.values())
         return RolloutMetrics(
             episode.length,
             episode.total_reward,
             episode.agent_rewards,
             episode.custom_metrics,
-            self.crew.laps.perf.get(),
+            stats,
             episode.hist_data,
             episode.media,
-            connector_metrics={policy_id: policy.get_connector_metrics() for policy_id, policy in acted.items()},
+            connector_metrics={policy_id: connector_metrics(stats) for policy_id in acted},
             episode_reward_raw=play.tally.raw_reward,
             env_index=play.env,
         )
@@ -260,5 +260,7 @@ class MultiAgentSampler:
 
     def _noted(self, raised: EnvRaised) -> Exception:
         seed = self.crew.host.seed_of(raised.env)
-        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed})")
+        step = self._failed_at.pop(raised.env, None)
+        where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
+        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed}) in {where}")
         return raised.cause
