@@ -6,6 +6,7 @@ from itertools import product
 
 import cloudpickle
 import gymnasium as gym
+import numpy as np
 import pytest
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows, workers_of
 
@@ -67,6 +68,24 @@ def test_answers_may_stay_in_rays_store(ray, workers):
     workers.foreach_worker_async("named", kwargs={"greeting": "hi"})
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None, return_obj_refs=True)
     assert [(worker, ray.get(reference)) for worker, reference in replies] == [(1, "hi 1"), (2, "hi 2")]
+
+
+def test_arrays_in_infos_from_ray_can_be_written(workers):
+    def with_infos(worker):
+        sample = worker.sample
+
+        def sampled():
+            batch = sample()
+            batch["infos"] = np.array([{"seen": np.arange(100_000.0)} for _ in range(STEPS)], dtype=object)
+            return batch
+
+        worker.sample = sampled
+
+    workers.foreach_worker(with_infos)
+    for batch in (workers.sample(), *workers.sample(concat=False)):
+        for info in batch["infos"]:
+            info["seen"] += 1.0
+            assert info["seen"][-1] == 100_000.0
 
 
 def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):

@@ -64,6 +64,29 @@ def test_batches_from_processes_can_be_written(warm_processes):
         assert workers_of(workers.sample()) == [1, 2]
 
 
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_arrays_in_infos_are_the_callers_own_too(warm_processes, backend):
+    def with_infos(worker):
+        sample = worker.sample
+        big = np.arange(100_000.0)
+
+        def sampled():
+            batch = sample()
+            batch["infos"] = np.array([{"seen": big + row} for row in range(STEPS)], dtype=object)
+            return batch
+
+        worker.sample = sampled
+
+    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend=backend) as workers:
+        workers.foreach_worker(with_infos)
+        batches = [workers.sample(), *workers.sample(concat=False)]
+        batches += [workers.sample() for _ in range(3)]
+    for batch in batches:
+        for row, info in enumerate(batch["infos"]):
+            info["seen"] += 1.0
+            assert info["seen"][[0, -1]].tolist() == [row % STEPS + 1.0, row % STEPS + 100_000.0]
+
+
 def test_inline_and_processes_give_the_same(warm_processes):
     with inline() as here, in_processes(Play()) as there:
         for _ in range(2):

@@ -8,6 +8,7 @@ ask the free ─▶ out ─▶ answered ─▶ in order of (worker, request) ─
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate
 from swath.rollout_workers.batches.joining import concat_samples
+from swath.rollout_workers.batches.leaves import holds_objects, leaves
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.worker_set.crew import Crew
@@ -193,6 +195,8 @@ def _hung_and_borne(crew: Crew, error: BaseException) -> bool:
 def joined(fragments: Sequence[Fragment], *, concat: bool) -> Batch | list[Batch]:
     """The batches, as one or as a list; the caller's own. The fragments are closed."""
     try:
+        for each in fragments:
+            _own_objects(each.batch)
         if concat and len(fragments) > 1:
             return concat_samples([each.batch for each in fragments])
         batches: list[Batch] = [each.batch.copy() for each in fragments]
@@ -202,6 +206,14 @@ def joined(fragments: Sequence[Fragment], *, concat: bool) -> Batch | list[Batch
             each.batch = None
             if each.received is not None:
                 each.received.close()
+
+
+def _own_objects(batch: Batch) -> None:
+    """Copy objects, infos for instance, which may hold arrays that are views: joining copies references to them."""
+    for each in batch.policy_batches.values() if isinstance(batch, MultiAgentBatch) else [batch]:
+        for name, column in each.items():
+            if any(holds_objects(leaf) for _, leaf in leaves(column)):
+                dict.__setitem__(each, name, copy.deepcopy(column))
 
 
 def local_batches(worker: Any, min_env_steps: int | None) -> list[Batch]:
