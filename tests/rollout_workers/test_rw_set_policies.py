@@ -1,5 +1,6 @@
 """What is said of policies in a set: in all workers at once, and in those that come later."""
 
+import numpy as np
 import pytest
 from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, config
 
@@ -111,3 +112,11 @@ def test_a_worker_that_comes_back_knows_what_was_said(warm_processes):
         assert everywhere(workers, lambda worker: worker.global_vars) == {"timestep": 9}
         order = workers.foreach_worker(lambda worker: [call[1] for call in worker.calls], local_worker=False)
         assert order == [[["a", "default_policy"]]], "weights come once, behind the policies"
+
+
+def test_states_of_policies_that_were_added_before_are_not_compared(warm_processes):
+    own = {"env_creator": Play(), "config": config(), "num_workers": 1, "backend": "process", "local_worker": False}
+    with ToySet(**own) as workers:
+        for name, value in (("a", 1.0), ("b", 2.0)):
+            workers.add_policy(name, ToyPolicy, policy_state={"weights": {"w": np.full(2, value)}})
+        assert workers.foreach_worker(ids) == [["a", "b", "default_policy"]]

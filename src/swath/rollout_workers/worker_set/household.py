@@ -15,12 +15,12 @@ class Said:
     """One thing that was said.
 
     Attributes:
-        revision: when.
-        what: it is.
+        revision: when; it tells apart what was said.
+        what: it is; perhaps arrays, which have no one truth when they are compared.
     """
 
     revision: int
-    what: Any
+    what: Any = field(compare=False)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The env of cars and lights, and the example that trains on it."""
+"""Envs whose agents have something to learn, and the examples that train on them."""
 
 import csv
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from swath.testing.envs import TrafficGrid
+from swath.testing.envs import Nim, TrafficGrid
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -46,11 +46,47 @@ def test_lights_earn_what_passes_and_lose_by_who_waits():
     np.testing.assert_allclose(seen["light_1"], [0.25, 0, 0])
 
 
-def test_the_example_trains_both_policies_and_leaves_its_curve(tmp_path):
-    command = [sys.executable, ROOT / "examples/traffic.py", "--iterations", "2", "--workers", "1"]
+def test_nim_is_played_in_turn_and_won_by_who_takes_the_last_stone():
+    env = Nim(stones=7)
+    for seed in range(4):
+        seen, _ = env.reset(seed=seed)
+        left, turn, over = int(np.flatnonzero(seen["first"])[0]), 0, False
+        assert 4 <= left <= 7
+        while not over:
+            mover, other = env.agents[turn], env.agents[1 - turn]
+            taken = left % 4 or 1
+            seen, rewards, terminated, _, _ = env.step({mover: taken - 1})
+            left, over, turn = left - taken, terminated["__all__"], 1 - turn
+            assert rewards == ({mover: 1.0, other: -1.0} if over else {mover: 0.0})
+            assert over == (left == 0)
+            assert {agent: int(np.flatnonzero(each)[0]) for agent, each in seen.items()} == (
+                {other: left} if left else {}
+            )
+
+
+def test_what_is_taken_beyond_the_last_stone_is_not_there():
+    env = Nim(stones=4)
+    env.reset(seed=0)
+    env.step({"first": 2})
+    assert env.step({"second": 2})[1] == {"second": 1.0, "first": -1.0}
+
+
+def run(example, folder, *arguments):
+    command = [sys.executable, ROOT / "examples" / example, *arguments]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, text=True, timeout=100)
+    return done.stdout.splitlines()
+
+
+def test_the_example_of_traffic_trains_both_policies_and_leaves_its_curve(tmp_path):
+    run("traffic.py", tmp_path, "--iterations", "2", "--workers", "1")
     with (tmp_path / "traffic.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["iteration"] for row in rows] == ["0", "1"]
     assert all(float(row["car"]) > -100 and float(row["light"]) > -100 for row in rows)
+
+
+def test_the_example_of_self_play_adds_versions_while_it_runs(tmp_path):
+    *lines, last = run("self_play.py", tmp_path, "--iterations", "3", "--workers", "1", "--clearly", "-2")
+    assert [line.split()[-2] for line in lines] == ["1", "2", "3"]
+    assert last.endswith("of 9 positions that can be won")
