@@ -11,7 +11,7 @@ from swath.errors import Closed
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.rollout_workers.policy_views import views
-from swath.testing.counting_env import Counting, reward_of
+from swath.testing.counting_env import Counting, CountingEnv, reward_of
 from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, MockVectorEnv, VectorizedMockEnv
 from swath.testing.script import Script
 
@@ -119,30 +119,53 @@ def test_more_sub_envs_than_the_vector_env_has_are_refused():
         made_of(lambda: VectorizedMockEnv(25, 8), RandomPolicy, num_envs_per_env_runner=9)
 
 
+class Asking(Foreseen):
+    """Asks for every optional column, and keeps what it was shown."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.view_requirements = views("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
+        self.shown: list[Any] = []
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        """Note what is shown."""
+        self.shown.append((kwargs["prev_action_batch"], kwargs["prev_reward_batch"], kwargs["info_batch"]))
+        return super().compute_actions(obs_batch, state_batches, **kwargs)
+
+
+def vector_worker(mode: Any, policy: Any, **settings: Any) -> RolloutWorker:
+    """A worker with one of gymnasium's vector envs."""
+    numbers = iter(range(B))
+
+    def make() -> Any:
+        return gym.vector.SyncVectorEnv([lambda: CountingEnv(next(numbers), SHORT)] * B, autoreset_mode=mode)
+
+    return made_of(make, policy, num_envs_per_env_runner=B, rollout_fragment_length=F, **settings)
+
+
 @pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
 def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
-    def make() -> Any:
-        made = [lambda n=n: numbered.pop(0) for n in range(B)]
-        return gym.vector.SyncVectorEnv(made, autoreset_mode=mode)
-
-    numbered = [counting_env(number) for number in range(B)]
-    settings = {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
-    with made_of(make, Foreseen, **settings) as worker:
+    with vector_worker(mode, Asking) as worker:
         batches = [worker.sample() for _ in range(4)]
-    other, _ = counting_worker(SHORT)
+    other, _ = counting_worker(SHORT, policy=Asking)
     with other:
         wanted = [other.sample() for _ in range(4)]
     assert [len(batch) for batch in batches] == [B * F] * 4
-    for env in range(B):
-        rows = [mark for batch in batches for mark in batch["obs"].tolist() if mark[0] == env]
-        assert rows == [mark for batch in wanted for mark in batch["obs"].tolist() if mark[0] == env]
+    for name in ("obs", "new_obs", "actions", "rewards", "t", "prev_actions", "prev_rewards", "terminateds"):
+        for env in range(B):
+            rows = [row for batch in batches for row in batch[name][batch["env_id"] == env].tolist()]
+            assert rows == [row for batch in wanted for row in batch[name][batch["env_id"] == env].tolist()]
 
 
-def counting_env(number: int) -> Any:
-    """An env that counts."""
-    from swath.testing.counting_env import CountingEnv
-
-    return CountingEnv(number, SHORT)
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
+def test_vector_envs_of_all_modes_push_each_observation_once(mode: Any):
+    with vector_worker(mode, Foreseen, observation_filter="MeanStdFilter") as worker:
+        for _ in range(4):
+            worker.sample()
+        pushed, waiting = worker.filters["default_policy"].rs.n, sum(worker.envs.sampler.waiting.rows)
+        episodes = sum(env.mark.episode + 1 for env in worker.env.envs)
+    unseen = sum(env.mark.step == 0 for env in worker.env.envs) if mode is gym.vector.AutoresetMode.SAME_STEP else 0
+    assert pushed == 4 * B * F + waiting + episodes - unseen
 
 
 def test_the_policy_is_asked_once_a_step_for_all_sub_envs():
@@ -270,20 +293,6 @@ def test_the_ways_to_and_from_the_policy_are_measured_each_by_itself():
     assert all(milliseconds > 0 for part in measured.values() for milliseconds in part.values())
     assert told.connector_metrics.keys() == {"default_policy"}
     assert told.perf_stats["mean_inference_ms"] > 0
-
-
-class Asking(Foreseen):
-    """Asks for every optional column, and keeps what it was shown."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.view_requirements = views("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
-        self.shown: list[Any] = []
-
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        """Note what is shown."""
-        self.shown.append((kwargs["prev_action_batch"], kwargs["prev_reward_batch"], kwargs["info_batch"]))
-        return super().compute_actions(obs_batch, state_batches, **kwargs)
 
 
 def test_optional_columns_are_there_on_request_and_shifted_by_one():

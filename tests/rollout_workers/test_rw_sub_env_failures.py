@@ -141,6 +141,19 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
+@pytest.mark.parametrize("at_first", [False, True])
+def test_what_a_failed_step_seems_to_observe_is_not_pushed_into_the_filter(at_first: bool):
+    faults = {env: [Fault("raise", step=2)] for env in (range(B) if at_first else [1])}
+    worker, factory = counting_worker(
+        faults=faults, restart_failed_sub_environments=True, observation_filter="MeanStdFilter"
+    )
+    with worker:
+        batches = [worker.sample() for _ in range(3)]
+        pushed, waiting = worker.filters["default_policy"].rs.n, sum(worker.envs.sampler.waiting.rows)
+    resets = sum(len(env.seeds) for env in factory.made)
+    assert pushed == sum(map(len, batches)) + waiting + resets
+
+
 class Faltering(Foreseen):
     """Raises when it is asked for the n-th time."""
 

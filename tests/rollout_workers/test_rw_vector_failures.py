@@ -128,7 +128,10 @@ def test_gymnasiums_vector_envs_go_on_after_a_failure(mode: Any, where: str, res
             with pytest.raises(LookupError, match=where):
                 worker.sample()
         batches = [worker.sample() for _ in range(4)]
+        faulty = worker.counters["episodes_faulty"]
     assert BrokenOnce.at == []
+    in_a_reset_alone = where == "reset" and mode is gym.vector.AutoresetMode.DISABLED
+    assert faulty == (1 if in_a_reset_alone else B), "a step fails for all, as a reset within one does"
     for batch in batches:
         assert len(batch) == B * F
         assert batch["t"].tolist() == batch["obs"][:, 2].tolist()

@@ -65,7 +65,6 @@ class LenientHost(WrappedHost):
         failures: since they were last taken, in order.
         fatal: the failure to raise, if one was not borne.
         restarts: how often sub-envs were made anew.
-        over: envs whose episodes ended with the last step, because they failed.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class LenientHost(WrappedHost):
         self.failures: list[Failure] = []
         self.fatal: EnvRaised | None = None
         self.restarts = 0
-        self.over: set[int] = set()
         self._patience = patience
         self._renewal = renewal or Renewal()
         self.seed(seeds)
@@ -110,7 +108,6 @@ class LenientHost(WrappedHost):
         Raises:
             EnvRaised: an env raised, and that is not borne. To call it again resumes behind the envs that have begun.
         """
-        self.over = set()
         if not self.spec.alone and self._untouched:
             self._reached = self._borne(0, self._begin_all)
         elif not self.spec.alone and self._renewal.one is None:
@@ -215,7 +212,6 @@ class LenientHost(WrappedHost):
             self._failed(Failure(env, error, in_step=True))
         if not self.spec.alone:
             moved.observation, self._untouched = self._reached, True
-        self.over = failed
         cut: list[Ended] = [(env, False, True) for env in failed]
         ended = sorted([*(end for end in moved.ended if end[0] not in failed), *cut])
         void = sorted({*moved.void, *failed})
@@ -226,5 +222,4 @@ class LenientHost(WrappedHost):
         self._doomed, self._untouched = False, True
         self._broken.add(0)
         everyone = list(range(self.spec.num_envs))
-        self.over = set(everyone)
         return Transition(self._reached, np.zeros(len(everyone)), [(env, False, True) for env in everyone], everyone)

@@ -97,7 +97,7 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), scene_of(lenient, policies, station)
     watch: Watch | None = None
     if wants.episodes or scene.is_watched or chunk_by_chunk(policy, told):
-        watch = Watch(scene, n, ids.next_id, lambda: lenient.over)
+        watch = Watch(scene, n, ids.next_id)
     finisher = Finisher(
         policy_id,
         policy,

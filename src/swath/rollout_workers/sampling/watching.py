@@ -52,16 +52,14 @@ class Watch:
         scene: what they are told of.
         num_envs: B.
         first_id: of the first episode; those that begin later have the next ones.
-        over: says in which envs no episode begins with the last step, because they failed.
 
     Attributes:
         board: their running sums.
     """
 
-    def __init__(self, scene: Scene, num_envs: int, first_id: int, over: Callable[[], Collection[int]]) -> None:
+    def __init__(self, scene: Scene, num_envs: int, first_id: int) -> None:
         self._scene = scene
         self.board = Board(num_envs)
-        self._over = over
         self._next_id = first_id
         self._created: dict[int, Episode] = {}
         self._running: list[Episode | None] = [None] * num_envs
@@ -86,10 +84,8 @@ class Watch:
                 self._tell("on_episode_created", env, episode)
 
     def begin(self, envs: Sequence[int]) -> None:
-        """Episodes begin in these envs."""
-        over = self._over()
-        begun = [env for env in envs if env not in over]
-        self.create(begun)
+        """Episodes begin in these envs, but for those in which one has begun already, or cannot begin yet."""
+        begun = [env for env in envs if env in self._created]
         self._keep(begun)
         self.board.begin(begun)
         for env in begun:
