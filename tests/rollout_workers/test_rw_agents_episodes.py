@@ -104,7 +104,7 @@ class Watching(DefaultCallbacks):
         self.events.append(("step", env_index, episode.length))
 
     def on_episode_end(self, *, episode, env_index, **kwargs):
-        episode.custom_metrics["paid"] = episode.user_data["paid"]
+        episode.custom_metrics = {"paid": episode.user_data["paid"]}
         self.episodes.append(episode)
         self.events.append(("end", env_index, episode.length))
 
@@ -222,3 +222,17 @@ def test_another_life_has_other_ids_and_seeds_and_begins_anew():
         assert not set(first[name]) & set(second[name])
     assert second["t"].min() < 5
     assert (troupe.counters["env_steps_sampled"], second.env_steps()) == (40, 20)
+
+
+@pytest.mark.parametrize("event", ["on_episode_step", "on_episode_end"])
+def test_what_there_is_to_tell_of_an_episode_is_not_lost_if_a_callback_raises_at_its_end(event):
+    def raising(self, *, episode, **kwargs):
+        if episode.length == 25:
+            raise OSError("no room")
+
+    callbacks = type("Raising", (DefaultCallbacks,), {event: raising})()
+    troupe = Troupe(lambda: BasicMultiAgent(2), callbacks=callbacks, rollout_fragment_length=30)
+    with pytest.raises(OSError, match="no room"):
+        troupe.sample()
+    assert [told.episode_length for told in troupe.get_metrics()] == [25]
+    assert troupe.sample()["t"].tolist() == [*range(25)] * 2 + [*range(5)] * 2

@@ -146,9 +146,11 @@ class MultiAgentSampler:
                 crew.recorder.write(play, sight, info_of(step.info, play.env))
         over = [env for env, _, _ in step.ended if env not in void]
         self.tally.episodes += len(over)
-        crew.log.add([self._metrics(crew.company.plays[env]) for env in over])
-        self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
-        self._tell("on_episode_end", over)
+        try:
+            self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
+            self._tell("on_episode_end", over)
+        finally:  # callbacks may have added to what is told
+            crew.log.add([self._metrics(crew.company.plays[env]) for env in over])
         if self.plan.whole:
             self._warn_of_long_episodes()
 
