@@ -9,6 +9,7 @@ from sampling_toys import Foreseen, counting_worker, made_of
 from swath.rollout_workers import DefaultCallbacks, Episode
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.sampling.memory import States
 from swath.testing.counting_env import Counting
 from swath.testing.envs import MockEnv3, VectorizedMockEnv
 from swath.testing.script import Script
@@ -201,3 +202,12 @@ def test_advantages_of_a_whole_batch_are_those_of_its_chunks():
         assert at_once["truncateds"].any()
         for name in at_once:
             np.testing.assert_allclose(at_once[name], by_chunk[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_states_that_a_policy_keeps_are_not_written_into():
+    states = States([np.zeros(2)], 3)
+    kept = np.ones((3, 2))
+    states.leaves = states.flat([kept])
+    states.begin([1])
+    assert kept.sum() == 6
+    assert states.leaves[0].tolist() == [[1, 1], [0, 0], [1, 1]]

@@ -275,6 +275,22 @@ def test_weights_that_do_not_fit_are_refused_and_strangers_are_warned_of_once():
         worker.set_weights({"stranger": {}})
 
 
+def test_weights_of_several_policies_are_set_all_or_none():
+    env = MockEnv(3)
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    with bare() as worker:
+        worker.add_policy("first", PGTorchPolicy, config=SMALL, **spaces)
+        worker.add_policy("second", PGTorchPolicy, config=SMALL, **spaces)
+        before, given = worker.get_weights(), worker.get_weights()
+        for array in given["first"].values():
+            np.add(array, 1, out=array)
+        given["second"] = {}
+        with pytest.raises(ValueError, match="missing"):
+            worker.set_weights(given)
+        for name, array in worker.get_weights("first")["first"].items():
+            np.testing.assert_array_equal(array, before["first"][name])
+
+
 def test_gradients_applied_elsewhere_are_an_update():
     with learner() as one, learner() as other:
         batch = one.sample()
@@ -285,6 +301,8 @@ def test_gradients_applied_elsewhere_are_an_update():
         assert one.policy_version == 0
         other.apply_gradients(gradients)
         told = one.learn_on_batch(batch)
+        assert batch.num_grad_updates == 0
+        assert one.sample().num_grad_updates == 1
         assert told["default_policy"]["learner_stats"]
         assert one.policy_version == other.policy_version == 1
         for name, array in one.get_weights()["default_policy"].items():

@@ -13,6 +13,7 @@ from swath.rollout_workers import AlgorithmConfig, RolloutWorker
 from swath.rollout_workers.parts.seeding import Seeds
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
+from swath.seeds import derive
 from swath.testing.counting_env import Counting
 from swath.testing.faults import Fault
 from swath.testing.script import Script
@@ -121,3 +122,11 @@ def test_workers_begin_with_equal_weights_and_explore_differently():
         for name, array in one.get_weights()["default_policy"].items():
             np.testing.assert_array_equal(array, two.get_weights()["default_policy"][name])
         assert one.sample()["actions"].tolist() != two.sample()["actions"].tolist()
+
+
+def test_a_derived_seed_is_never_one_of_those_that_are_pinned():
+    root = 15_674
+    assert root <= derive(root, "env", 4) < root + 2**16, "a seed that would be one of them"
+    found = Seeds(root, worker=1).first(4)
+    assert not [seed for seed in found if root <= seed < root + 2**16]
+    assert len(set(found)) == 4
