@@ -23,7 +23,7 @@ def test_type_checkers_and_the_interpreter_see_the_same_names():
     guarded = next(node for node in SOURCE.body if isinstance(node, ast.If))
     imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
     assert {alias.asname: node.module for node in imports for alias in node.names} == rollout_workers._HOME
-    assert set(dir(rollout_workers)) == set(rollout_workers._HOME)
+    assert set(dir(rollout_workers)) == set(rollout_workers.__all__) == set(rollout_workers._HOME)
 
 
 OWN = {"RandomPolicy"}  # for collectors it is another class

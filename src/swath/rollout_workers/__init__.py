@@ -140,6 +140,7 @@ _HOME = {
 
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
+    __all__ = [*_HOME]
 
     def __getattr__(name: str) -> Any:
         home = _HOME.get(name)
