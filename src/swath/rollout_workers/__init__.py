@@ -140,7 +140,7 @@ _HOME = {
 
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
-    __all__ = [*_HOME]
+    __all__ = [*_HOME]  # noqa: PLE0604  they are strings
 
     def __getattr__(name: str) -> Any:
         home = _HOME.get(name)
