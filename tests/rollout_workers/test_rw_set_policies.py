@@ -99,6 +99,18 @@ def test_a_policy_that_cannot_be_built_elsewhere_is_raised_as_its_own_type():
         assert everywhere(workers, ids) == ["default_policy"]
 
 
+def test_a_policy_that_is_added_anew_has_nothing_of_the_one_before(warm_processes):
+    play = Play({(1, 0, 1): "kill"})
+    with ToySet(env_creator=play, config=config(), num_workers=1, backend="process") as workers:
+        workers.add_policy("a", policy=ToyPolicy(3.0))
+        workers.sync_weights(timeout_seconds=60.0)
+        workers.remove_policy(policy_id="a")
+        workers.add_policy("a", policy=ToyPolicy(4.0))
+        workers.sample()
+        assert workers.foreach_worker(lambda worker: worker.whoami, local_worker=False) == [(1, 1)]
+        assert everywhere(workers, lambda worker: float(worker.policy_map["a"].weights["w"][0])) == 4.0
+
+
 def test_a_worker_that_comes_back_knows_what_was_said(warm_processes):
     play = Play({(1, 0, 1): "kill"})
     with ToySet(env_creator=play, config=config(), num_workers=1, backend="process") as workers:

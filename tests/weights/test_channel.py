@@ -272,3 +272,13 @@ def test_some_workers_and_all_others_get_theirs_in_one_version(channel):
     channel.publish({"policy": "old"})
     assert channel.publish_each({1: {"policy": "own"}}, others={"policy": "all"}) == 2
     assert [sent(channel, worker) for worker in (0, 1, 2)] == [(2, {"policy": one}) for one in ("all", "own", "all")]
+
+
+def test_models_that_are_withdrawn_are_sent_to_nobody_and_released(store, channel):
+    channel.publish({"a": 1, "b": 2})
+    channel.publish({"a": 3}, workers=[1])
+    channel.withdraw(["a", "never published"])
+    assert store.live == [2]
+    assert sent(channel, 1) == (2, {"b": 2})
+    channel.publish({"a": 4})
+    assert sent(channel, 1) == (3, {"a": 4})

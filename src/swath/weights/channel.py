@@ -114,6 +114,12 @@ class Channel:
             own = {worker: each for worker, each in shared.items() if worker is not None}
             return self._register.put_each(own, version).version
 
+    def withdraw(self, model_ids: Collection[str]) -> None:
+        """Send these models to nobody any more: there are no such, until they are published again."""
+        with self._changing, self._lock:
+            self._register.withdraw(model_ids)
+        self._sweep()
+
     @contextmanager
     def update_for(self, life: Life) -> Iterator[Update | None]:
         """What a life of a worker has not been sent yet, for a request that is sent within this context.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 Life: TypeAlias = tuple[int, int]
@@ -69,6 +69,12 @@ class Register(Generic[Item]):
             entries = self._own.setdefault(worker, {})
             entries.update({model_id: _Entry(mark.serial, item) for model_id, item in own.items()})
         return mark
+
+    def withdraw(self, model_ids: Collection[str]) -> None:
+        """These models are sent to nobody any more."""
+        for entries in (self._of_all, *self._own.values()):
+            for model_id in model_ids:
+                entries.pop(model_id, None)
 
     def newest(self, worker: int) -> Mark:
         """The last publication that was meant for the worker."""

@@ -14,7 +14,16 @@ from swath.workers.create import backend
 Place: TypeAlias = Literal["ray", "process", "inline"]
 
 LONGEST_DELAY_S = 30.0
-PRELOAD = ("swath.rollout_workers.worker_set.recipe",)
+PRELOAD = (
+    "swath.rollout_workers.worker_set.recipe",
+    "swath.rollout_workers.worker",
+    "swath.rollout_workers.policies.ppo",
+)
+"""What most workers need."""
+    "swath.rollout_workers.worker_set.recipe",
+    "swath.rollout_workers.worker",
+    "swath.rollout_workers.policies.ppo",
+)
 
 
 def place(name: str | None, config: AlgorithmConfig) -> Place:

@@ -111,6 +111,8 @@ class Tending(Sampling):
             local.remove_policy(
                 policy_id=policy_id, policy_mapping_fn=policy_mapping_fn, policies_to_train=policies_to_train
             )
+        if (crew := self._remote()) is not None:
+            crew.channel.withdraw([policy_id])
         household = self._household().removing(policy_id)
         self._say(household.mapping_by(policy_mapping_fn).training(policies_to_train))
 
