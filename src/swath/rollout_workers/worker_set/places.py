@@ -20,10 +20,6 @@ PRELOAD = (
     "swath.rollout_workers.policies.ppo",
 )
 """What most workers need."""
-    "swath.rollout_workers.worker_set.recipe",
-    "swath.rollout_workers.worker",
-    "swath.rollout_workers.policies.ppo",
-)
 
 
 def place(name: str | None, config: AlgorithmConfig) -> Place:
