@@ -118,9 +118,10 @@ def test_agent_steps_can_be_what_counts(mode):
         rollout_fragment_length=33,
         batch_mode=mode,
     )
-    batch = troupe.sample()
     steps = {"truncate_episodes": 18, "complete_episodes": 50}[mode]
-    assert (batch.env_steps(), batch.agent_steps()) == (steps, steps * 4)
+    for _ in range(3):
+        batch = troupe.sample()
+        assert (batch.env_steps(), batch.agent_steps()) == (steps, steps * 4)
 
 
 def test_counters_and_running_episodes_say_what_was_handed_out():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
+from swath.rollout_workers import MultiAgentEnv
 from swath.testing.envs import (
     BasicMultiAgent,
     EarlyDoneMultiAgent,
@@ -15,7 +16,37 @@ from swath.testing.envs import (
     SometimesZeroAgentsMultiAgent,
 )
 
+
+class Whimsical(MultiAgentEnv):
+    """Whom it shows, pays and ends is drawn in each step, also of agents that nobody has seen, or that have ended."""
+
+    def __init__(self):
+        self.agents = list(range(5))
+        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (2,), np.float32), gym.spaces.Discrete(2)
+        super().__init__()
+
+    def _some(self, probability):
+        return [agent for agent in self.agents if self.np_random.random() < probability]
+
+    def _show(self, agents):
+        seen = {agent: self.np_random.random(2, np.float32) for agent in agents}
+        return seen, {agent: {"told": self.np_random.random()} for agent in seen if self.np_random.random() < 0.5}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._show([2, *self._some(0.3)])
+
+    def step(self, action_dict):
+        seen, infos = self._show(self._some(0.4))
+        rewards = {agent: self.np_random.random() for agent in self._some(0.5)}
+        flags = [{agent: bool(self.np_random.random() < 0.3) for agent in self._some(0.2)} for _ in range(2)]
+        for each in flags:
+            each["__all__"] = bool(self.np_random.random() < 0.04)
+        return seen, rewards, *flags, infos
+
+
 ENVS = {
+    "whimsical": Whimsical,
     "basic": lambda: BasicMultiAgent(3),
     "early_done": EarlyDoneMultiAgent,
     "flexible": FlexAgentsMultiAgent,
@@ -58,7 +89,7 @@ class Story:
         self.open, self.before, self.ended, self.t = {}, {}, set(), 0
         raw, infos = env.reset(seed=seed)
         self.due = {agent: self.see(agent, value) for agent, value in raw.items()}
-        self.told.update(infos)
+        self.told = {agent: infos.get(agent, {}) for agent in raw}
 
     def see(self, agent, value):
         space = self.env.get_observation_space(agent)
@@ -79,7 +110,7 @@ class Story:
     def step(self):
         """The rows that the step closes, and whether the episode is over."""
         raw, rewards, *flags, infos = self.env.step(self.act())
-        self.told.update(infos)
+        self.told.update({agent: infos.get(agent, {}) for agent in raw})
         for agent in rewards.keys() & self.open.keys():
             self.open[agent]["rewards"] += rewards[agent]
         ends = {
@@ -97,7 +128,7 @@ class Story:
     def close(self, agent, ends):
         row = self.open.pop(agent)
         self.before[agent] = (row["actions"], row["rewards"])
-        row |= {"new_obs": self.last[agent], "t": self.t, "env_id": self.number, "infos": self.told.get(agent, {})}
+        row |= {"new_obs": self.last[agent], "t": self.t, "env_id": self.number, "infos": self.told[agent]}
         return {**row, "terminateds": ends[0], "truncateds": ends[1]}
 
 

@@ -102,7 +102,7 @@ class SeatingHost(WrappedHost):
             raise EnvRaised(env, failed[env]) from failed[env]
         sight.seen = [seat for seat, _ in seen]
         sight.due = sight.seen.copy()
-        self._tell(play, self._envs.told[env])
+        self._tell(play, sight, self._envs.told[env])
         return sight
 
     def _watch(self, env: int, returned: ByAgent, answer: Mapping[str, ByAgent], sight: Sight) -> Seen:
@@ -128,14 +128,14 @@ class SeatingHost(WrappedHost):
                 f"the episode ended after {play.tally.env_steps + 1} steps in which no agent was observed to act; "
                 "an env with several agents must observe at least one before its end"
             )
-        self._tell(play, answer[INFOS])
+        self._tell(play, sight, answer[INFOS])
         return seen
 
-    def _tell(self, play: Play, infos: ByAgent) -> None:
+    def _tell(self, play: Play, sight: Sight, infos: Mapping[Any, Any]) -> None:
         for agent, info in infos.items():
             play.tally.tell(agent, info)
-            if agent in play.seats:
-                play.seats[agent].info = info
+        for seat in sight.seen:
+            seat.info = infos.get(seat.agent, {})
 
     def _seat(self, play: Play, agent: Any) -> Seat:
         """The seat of an agent that is new."""

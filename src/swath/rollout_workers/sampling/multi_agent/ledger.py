@@ -34,7 +34,7 @@ class Ledger:
         before: row acted on in the agent's transition before, or -1.
         paid: the reward of that one.
         versions: of the weights that acted.
-        infos: what the env said to the agent last.
+        infos: what the env said to the agent with the observation reached.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ class Seat:
         unpaid: rewards that are still to become part of a transition.
         version: of the weights that acted last.
         over: it has ended, and neither acts nor is written of any more.
-        info: what the env said to it last.
+        info: what the env said to it with its latest observation.
     """
 
     agent: Hashable
