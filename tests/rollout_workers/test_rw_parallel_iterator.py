@@ -1,6 +1,7 @@
 """Items that are fetched one by one, in batches, or dealt to several callers."""
 
 import itertools
+import sys
 
 import pytest
 
@@ -11,6 +12,11 @@ HOUR_MS = 3_600_000
 
 class Refused(Exception):
     pass
+
+
+@pytest.fixture(autouse=True)
+def _rays_iterators_are_not_in_use(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ray.util.iter", raising=False)
 
 
 def worker(items=(1, 2, 3, 4, 5), *transforms, repeat=False):
