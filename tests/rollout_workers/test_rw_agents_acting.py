@@ -1,5 +1,7 @@
 """How policies of several agents are asked, and what envs get of their answers."""
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -71,6 +73,34 @@ def test_each_agent_gets_the_action_that_was_answered_to_its_observation():
     assert troupe.made[1].got[0] == {0: 0, 2: 1, 1: 1}
     assert batch["p0"]["actions"].tolist() == ([0] * 5 + [1] * 5) * 2
     assert batch["p1"]["actions"].tolist() == [0] * 5 + [1] * 5
+
+
+def test_agents_get_their_own_actions_whichever_envs_were_reset_in_between():
+    class Echo(Counter):
+        wanted = ("env_id",)
+
+        def compute_actions(self, obs_batch, state_batches=None, **given):
+            return obs_batch[:, 0].astype(int) % 100, [], {"seen": obs_batch[:, 0]}
+
+    class Numbered(Spaced):
+        """Sees its number in the hundreds; episodes end after as many steps as are planned for it."""
+
+        lengths = itertools.cycle([7, 2, 5, 2])
+        numbers = itertools.count(1)
+
+        def __init__(self):
+            super().__init__(gym.spaces.Discrete(100), num=1, length=next(self.lengths))
+            self.number = next(self.numbers)
+
+        def _see(self):
+            return {0: np.array([self.number], np.float32)}
+
+    troupe = Troupe(Numbered, 4, {"default_policy": Echo}, rollout_fragment_length=9)
+    batch = troupe.sample()
+    for env in troupe.made:
+        assert {actions[0] for actions in env.got} == {env.number}
+    np.testing.assert_array_equal(batch["obs"][:, 0], batch["env_id"] + 1)
+    np.testing.assert_array_equal(batch["seen"], batch["env_id"] + 1)
 
 
 def test_envs_get_processed_read_only_actions_and_batches_have_the_raw_ones():

@@ -55,7 +55,7 @@ ENVS = {
     "cart_pole": lambda: MultiAgentCartPole({"num_agents": 3}),
     "random": lambda: RandomMultiAgentEnv({"num_agents": 2, "p_terminated": 0.3}),
 }
-N, F, CALLS = 2, 40, 3
+N, F, CALLS = 5, 40, 3
 ROW = ("obs", "actions", "prev_actions", "prev_rewards", "agent_id", "agent_index")
 
 

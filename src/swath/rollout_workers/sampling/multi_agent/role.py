@@ -14,6 +14,7 @@ from gymnasium import Space
 
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
 from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout_workers.batches.leaves import object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.base import Filter
@@ -104,7 +105,8 @@ class Role:
     def ask(self, seats: Sequence[Seat], *, explore: bool | None) -> Leaves:
         """Let the policy answer the latest observations of these seats, and keep what it says: leaves of actions."""
         rows = [seat.row for seat in seats]
-        where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+        in_a_row = slice(rows[0], rows[0] + len(rows))
+        where = in_a_row if rows == list(range(in_a_row.start, in_a_row.stop)) else rows
         answer, states, extra = self._ask(self._input(seats, where), seats, explore)
         if len(states) != len(self.initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self.initial}")
@@ -159,7 +161,9 @@ class Role:
             return np.array([seat.paid for seat in seats], dtype=np.float32)
         if name == ColumnNames.ENV_ID:
             return np.array([seat.play.env for seat in seats])
-        return [seat.info if name == ColumnNames.INFOS else seat.agent for seat in seats]
+        if name == ColumnNames.AGENT_ID:
+            return object_array([seat.agent for seat in seats])
+        return [seat.info for seat in seats]
 
     def _ask(self, columns: dict[str, Any], seats: Sequence[Seat], explore: bool | None) -> Actions:
         policy = self.equipment.policy
