@@ -235,15 +235,24 @@ def test_a_loss_that_is_not_borne_is_raised_by_whoever_asks_next(warm_processes)
 
 def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(warm_processes, tmp_path):
     play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
-    own = config(env_runner_hang_timeout_s=1.0)
+    own = config(env_runner_hang_timeout_s=2.0)
     with ToySet(env_creator=play, config=own, num_workers=1, backend="process", logdir=str(tmp_path)) as workers:
-        with pytest.raises(WorkerLate, match=r"worker 1 \(life 0\).*env_runner_hang_timeout_s=1"):
+        with pytest.raises(WorkerLate, match=r"worker 1 \(life 0\).*env_runner_hang_timeout_s=2"):
             workers.foreach_worker("sample", local_worker=False)
         assert workers.probe_unhealthy_workers() == [1]
         assert rows(workers.sample()) == [(1, 1, t) for t in range(STEPS)]
         assert [event.kind for event in workers.events()] == ["hung", "replaced"]
         assert "go_through" in (tmp_path / "worker_1" / "stacks_of_life_0.txt").read_text()
     assert not (tmp_path / "worker_1" / "stacks_of_life_1.txt").exists(), "it was never late"
+
+
+def test_the_share_of_a_worker_that_hangs_is_collected_by_others(warm_processes, tmp_path):
+    play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
+    with in_processes(play, env_runner_hang_timeout_s=2.0) as workers:
+        made = rows(workers.sample())
+        assert len(made) == 2 * STEPS
+        assert not any(row[:2] == (1, 0) for row in made)
+        assert "hung" in [event.kind for event in workers.events()]
 
 
 def test_the_end_does_not_wait_for_who_hangs(warm_processes, tmp_path):

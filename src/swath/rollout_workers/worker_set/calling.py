@@ -44,8 +44,8 @@ class Calling(Group):
             timeout_seconds: for all answers together; None: 300; 0 sends, waits for nobody and returns `[]`.
             return_obj_refs: references in place of answers; on Ray only.
             mark_healthy: without effect: who is alive is observed.
-            on_error: raise the first error by id, with all outcomes in its `results`; or `"return"` each as an `Error`
-                in its place.
+            on_error: raise the first error by id, with all outcomes in its `results`; or `"return"` each in its place,
+                as a `swath.workers.outcome.Error` with its `exception`.
             with_ids: each entry is `(id, answer)`.
 
         Returns:

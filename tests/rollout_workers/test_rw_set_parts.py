@@ -1,0 +1,174 @@
+"""Parts of a set by themselves: what is said of policies, global variables, events, late answers, stacks."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from toy_rollout_worker import Play, ToySet, config
+
+from swath.errors import FleetFailed, WorkerLate, WorkerLost
+from swath.rollout_workers.worker_set import events as events_module
+from swath.rollout_workers.worker_set import requests as requests_module
+from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
+from swath.rollout_workers.worker_set.events import Events
+from swath.rollout_workers.worker_set.global_vars import GlobalVars
+from swath.rollout_workers.worker_set.household import AS_BUILT, settle
+from swath.rollout_workers.worker_set.stacks import Stacks
+from swath.workers.fleet_state import Died, GiveUp, Ready
+from swath.workers.tickets import Name
+
+
+class Recorder:
+    """A worker that writes down what is asked of it; some policies cannot be added, for a while."""
+
+    def __init__(self, *policies, refuses=()):
+        self.policy_map = dict.fromkeys(policies)
+        self.refuses, self.asked = set(refuses), []
+
+    def add_policy(self, policy_id, **how):
+        if policy_id in self.refuses:
+            raise ValueError(policy_id)
+        self.asked.append(("add", policy_id, how))
+        self.policy_map[policy_id] = how
+
+    def remove_policy(self, *, policy_id):
+        self.asked.append(("remove", policy_id))
+        del self.policy_map[policy_id]
+
+    def set_policy_mapping_fn(self, function):
+        self.asked.append(("map", function))
+
+    def set_is_policy_to_train(self, which):
+        self.asked.append(("train", which))
+
+
+def test_a_worker_that_missed_everything_is_told_only_what_holds():
+    want = AS_BUILT.adding("a", {"n": 1}).adding("b", {}).removing("a").removing("default").adding("a", {"n": 2})
+    want = want.mapping_by(len).mapping_by(max).training(["b"]).training(["a"])
+    worker = Recorder("default")
+    settle(worker, want, AS_BUILT)
+    assert worker.asked == [
+        ("remove", "default"),
+        ("add", "b", {}),
+        ("add", "a", {"n": 2}),
+        ("map", max),
+        ("train", ["a"]),
+    ]
+    assert want.revision == 9
+
+
+def test_a_worker_is_told_only_what_is_different():
+    have = AS_BUILT.adding("a", {"n": 1}).adding("b", {}).mapping_by(max).training(["b"])
+    want = have.removing("a").adding("a", {"n": 2})
+    worker = Recorder("default", "a", "b")
+    settle(worker, want, have)
+    assert worker.asked == [("remove", "a"), ("add", "a", {"n": 2})]
+    settle(worker, want, want)
+    assert len(worker.asked) == 2
+
+
+def test_what_failed_half_way_is_done_when_it_is_tried_again():
+    want = AS_BUILT.adding("a", {}).adding("b", {}).removing("default").mapping_by(max)
+    worker = Recorder("default", refuses=["b"])
+    with pytest.raises(ValueError, match="b"):
+        settle(worker, want, AS_BUILT)
+    worker.refuses.clear()
+    settle(worker, want, AS_BUILT)
+    assert worker.asked == [("remove", "default"), ("add", "a", {}), ("add", "b", {}), ("map", max)]
+
+
+def test_nothing_said_changes_nothing():
+    assert AS_BUILT.mapping_by(None) is AS_BUILT
+    assert AS_BUILT.training(None) is AS_BUILT
+
+
+def test_global_variables_for_some_workers_stay_theirs():
+    told = GlobalVars()
+    assert (told.of(1), told.serial(1)) == ({}, 0)
+    told.put({"a": 1})
+    told.put({"b": 2}, [1])
+    before = told.serial(2)
+    told.put({"a": 3})
+    assert (told.of(1), told.of(2)) == ({"a": 3, "b": 2}, {"a": 3})
+    assert told.serial(1) == told.serial(2) > before
+
+
+def test_events_are_drained_and_the_last_are_kept(monkeypatch):
+    monkeypatch.setattr(events_module, "MOST", 2)
+    events = Events()
+    for number in range(3):
+        events.note((number, 0), "died", "text")
+    first, last = events.drain()
+    assert ((first.worker, last.worker), first.kind, first.text) == ((1, 2), "died", "text")
+    assert first.time <= last.time
+    assert events.drain() == []
+
+
+def lost(worker, life=0):
+    return WorkerLost("gone", worker=worker, life=life)
+
+
+def test_deaths_that_are_borne_are_told_and_raised_only_in_a_row():
+    events = Events()
+    deaths = Deaths(Bearing(tolerant=True, in_a_row=1, patience=2.0), events, lambda name: name == Name(1, 1))
+    deaths(Ready(Name(1, 0)))
+    deaths(Died(Name(1, 0), lost(1)))
+    deaths(Ready(Name(1, 1)))
+    deaths.require_few()
+    deaths.require_borne()
+    deaths.answered()
+    deaths(Died(Name(1, 1), lost(1, 1)))
+    deaths(Died(Name(2, 0), lost(2)))
+    deaths(GiveUp(Name(2, 0)))
+    with pytest.raises(FleetFailed, match="2 workers died in a row") as raised:
+        deaths.require_few()
+    assert [cause.worker for cause in raised.value.causes] == [1, 2]
+    assert [event.kind for event in events.drain()] == ["died", "replaced", "hung", "died", "given up"]
+
+
+def test_deaths_that_are_not_borne_are_raised_once_unless_somebody_was_told():
+    deaths = Deaths(Bearing(tolerant=False, in_a_row=9, patience=2.0), Events(), lambda name: name == Name(2, 0))
+    for worker in (1, 2, 3):
+        deaths(Died(Name(worker, 0), lost(worker)))
+    deaths.told(Name(3, 0))
+    with pytest.raises(WorkerLost):
+        deaths.require_borne()
+    with pytest.raises(WorkerLate, match="env_runner_hang_timeout_s=2"):
+        deaths.require_borne()
+    deaths.require_borne()
+
+
+def test_late_answers_are_kept_up_to_a_number(monkeypatch):
+    monkeypatch.setattr(requests_module, "MOST_LATE", 1)
+    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="inline") as workers:
+        crew = workers._crew
+        tickets = [crew.send(worker, "run", "named", {}) for worker in (1, 2)]
+        workers._requests.keep_late(crew, tickets)
+        assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
+        assert workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None) == [(2, "hello 2")]
+        kinds = [(event.worker, event.kind) for event in workers.events()]
+        assert kinds == [(1, "late"), (2, "late"), (1, "discarded")]
+
+
+def test_stacks_go_to_a_file_which_is_there_only_if_something_was_written(tmp_path):
+    path = tmp_path / "worker_1" / "stacks.txt"
+    stacks = Stacks(1000.0, path)
+    with stacks.watching():
+        assert path.exists()
+    stacks.close()
+    assert not path.exists()
+    with stacks.watching():
+        path.write_text("stacks")
+    stacks.close()
+    stacks.close()
+    assert path.read_text() == "stacks"
+
+
+def test_without_anywhere_to_write_or_a_time_no_stacks_are_written(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.__stderr__", None)
+    monkeypatch.setattr("faulthandler.dump_traceback_later", SimpleNamespace())
+    for stacks in (Stacks(1.0, None), Stacks(None, Path(tmp_path / "never"))):
+        with stacks.watching():
+            pass
+        stacks.close()
+    assert list(tmp_path.iterdir()) == []
