@@ -66,6 +66,21 @@ def test_all_workers_act_with_the_local_workers_weights():
         assert [told["timestep"] for told in workers.foreach_worker("get_global_vars")] == [20] * 3
 
 
+def test_a_policy_object_is_the_like_of_itself_in_all_workers(warm_processes):
+    with made(backend="process") as workers:
+        first = workers.local_worker().get_policy()
+        other = PPOTorchPolicy(first.observation_space, first.action_space, {**first.config, "lr": 0.5})
+        workers.add_policy("other", policy=other)
+        wanted = other.get_weights()
+        for weights in workers.foreach_worker(lambda worker: worker.get_policy("other").get_weights()):
+            assert same(weights, wanted)
+        configs = workers.foreach_worker(lambda worker: worker.get_policy("other").config, local_worker=False)
+        assert [(each["lr"], each["worker_index"], each["__policy_id"]) for each in configs] == [
+            (0.5, 1, "other"),
+            (0.5, 2, "other"),
+        ]
+
+
 def test_no_two_sub_envs_of_a_set_are_seeded_alike():
     with made(n=3) as workers:
         workers.foreach_worker("sample")

@@ -14,6 +14,9 @@ from swath.rollout_workers.worker_set.household import Household
 from swath.rollout_workers.worker_set.publishing import spread
 from swath.rollout_workers.worker_set.sampling import Sampling
 
+_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id")
+"""What is in a policy's config beside settings."""
+
 
 class Tending(Sampling):
     """Policies and envs."""
@@ -181,6 +184,6 @@ def _copied(policy: Any) -> dict[str, Any]:
         "policy_cls": type(policy),
         "observation_space": policy.observation_space,
         "action_space": policy.action_space,
-        "config": policy.config,
+        "config": {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER},
         "policy_state": policy.get_state(),
     }
