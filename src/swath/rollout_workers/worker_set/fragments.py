@@ -9,12 +9,13 @@ ask the free ─▶ out ─▶ answered ─▶ in order of (worker, request) ─
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate
+from swath.rollout_workers.batches.compression import is_compressed
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.leaves import holds_objects, leaves
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
@@ -198,7 +199,7 @@ def joined(fragments: Sequence[Fragment], *, concat: bool) -> Batch | list[Batch
         for each in fragments:
             _own_objects(each.batch)
         if concat and len(fragments) > 1:
-            return concat_samples([each.batch for each in fragments])
+            return one([each.batch for each in fragments])
         batches: list[Batch] = [each.batch.copy() for each in fragments]
         return batches[0] if concat else batches
     finally:
@@ -210,7 +211,7 @@ def joined(fragments: Sequence[Fragment], *, concat: bool) -> Batch | list[Batch
 
 def _own_objects(batch: Batch) -> None:
     """Copy objects, infos for instance, which may hold arrays that are views: joining copies references to them."""
-    for each in batch.policy_batches.values() if isinstance(batch, MultiAgentBatch) else [batch]:
+    for each in _parts(batch):
         for name, column in each.items():
             if any(holds_objects(leaf) for _, leaf in leaves(column)):
                 dict.__setitem__(each, name, copy.deepcopy(column))
@@ -228,4 +229,23 @@ def as_asked(batches: list[Batch], *, concat: bool) -> Batch | list[Batch]:
     """As one batch, or as they are."""
     if not concat:
         return batches
-    return batches[0] if len(batches) == 1 else concat_samples(batches)
+    return batches[0] if len(batches) == 1 else one(batches)
+
+
+def one(batches: Sequence[Batch]) -> Batch:
+    """Batches as a new one; columns that are compressed as a whole are so again."""
+    if not any(_is_compressed_whole(batch) for batch in batches):
+        return concat_samples(batches)
+    for batch in batches:
+        batch.decompress_if_needed()
+    whole = concat_samples(batches)
+    whole.compress(bulk=True)
+    return whole
+
+
+def _is_compressed_whole(batch: Batch) -> bool:
+    return any(is_compressed(leaf) for each in _parts(batch) for column in each.values() for _, leaf in leaves(column))
+
+
+def _parts(batch: Batch) -> Iterable[SampleBatch]:
+    return batch.policy_batches.values() if isinstance(batch, MultiAgentBatch) else [batch]
