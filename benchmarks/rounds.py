@@ -64,11 +64,11 @@ def ratios(rates: Mapping[str, list[float]], name: str, reference: str) -> tuple
 
 @dataclass(frozen=True)
 class Target:
-    """What one contender must reach, as a multiple of another."""
+    """What one contender must reach, as a multiple of another; None: it is only told."""
 
     contender: str
     reference: str
-    least: float
+    least: float | None
 
 
 def show(title: str, rates: Mapping[str, list[float]], unit: str) -> None:
@@ -79,17 +79,21 @@ def show(title: str, rates: Mapping[str, list[float]], unit: str) -> None:
 
 
 def reached(rates: Mapping[str, list[float]], targets: Collection[Target]) -> bool:
-    """Print the ratios that have a target; whether all are reached."""
+    """Print the ratios; whether all that have a target reach it."""
     missed = 0
     for target in targets:
         lower, median, upper = ratios(rates, target.contender, target.reference)
-        missed += median < target.least
+        missed += target.least is not None and median < target.least
         print(
             f"  {target.contender:24} × {target.reference:30} {median:>7.2f}  half of the rounds {lower:.2f} to "
-            f"{upper:.2f}, target {target.least:g} {'passed' if median >= target.least else 'missed'}",
+            f"{upper:.2f}{_verdict(median, target.least)}",
             flush=True,
         )
     return not missed
+
+
+def _verdict(ratio: float, least: float | None) -> str:
+    return "" if least is None else f", target {least:g} {'passed' if ratio >= least else 'missed'}"
 
 
 def ended(passed: Collection[bool]) -> int:
