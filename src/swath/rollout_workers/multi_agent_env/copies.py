@@ -68,14 +68,15 @@ class IndependentCopies(MultiAgentEnv):
 
     def step(self, action_dict: ByAgent) -> Step:
         """Step the copies of the agents that act."""
-        step: tuple[ByAgent, ...] = ({}, {}, {}, {}, {})
-        for agent, action in action_dict.items():
-            for column, value in zip(step, self.envs[agent].step(action), strict=True):
-                column[agent] = value
+        step: Step = {}, {}, {}, {}, {}
         obs, rewards, terminateds, truncateds, infos = step
+        for agent, action in action_dict.items():
+            obs[agent], rewards[agent], terminateds[agent], truncateds[agent], infos[agent] = self.envs[agent].step(
+                action
+            )
         self._endings.note(terminateds, truncateds)
         terminateds[ALL], truncateds[ALL] = self._endings.of_all(over=self._endings.number == len(self.envs))
-        return obs, rewards, terminateds, truncateds, infos
+        return step
 
     def render(self) -> Any:
         """The pictures of all copies beside or below each other; None if they are not rendered to pictures."""

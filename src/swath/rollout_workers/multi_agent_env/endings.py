@@ -20,9 +20,9 @@ class Endings:
 
     def note(self, terminateds: Mapping[Hashable, bool], truncateds: Mapping[Hashable, bool]) -> None:
         """Read the flags of a step."""
-        for agent in (terminateds.keys() | truncateds.keys()) - {ALL}:
-            if terminateds.get(agent) or truncateds.get(agent):
-                self._terminated[agent] = bool(terminateds.get(agent))
+        for flags, means in ((truncateds, False), (terminateds, True)):
+            if any(flags.values()):
+                self._terminated |= {agent: means for agent, flag in flags.items() if flag and agent != ALL}
 
     def of_all(self, *, over: bool) -> tuple[bool, bool]:
         """The flags of the episode, if it is over: terminated if every agent did, else truncated."""

@@ -84,6 +84,8 @@ def rows_of(nest: Any) -> int:
 
 def arrays(nest: Any) -> Any:
     """Tensors as arrays."""
+    if isinstance(nest, Tensor):
+        return nest.cpu().numpy()
     return map_nest(lambda leaf: leaf.cpu().numpy(), nest)
 
 

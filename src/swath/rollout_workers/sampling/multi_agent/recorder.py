@@ -45,16 +45,17 @@ class Recorder:
         play.tally.step()
         _pay(play, answer[REWARDS])
         terminateds, truncateds = answer[TERMINATEDS], answer[TRUNCATEDS]
+        all_terminated, all_truncated = bool(terminateds[ALL]), bool(truncateds[ALL])
         for seat in _concerned(play, sight, terminateds, truncateds):
             agent = seat.agent
-            terminated = bool(terminateds[ALL] or terminateds.get(agent, False))
-            truncated = bool(truncateds[ALL] or truncateds.get(agent, False))
+            terminated = all_terminated or bool(terminateds.get(agent, False))
+            truncated = all_truncated or bool(truncateds.get(agent, False))
             if seat.is_open:
                 self._close(seat, clock, TERMINATED * terminated + TRUNCATED * truncated)
             if terminated or truncated:
                 seat.over = True
                 play.tally.mark(agent, terminated=terminated, truncated=truncated)
-        if terminateds[ALL] or truncateds[ALL]:
+        if all_terminated or all_truncated:
             end = Finished(clock + 1, play.tally.env_steps, play.tally.agent_steps)
             self._progress.finished[play.env].append(end)
 
@@ -98,7 +99,7 @@ def _concerned(play: Play, sight: Sight, terminateds: ByAgent, truncateds: ByAge
     """Seats whose open transition the step closes."""
     if terminateds[ALL] or truncateds[ALL]:
         return [seat for seat in play.seats.values() if not seat.over]
-    if len(terminateds) == len(truncateds) == 1:
+    if not (any(terminateds.values()) or any(truncateds.values())):
         return sight.seen
     ended = [agent for flags in (terminateds, truncateds) for agent, flag in flags.items() if flag and agent != ALL]
     unseen = [play.seats[agent] for agent in ended if agent in play.seats]
