@@ -1,8 +1,8 @@
 """RLlib sampling CartPole-v1 in one process: `peer_rllib_worker.py {worker|runner} ENVS STEPS`, run by its own Python.
 
 `worker` is the `RolloutWorker` of its old stack with its PPO policy, whose batches are complete with values and
-advantages; `runner` is `SingleAgentEnvRunner`, which answers episodes without them. Networks are 4-256-256-2, with a
-value network beside them.
+advantages; `runner` is `SingleAgentEnvRunner`, which answers episodes without them. Networks are 4-256-256-2; the
+worker has a value network beside its own, the runner has none.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python benchmarks/rollout_workers.py [--quick]
 
-CartPole-v1, networks of 4-256-256-2 with a value network beside them, one torch thread; contenders take turns (see
-rounds.py). Of RLlib's, the `RolloutWorker` of its old stack does the same as ours; its env runners answer episodes
-without values and advantages, `Collector` batches without them. Where several agents act in an env, it is also
+CartPole-v1, networks of 4-256-256-2, one torch thread; contenders take turns (see rounds.py). Of RLlib's, the
+`RolloutWorker` of its old stack does the same as ours, with a value network of the same sizes; its env runners answer
+episodes without values and advantages, `Collector` batches without them. Where several agents act in an env, it is also
 counted how often a policy is asked per step of all envs. Ends with 1 if a target is missed.
 """
 
