@@ -1,5 +1,6 @@
 """The table of TorchRL envs and policies that the collector is tried on; every case gives the same data each time."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +94,16 @@ def motor(clock):
     return torch.cat([clock.sin(), clock.cos()], -1).float()
 
 
+def start_method():
+    """Of processes: forks are quickest, but where Ray is up its connections lose answers when their process forks."""
+    ray = sys.modules.get("ray")
+    return "spawn" if ray is not None and ray.is_initialized() else "fork"
+
+
+def parallel():
+    return seeded(ParallelEnv(2, EnvCreator(cartpole), mp_start_method=start_method()))
+
+
 def table():
     """All cases."""
     lstm_env, lstm = recurrent(toys.lstm)
@@ -108,7 +119,12 @@ def table():
         Case("gym pixels", lambda: cartpole(from_pixels=True, pixels_only=False), hot, steps=3),
         Case("serial", lambda: seeded(SerialEnv(3, cartpole)), hot, steps=25),
         Case("serial of scripted envs", lambda: SerialEnv(2, [Counting, Longer]), pushing),
-        Case("parallel", lambda: seeded(ParallelEnv(2, EnvCreator(cartpole), mp_start_method="fork")), hot, steps=25),
+        Case(
+            "parallel",
+            lambda: seeded(ParallelEnv(2, EnvCreator(cartpole), mp_start_method=start_method())),
+            hot,
+            steps=25,
+        ),
         Case("scripted", Counting, pushing),
         Case("scripted, batched", lambda: Counting((2,)), pushing),
         Case("scripted, batched twice", lambda: Counting((2, 3)), pushing),

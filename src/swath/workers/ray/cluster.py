@@ -154,7 +154,7 @@ def answer_of(question: Callable[[], A]) -> A:
             return answer.result()
     raise ConnectionError(
         f"the head of the Ray cluster has not answered for {_TRIES * _ANSWER_S:g} s; "
-        "see in its logs whether gcs_server is up"
+        "see in its logs whether gcs_server is up, and whether this process forks: Ray loses answers then"
     )
 
 
