@@ -41,7 +41,7 @@ class Ledger:
         for batch in self._batches:
             self._check_shape(batch)
         for life, rows in by_life(self._batches).items():
-            check_life(life, rows)
+            check_life(life, rows, self._batches[0].shape[-1])
 
     def _check_shape(self, batch: Any) -> None:
         """All are of one size, each row is of one life, and a row of a synchronous batch is its worker's."""
@@ -54,14 +54,20 @@ class Ledger:
             assert workers == list(range(len(ids))), f"rows are of the workers {workers}"
 
 
-def check_life(life: tuple[int, int], rows: Any) -> None:
-    """One life's frames `[B, ΣT]`: from a reset on, without a gap, ends marked as ends."""
+def check_life(life: tuple[int, int], rows: Any, steps: int) -> None:
+    """One life's frames `[B, ΣT]`: from a reset on, without a gap, ends marked as ends.
+
+    Where an env raised at the first of a fragment's `steps`, the row before is in a fragment that was delivered without
+    a mark; the next episode has another id.
+    """
     before, after = marks_of(rows, COUNTING), marks_of(rows, COUNTING, following=True)
     done = per_frame(rows, (NEXT, DONE))
     assert (before[:, 0, 2] == 0).all(), f"{life} begins with {before[:, 0].tolist()}"
     assert (after == before + np.array([0, 0, 1])).all(), f"a step of {life} does not lead to the next"
     begun = before[:, :-1] + np.array([0, 1, 0])
     begun[..., 2] = 0
-    wanted = np.where(done[:, :-1, None], begun, after[:, :-1])
+    ids = per_frame(rows, TRAJ_IDS)
+    ended = done[:, :-1] | ((ids[:, 1:] != ids[:, :-1]) & (np.arange(1, ids.shape[1]) % steps == 0))
+    wanted = np.where(ended[..., None], begun, after[:, :-1])
     wrong = np.argwhere((before[:, 1:] != wanted).any(-1))
     assert not len(wrong), f"{life}: env and step {wrong[0].tolist()} does not follow the one before"
