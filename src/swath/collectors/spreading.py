@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from swath.options import count
@@ -74,16 +74,3 @@ def shares_of(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]
 def total_of(frames_per_batch: Any) -> Any:
     """Frames of a batch, of whichever form."""
     return sum(frames_per_batch) if isinstance(frames_per_batch, list | tuple) else frames_per_batch
-
-
-def keywords_of(value: Any, name: str) -> Mapping[str, Any]:
-    """A dict of keywords; `None` for none.
-
-    Raises:
-        TypeError: not a dict.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name} is a {type(value).__name__}; it must be a dict")
-    return value

@@ -67,10 +67,6 @@ def _lists(items: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     return lists
 
 
-def _by_name(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
-    return _lists(_items(parts))
-
-
 def _mean(values: Sequence[Any]) -> float:
     return float(np.mean(values)) if values else _NOTHING
 

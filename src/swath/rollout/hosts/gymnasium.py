@@ -11,7 +11,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.keys import OBSERVATION
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
-from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.closing import close_all, close_broken
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, observation_leaves, packer, plain_leaves, splitter
 from swath.rollout.until import StepLimit
@@ -157,9 +157,7 @@ class EnvListHost:
         if self._closed:
             return
         self._closed = True
-        errors = [error for env in self._envs if (error := _close(env)) is not None]
-        if errors:
-            raise errors[0]
+        close_all(self._envs)
 
     def _install(self) -> None:
         cores = [_core(env) for env in self._envs]
@@ -235,11 +233,3 @@ def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
                 raise ValueError(
                     f"envs of one worker must agree in their spaces: env {i} has {name} {mine}, env 0 has {theirs}"
                 )
-
-
-def _close(env: gym.Env[Any, Any]) -> Exception | None:
-    try:
-        env.close()
-    except Exception as error:  # noqa: BLE001  raised by the caller once all are closed
-        return error
-    return None

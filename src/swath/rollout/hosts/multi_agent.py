@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.by_agent import ALL, ByAgent, Step, check_reset, check_step
-from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.closing import close_all, close_broken
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves
 
@@ -128,9 +128,7 @@ class MultiAgentHost:
         if self._closed:
             return
         self._closed = True
-        errors = [error for env in self._envs if (error := _close(env)) is not None]
-        if errors:
-            raise errors[0]
+        close_all(self._envs)
 
     def _begin(self, env: int, seed: int | None) -> ByAgent:
         try:
@@ -166,11 +164,3 @@ def _explained(error: Exception, promise: str) -> Exception:
     if inside and isinstance(error, TypeError | ValueError | AttributeError):
         error.add_note(promise)
     return error
-
-
-def _close(env: Any) -> Exception | None:
-    try:
-        env.close()
-    except Exception as error:  # noqa: BLE001  raised by the caller once all are closed
-        return error
-    return None

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from swath.errors import warn
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost, EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, go_on, never_forgive, steps
@@ -30,13 +29,12 @@ from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
 from swath.rollout_workers.sampling.finishing import Finisher
 from swath.rollout_workers.sampling.results import Result, Results
+from swath.rollout_workers.sampling.telling import LongEpisodes, noted
 from swath.rollout_workers.sampling.waiting import Run, Waiting
 from swath.rollout_workers.sampling.watching import Watch
 from swath.rollout_workers.tallies import LONE_AGENT
 
 T = TypeVar("T")
-LONG = 5_000
-"""Steps after which an episode is worth a warning where episodes are handed out whole."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class Sampler:
         begin = go_on if crew.watch is None else self._create
         self._rules = Rules(StepLimit([None] * n), begin, never_forgive)
         self._open, self._complete = [0] * n, 0
-        self._warned: set[int] = set()
+        self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
         self._noting = crew.watch is not None or crew.acting.wants.needs_notes
 
@@ -314,18 +312,8 @@ class Sampler:
             watch.forget({int(i) for run in self.waiting for i in set(run.block.ids[run.env, run.start : run.stop])})
 
     def _warn_of_long_episodes(self) -> None:
-        most = max(LONG, 10 * self.quota.length)
         for env, rows in enumerate(self._open):
-            if rows > most and env not in self._warned:
-                self._warned.add(env)
-                warn(
-                    f"the episode of sub-env {env} has lasted {rows:,} steps, and none of them is handed out before it "
-                    "ends; limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
-                )
+            self._long.note(env, rows, self.quota.length)
 
     def _noted(self, raised: EnvRaised) -> Exception:
-        seed = self.crew.host.seed_of(raised.env)
-        step = self._failed_at.pop(raised.env, None)
-        where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
-        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed}) in {where}")
-        return raised.cause
+        return noted(raised, self.crew.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))

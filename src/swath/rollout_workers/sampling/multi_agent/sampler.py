@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from swath.errors import warn
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.infos import info_of
 from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
@@ -26,7 +25,8 @@ from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress, 
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Sight
-from swath.rollout_workers.sampling.sampler import LONG, Tally
+from swath.rollout_workers.sampling.sampler import Tally
+from swath.rollout_workers.sampling.telling import LongEpisodes, noted
 from swath.rollout_workers.sampling.watching import WATCHED, Scene
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class MultiAgentSampler:
         self._created: set[int] = set()
         crew.acting.announce = self._announce
         self._told = {event: listeners(crew.scene.callbacks, event) for event in WATCHED}
-        self._warned: set[int] = set()
+        self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
 
     def sample(self, version: int, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
@@ -250,19 +250,8 @@ class MultiAgentSampler:
             self._tell_one("on_episode_end", failure.env, failure.error)
 
     def _warn_of_long_episodes(self) -> None:
-        most = max(LONG, 10 * self.plan.number // self.crew.host.spec.num_envs)
         for env, play in self.crew.company.plays.items():
-            steps_made = play.tally.env_steps
-            if steps_made > most and env not in self._warned:
-                self._warned.add(env)
-                warn(
-                    f"the episode of sub-env {env} has lasted {steps_made:,} steps, and none of them is handed out "
-                    "before it ends; let the env end it, or set batch_mode='truncate_episodes'"
-                )
+            self._long.note(env, play.tally.env_steps, self.plan.number // self.crew.host.spec.num_envs)
 
     def _noted(self, raised: EnvRaised) -> Exception:
-        seed = self.crew.host.seed_of(raised.env)
-        step = self._failed_at.pop(raised.env, None)
-        where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
-        raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed}) in {where}")
-        return raised.cause
+        return noted(raised, self.crew.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))

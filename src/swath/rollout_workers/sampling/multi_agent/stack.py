@@ -25,11 +25,6 @@ class Stack:
         self._room = 0
         self._columns: Any = None
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether nothing was ever written, so that there are no columns."""
-        return self._columns is None
-
     def write(self, rows: slice | list[int], values: Any) -> None:
         """Put values in the place of rows, which there may not have been yet.
 
