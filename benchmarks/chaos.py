@@ -30,6 +30,7 @@ from typing import Any
 
 from chaos_check import Ledger
 from chaos_toys import ENVS, Diary, Killer, Source
+from figures import claim, ended, verdict
 from policies import lean_actor, quiet_threads
 from swath import MultiAsyncCollector, MultiSyncCollector, RayCollector, Restarts
 from swath.errors import FleetFailed
@@ -86,6 +87,9 @@ class Scene:
     seconds: float
     seed: int
 
+    def __str__(self) -> str:
+        return f"{self.backend}, {self.order}"
+
     @contextmanager
     def drawn(self, restarts: Restarts, *, raising: bool = False) -> Iterator[tuple[Drawn, Diary]]:
         """A collector that has given its first batch, and its workers' diary."""
@@ -113,8 +117,8 @@ class Scene:
         )
 
 
-def disturb(scene: Scene) -> list[str]:
-    """A kill every ten seconds, a hang, an env that raises; what was wrong."""
+def disturb(scene: Scene) -> bool:
+    """A kill every ten seconds, a hang, an env that raises; whether all is as it should be."""
     with scene.drawn(MANY, raising=True) as (drawn, diary), scene.drawn(MANY) as (quiet, _):
         killer = Killer(diary, scene.seed)
         for turn in range(max(1, round(scene.seconds / KILL_EVERY_S))):
@@ -128,17 +132,15 @@ def disturb(scene: Scene) -> list[str]:
         stats, recoveries = drawn.ours.stats(), killer.recoveries
     drawn.ledger.check()
     quiet.ledger.check()
-    say(stats, drawn, recoveries)
+    say(scene, stats, drawn, recoveries)
     share = drawn.rate / quiet.rate
-    print(
-        f"  {drawn.rate:,.0f} frames/s, {share:.0%} of the {quiet.rate:,.0f} of undisturbed workers, target {LEAST:.0%}"
-    )
-    wrong = miscounted(stats, drawn, len(killer.killed))
-    return wrong if share >= LEAST else [*wrong, f"less than {LEAST:.0%} of the undisturbed rate"]
+    note = f"{drawn.rate:,.0f} of {quiet.rate:,.0f} frames/s"
+    fast = verdict(f"{scene}: share of the undisturbed rate", share, ".0%", least=LEAST, note=note)
+    return right(scene, miscounted(stats, drawn, len(killer.killed))) and fast
 
 
-def hunt(scene: Scene) -> list[str]:
-    """A kill every second, until restarts are used up; what was wrong."""
+def hunt(scene: Scene) -> bool:
+    """A kill every second, until restarts are used up; whether all is as it should be."""
     failed: FleetFailed | None = None
     with scene.drawn(Restarts(), raising=True) as (drawn, diary):
         killer = Killer(diary, scene.seed)
@@ -149,10 +151,10 @@ def hunt(scene: Scene) -> list[str]:
                 failed = error
         stats, recoveries = drawn.ours.stats(), killer.recoveries
     drawn.ledger.check()
-    say(stats, drawn, recoveries)
+    say(scene, stats, drawn, recoveries)
     print(f"  {len(killer.killed)} kills; {f'FleetFailed: {failed}' if failed else 'the time was over'}")
     wrong = [] if stats["frames"] == drawn.ledger.frames else ["frames that were delivered are not counted"]
-    return wrong if failed is None or failed.causes else [*wrong, "FleetFailed has no causes"]
+    return right(scene, wrong if failed is None or failed.causes else [*wrong, "FleetFailed has no causes"])
 
 
 def miscounted(stats: dict[str, Any], drawn: Drawn, kills: int) -> list[str]:
@@ -164,7 +166,7 @@ def miscounted(stats: dict[str, Any], drawn: Drawn, kills: int) -> list[str]:
     return wrong if stats["fragments_lost"] <= deaths else [*wrong, f"more fragments are lost than the {deaths} deaths"]
 
 
-def say(stats: dict[str, Any], drawn: Drawn, recoveries: list[tuple[float, float]]) -> None:
+def say(scene: Scene, stats: dict[str, Any], drawn: Drawn, recoveries: list[tuple[float, float]]) -> None:
     """What has happened."""
     print(
         f"  {stats['restarts']} restarts, {stats['late']} late, {stats['fragments_lost']} fragments lost, "
@@ -172,22 +174,22 @@ def say(stats: dict[str, Any], drawn: Drawn, recoveries: list[tuple[float, float
     )
     if recoveries:
         times, cpu = zip(*recoveries, strict=True)
-        print(
-            f"  from a kill to the next life's first frame: median {statistics.median(times):.2f} s, "
-            f"at most {max(times):.2f} s; median {statistics.median(cpu):.2f} s of its CPU"
-        )
+        note = f"at most {max(times):.2f} s; median {statistics.median(cpu):.2f} s of its CPU"
+        verdict(f"{scene}: kill to the next life's first frame", statistics.median(times), ".2f s", note=note)
+
+
+def right(scene: Scene, wrong: list[str]) -> bool:
+    """Print whether nothing was wrong."""
+    return claim(f"{scene}: every frame once, and counted", not wrong, "; ".join(wrong))
 
 
 def chaos(scene: Scene) -> bool:
     """Both runs; whether all is as it should be."""
-    wrong = []
-    for run, what in ((disturb, "ten seconds, a hang, an env that raises"), (hunt, "second")):
-        print(f"{scene.backend}, {scene.order}: a kill every {what}", flush=True)
-        wrong += run(scene)
-    for what in wrong:
-        print(f"  WRONG: {what}")
-    sys.stdout.flush()
-    return not wrong
+    good = []
+    for run, what in ((disturb, "a kill every ten seconds, a hang, an env that raises"), (hunt, "a kill every second")):
+        print(f"\n{scene}: {what}", flush=True)
+        good.append(run(scene))
+    return all(good)
 
 
 def begin_ray() -> None:
@@ -213,9 +215,7 @@ def main() -> int:
     if "ray" in asked.backend:
         begin_ray()
     scenes = [Scene(place, order, asked.seconds, asked.seed) for place in asked.backend for order in asked.order]
-    good = [chaos(scene) for scene in scenes]
-    print("all as it should be" if all(good) else "something is wrong")
-    return int(not all(good))
+    return ended([chaos(scene) for scene in scenes])
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ rounds. Policies sample actions and give log-probabilities. Ends with 1 if a tar
 from __future__ import annotations
 
 import argparse
-import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,9 +20,10 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from by_hand import ByHand
+from figures import ended
 from policies import Sampler, cnn, lean_actor, mlp, quiet_threads, tensordict_actor
 from pong import pong
-from rounds import CPU, Peer, Run, interleave, ratios, timed
+from rounds import CPU, Peer, Run, Target, interleave, reached, show, timed
 from swath import Collector
 
 HERE = Path(__file__).parent
@@ -112,26 +111,15 @@ def settings() -> Iterator[AbstractContextManager[Setting]]:
 
 
 def measure(setting: Setting, rounds: int, seconds: float) -> bool:
-    """Print a setting's table; whether all targets are reached."""
+    """Print a setting's figures; whether all targets are reached."""
     rates = interleave(setting.contenders, rounds, seconds)
-    reached = True
-    print(f"\n{setting.title}")
-    print(f"  {'':30} {'frames/s':>10} {'× by hand':>10} {'half of the rounds':>20} {'target':>8}")
-    for name in setting.contenders:
-        lower, median, upper = ratios(rates, name, BY_HAND)
-        line = f"  {name:30} {statistics.median(rates[name]):>10,.0f}"
-        if name != BY_HAND:
-            line += f" {median:>10.3f} {lower:>11.2f} to {upper:.2f}"
-        if name in setting.targets:
-            passed = median >= setting.targets[name]
-            reached &= passed
-            line += f" {setting.targets[name]:>12} {'passed' if passed else 'missed'}"
-        print(line, flush=True)
-    return reached
+    show(setting.title, rates, "frames/s")
+    others = [name for name in setting.contenders if name != BY_HAND]
+    return reached(rates, [Target(name, BY_HAND, setting.targets.get(name)) for name in others])
 
 
 def main() -> int:
-    """Measure every setting, then the memory in a process of its own."""
+    """Measure every setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
     rounds, seconds = (9, 0.05) if parser.parse_args().quick else (101, 0.05)
@@ -139,14 +127,11 @@ def main() -> int:
     print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
     if not SB3.exists():
         print("Stable-Baselines3 is left out: `make bench` installs it into an environment of its own")
-    reached = []
+    passed = []
     for setting in settings():
         with setting as open_setting:
-            reached.append(measure(open_setting, rounds, seconds))
-    print(flush=True)
-    reached.append(subprocess.run([sys.executable, HERE / "collector_memory.py"], check=False).returncode == 0)
-    print(f"\n{'all targets reached' if all(reached) else 'a target was missed'}")
-    return int(not all(reached))
+            passed.append(measure(open_setting, rounds, seconds))
+    return ended(passed)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 import torch
 
 import memory
+from figures import ended, verdict
 from policies import Sampler, cnn, quiet_threads
 from pong import pong
 from swath import Collector
@@ -46,9 +47,8 @@ def main() -> int:
         batches = iter(collector)
         bytes_of_batch = max(size(next(batches)) for _ in range(3))
     share = (memory.peak() - before) / bytes_of_batch
-    print(f"peak memory: {share:.2f} times the batch of {bytes_of_batch / 1e6:.0f} MB (target: at most {LIMIT})")
-    print("passed" if share <= LIMIT else "missed")
-    return int(share > LIMIT)
+    size_mb = bytes_of_batch / 1e6
+    return ended([verdict(f"peak memory, in batches of {size_mb:.0f} MB", share, ".2f", most=LIMIT)])
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ from typing import Any
 import ray
 
 import cluster
+from figures import ended
 from peers import RLLIB, TORCHRL, python_of
 from policies import lean_actor, quiet_threads
-from rounds import Peer, Run, Target, ended, interleave, reached, show, timed
+from rounds import Peer, Run, Target, interleave, reached, show, timed
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 
 WORKERS, STEPS = 2, 128

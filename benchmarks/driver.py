@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 
+from figures import ended, table, verdict
 from policies import quiet_threads
 from stand_ins import collection_of, fragment
 from swath.collect.fleet_collection import FleetCollection
@@ -55,14 +56,12 @@ def main() -> int:
         collection = collection_of(options.backend, n_workers, made)
         costs[n_workers] = cost_ms(collection, 500 if options.quick else 5000)
         collection.close(10.0)
-        print(
-            f"  {options.backend}, {n_workers:>3} workers: {costs[n_workers]:.3f} ms of the driver per batch",
-            flush=True,
-        )
+    rows = {f"{n_workers} workers": [cost] for n_workers, cost in costs.items()}
+    table(f"CPU time of the driver per fragment of {ENVS * STEPS} frames, {options.backend}", {"ms": ".3f"}, rows)
     few, many = SIZES[0], SIZES[-1]
-    reached = costs[many] <= MOST_MS and costs[many] <= costs[few] * many / few
-    print(f"at {many} workers {costs[many]:.3f} ms, target {MOST_MS:g} {'passed' if reached else 'missed'}")
-    return int(not reached)
+    cheap = verdict(f"{options.backend}: {many} workers", costs[many], ".2f ms", most=MOST_MS)
+    growth = verdict(f"{options.backend}: times that of {few}", costs[many] / costs[few], ".2f", most=many / few)
+    return ended([cheap, growth])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from math import sqrt
 
 import torch
 
+from figures import claim, ended, table, verdict
 from peers import RLLIB, TORCHRL, python_of
 from rounds import Peer
 from swath import Evaluator
@@ -58,14 +59,18 @@ def spread(means: list[float]) -> tuple[float, float]:
 
 
 def measured(envs: int, episodes: int, evaluations: int) -> dict[str, list[float]]:
-    """Mean returns of all contenders with so many envs; prints a line."""
+    """Mean returns of all contenders with so many envs; prints their table."""
     peers = {name: Peer(python_of(library), script, envs, episodes) for name, (library, script) in PEERS.items()}
     contenders: dict[str, Evaluate] = {OURS: partial(ours, envs, episodes), **peers}
     means = means_of(contenders, evaluations)
     for peer in peers.values():
         peer.close()
-    cells = (f"{mean:6.2f} ± {error:.2f} {mean / TRUE_MEAN - 1:+5.0%}" for mean, error in map(spread, means.values()))
-    print(f"{envs:>4}  " + "   ".join(cells), flush=True)
+    rows = {}
+    for name, column in means.items():
+        mean, error = spread(column)
+        rows[name] = mean, error, mean / TRUE_MEAN - 1
+    title = f"Mean return of {evaluations} evaluations of {episodes} episodes, {envs} envs at once; true: {TRUE_MEAN:g}"
+    table(title, {"mean return": ".2f", "± standard error": ".2f", "off by": "+.0%"}, rows)
     return means
 
 
@@ -75,13 +80,10 @@ def main() -> int:
     parser.add_argument("--evaluations", type=int, default=40, help="of each contender, per line")
     parser.add_argument("--episodes", type=int, default=20, help="of an evaluation")
     asked = parser.parse_args()
-    print(f"mean return of {asked.evaluations} evaluations of {asked.episodes} episodes, ± standard error; true: 22")
-    print("envs  " + "   ".join(f"{name:<20}" for name in (OURS, *PEERS)))
     rows = [measured(envs, asked.episodes, asked.evaluations)[OURS] for envs in ENVS]
     mean, error = spread(rows[0])
-    passed = abs(mean - TRUE_MEAN) <= MOST_ERRORS * error and all(row == rows[0] for row in rows)
-    print("passed" if passed else "missed: ours is biased, or depends on the number of envs")
-    return int(not passed)
+    off = verdict("ours, standard errors off", abs(mean - TRUE_MEAN) / error, ".1f", most=MOST_ERRORS)
+    return ended([off, claim("ours, the same for any number of envs", all(row == rows[0] for row in rows))])
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ import time
 import torch
 from torch import nn
 
+from figures import claim, ended, verdict
 from peers import TORCHRL, python_of
-from rounds import Peer, Run, Target, ended, interleave, reached, show, timed
+from rounds import Peer, Run, Target, interleave, reached, show, timed
 from swath import Evaluator
 from swath.evaluators.evaluator import Place
 
@@ -90,13 +91,8 @@ def latency_passes(place: Place, requests: int) -> bool:
 
 def within(what: str, seconds: list[float], most: float) -> bool:
     """Whether enough of these are no more; prints a line."""
-    share = sum(each <= most for each in seconds) / len(seconds)
     middle, high = statistics.median(seconds) * 1e3, sorted(seconds)[int(ENOUGH * len(seconds)) - 1] * 1e3
-    print(
-        f"  {what:40} {middle:6.2f} ms, 95 % within {high:6.2f} ms, target {most * 1e3:g} ms "
-        f"{'passed' if share >= ENOUGH else 'missed'}"
-    )
-    return share >= ENOUGH
+    return verdict(f"{what}, 95 % within", high, ".2f ms", most=most * 1e3, note=f"median {middle:.2f} ms")
 
 
 def many_pass() -> bool:
@@ -114,11 +110,8 @@ def many_pass() -> bool:
         latest = [result["eval/step"] for result in iter(ours.wait, None)]
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     passed = steps == list(range(MANY)) and latest[-1] == MANY - 1 and len(latest) <= MANY
-    print(
-        f"\n{MANY} requests at once, asked for in {asked:.2f} s: all in order, with 'latest' {len(latest)} of them; "
-        f"{more:.0f} MiB more {'passed' if passed else 'missed'}"
-    )
-    return passed
+    note = f"asked for in {asked:.2f} s; with 'latest' {len(latest)} of them; {more:.0f} MiB more"
+    return claim(f"{MANY} requests at once: all in order", passed, note)
 
 
 def main() -> int:
@@ -130,7 +123,6 @@ def main() -> int:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     passed = [episodes_pass(asked.seconds, asked.rounds)]
-    print(f"\nlatency of {asked.requests} requests, one episode each")
     passed += [latency_passes("thread", asked.requests), latency_passes("process", asked.requests), many_pass()]
     return ended(passed)
 

@@ -6,6 +6,8 @@ import statistics
 import subprocess
 import sys
 
+from figures import claim, ended, verdict
+
 LIMIT = 0.1
 HEAVY = ("torch", "tensordict", "ray", "gymnasium", "numpy")
 CHILD = f"""
@@ -25,12 +27,8 @@ def main() -> int:
         ).stdout.split()
         seconds.append(float(time))
     took = statistics.median(seconds)
-    missed = took >= LIMIT or bool(loaded)
-    print(
-        f"import swath: {took * 1000:.1f} ms (target: under {LIMIT * 1000:.0f} ms), heavy modules: {loaded or 'none'}"
-    )
-    print("missed" if missed else "passed")
-    return int(missed)
+    quick = verdict("import swath", took * 1000, ".1f ms", most=LIMIT * 1000)
+    return ended([quick, claim("no heavy module is loaded", not loaded, ", ".join(loaded))])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from figures import ended, table, verdict
 from swath.evaluate.interval import RESAMPLES, Bootstrap, mean_interval, student
 from swath.evaluate.stopping import StopRule
 
@@ -24,7 +25,7 @@ Floats = NDArray[np.float64]
 Source = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 EPISODES = (5, 10, 20, 50)
-CONTENDERS = ("percentiles", "BCa", "Student's t", "studentised", "ours")
+CONTENDERS = ("ours", "percentiles", "BCa", "Student's t", "studentised")
 TAIL = 0.025
 NORMAL = NormalDist()
 RULE = StopRule(num_trajectories=10, until_ci_halfwidth=0.4)
@@ -96,11 +97,11 @@ def contenders(values: Floats, draws: np.random.Generator) -> dict[str, tuple[Fl
     centre, reach = values.mean(axis=1), student(0.95, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n)
     low, high = np.array([mean_interval(row, root) for root, row in enumerate(values)]).T
     ends = (
+        (low, high),
         (quantile(ordered, TAIL), quantile(ordered, 1 - TAIL)),
         bca(values, means, ordered),
         (centre - reach, centre + reach),
         studentised(values, means, spreads),
-        (low, high),
     )
     return dict(zip(CONTENDERS, ends, strict=True))
 
@@ -110,21 +111,15 @@ def covered(low: Floats, high: Floats, mean: float) -> float:
     return float(np.mean((low <= mean) & (mean <= high)))
 
 
-def row(name: str, n: int, runs: int) -> bool:
-    """Print one line; whether ours missed its target."""
+def row(name: str, n: int, runs: int) -> list[float]:
+    """Shares of the intervals that hold the mean, by contender; then of those without an end, and without width."""
     source, mean = SOURCES[name]
     draws = np.random.default_rng([n, list(SOURCES).index(name)])
     values = source(draws, (runs, n))
     intervals = contenders(values, draws)
     shares = {contender: covered(*ends, mean) for contender, ends in intervals.items()}
     unbounded = np.mean(np.isinf(intervals["studentised"]).any(axis=0))
-    least, most = TARGETS.get((name, n), (0.0, 1.0))
-    missed = not least <= shares["ours"] <= most
-    target = f"{least:.0%} to {most:.0%}" if (name, n) in TARGETS else ""
-    cells = " ".join(f"{share:>11.1%}" for share in shares.values())
-    equal = np.mean(np.ptp(values, axis=1) == 0)
-    print(f"{name:<15} {n:>3} {cells} {unbounded:>10.0%} {equal:>6.0%}  {target}{'  MISSED' * missed}", flush=True)
-    return missed
+    return [*shares.values(), float(unbounded), float(np.mean(np.ptp(values, axis=1) == 0))]
 
 
 def in_rounds(source: Source, draws: np.random.Generator) -> tuple[float, float]:
@@ -142,12 +137,12 @@ def of_two(source: Source, draws: np.random.Generator) -> tuple[float, float]:
     return Bootstrap().interval((-1.0, source(draws, (10,))), (1.0, source(draws, (20,))))
 
 
-def beside(name: str, runs: int) -> None:
-    """Print what ours does where rounds are played, and where two evaluations are compared."""
+def beside(name: str, runs: int) -> list[float]:
+    """What ours does where rounds are played, and where two evaluations are compared."""
     source, mean = SOURCES[name]
     draws = np.random.default_rng(0)
     rounds, apart = (np.array([each(source, draws) for _ in range(runs)]).T for each in (in_rounds, of_two))
-    print(f"{name:<15} {covered(*rounds, mean):>8.1%} {covered(*apart, 0.0):>22.1%}", flush=True)
+    return [covered(*rounds, mean), covered(*apart, 0.0)]
 
 
 def main() -> int:
@@ -155,13 +150,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000, help="simulated evaluations per line")
     runs = parser.parse_args().runs
-    print("returns           N", *(f"{name:>11}" for name in CONTENDERS), " unbounded  equal  target")
-    missed = [row(name, n, runs) for name in SOURCES for n in EPISODES]
-    print(f"\n{'ours':<15} in rounds   two sides, 10 and 20")
-    for name in ("normal", "exponential"):
-        beside(name, runs)
-    print("missed" if any(missed) else "passed")
-    return int(any(missed))
+    rows = {(name, n): row(name, n, runs) for name in SOURCES for n in EPISODES}
+    shares = dict.fromkeys(CONTENDERS, ".1%") | {"no end": ".0%", "no width": ".0%"}
+    table("How often 95 % intervals hold the mean", shares, {_line(*of): values for of, values in rows.items()})
+    others = {name: beside(name, runs) for name in ("normal", "exponential")}
+    table("Ours, where rounds are played, and where two are compared", {"rounds": ".1%", "10 and 20": ".1%"}, others)
+    return ended([_passes(of, rows[of][0]) for of in TARGETS])
+
+
+def _line(name: str, n: int) -> str:
+    return f"{name}, {n} episodes"
+
+
+def _passes(of: tuple[str, int], share: float) -> bool:
+    least, most = TARGETS[of]
+    return verdict(_line(*of), share, ".1%", least=least, most=most)
 
 
 if __name__ == "__main__":

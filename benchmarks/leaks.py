@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_toys import COUNTING, ENVS, Diary, Source
+from figures import claim, ended, verdict
 from policies import lean_actor, quiet_threads
 from swath import MultiAsyncCollector, MultiSyncCollector, RayCollector
 from swath.testing import CountingEnvs
@@ -111,8 +112,10 @@ def cycles(backend: str, number: int) -> bool:
     gc.collect()
     after, grown = settled(backend, before), memory_mb() - memory
     words = ", ".join(f"{name} {before[name]:g} → {now:g}" for name, now in after.items())
-    print(f"{backend}, {number} cycles: {words}; memory {memory:.0f} MB {grown:+.1f} MB", flush=True)
-    return all(now <= before[name] for name, now in after.items()) and grown <= MOST_MB
+    clean = all(now <= before[name] for name, now in after.items())
+    what = f"{backend}, {number} cycles"
+    small = verdict(f"{what}: memory more", grown, ".1f MB", most=MOST_MB, note=f"of {memory:.0f} MB")
+    return claim(f"{what}: nothing is left", clean, words) and small
 
 
 def drive(backend: str, home: str) -> None:
@@ -138,11 +141,11 @@ def killed_driver(backend: str) -> bool:
             began = time.monotonic()
             left = list(workers)
             while left and (rest := began + PATIENCE_S - time.monotonic()) > 0:
-                ended = select.select(left, [], [], rest)[0]
-                left = [worker for worker in left if worker not in ended]
+                over = select.select(left, [], [], rest)[0]
+                left = [worker for worker in left if worker not in over]
             took = time.monotonic() - began
-    print(f"{backend}, driver killed: {len(workers) - len(left)} of {len(workers)} workers ended in {took:.2f} s")
-    return len(workers) == DRIVEN and not left
+    note = f"{len(workers) - len(left)} of {len(workers)} in {took:.2f} s"
+    return claim(f"{backend}, driver killed: its workers end", len(workers) == DRIVEN and not left, note)
 
 
 def begin(backend: str) -> None:
@@ -171,8 +174,7 @@ def main() -> int:
     for backend in asked.backend:
         begin(backend)
         good.append(cycles(backend, asked.cycles))
-    print("nothing is left behind" if all(good) else "something is left behind")
-    return int(not all(good))
+    return ended(good)
 
 
 if __name__ == "__main__":

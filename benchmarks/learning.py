@@ -10,7 +10,6 @@ Policies are evaluated with their most probable actions, on episodes that traini
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 import gymnasium
 import torch
 
+from figures import ended, verdict
 from policies import quiet_threads
 from swath import Collector, evaluate_policy
 from swath.learn import PPO, default_config, make_policy
@@ -61,19 +61,14 @@ def train(task: Task, seed: int):
     return policy
 
 
-def result(task: Task, seed: int) -> float:
-    """Train, evaluate, print one row of the table; the mean return."""
+def passes(task: Task, seed: int) -> bool:
+    """Train, evaluate, print a line; whether the mean return reaches the bar."""
     began = time.perf_counter()
     policy = train(task, seed)
     seconds = time.perf_counter() - began
     mean, spread = evaluate_policy(policy, task.env, EPISODES, num_envs=EPISODES, seed=10_000 + seed)
-    verdict = "reached" if mean >= task.bar else "MISSED"
-    print(
-        f"{task.env:<22}{task.frames:>10,}{seed:>6}{mean:>10.1f} ± {spread:<8.1f}{task.bar:>8g}  {verdict:<9}"
-        f"{seconds:>6.0f} s",
-        flush=True,
-    )
-    return mean
+    what, note = f"{task.env}, {task.frames:,} frames, seed {seed}", f"± {spread:.1f} over episodes; {seconds:.0f} s"
+    return verdict(what, mean, ".1f", least=task.bar, note=note)
 
 
 def tasks_of(arguments: argparse.Namespace) -> list[Task]:
@@ -92,14 +87,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
     quiet_threads()
-    print(f"{'env':<22}{'frames':>10}{'seed':>6}{'return':>10}   {'(std)':<8}{'bar':>8}")
-    missed = 0
-    for task in tasks_of(arguments):
-        means = [result(task, seed) for seed in arguments.seeds]
-        missed += sum(mean < task.bar for mean in means)
-        print(f"{task.env:<22}{'':>10}{'all':>6}{statistics.mean(means):>10.1f}\n", flush=True)
-    print(f"{missed} below the bar" if missed else "passed")
-    return int(missed > 0)
+    return ended([passes(task, seed) for task in tasks_of(arguments) for seed in arguments.seeds])
 
 
 if __name__ == "__main__":

@@ -23,9 +23,10 @@ import ray
 
 import cluster
 import memory
+from figures import ended, verdict
 from peers import TORCHRL, python_of
 from policies import quiet_threads
-from rounds import Peer, Run, Target, ended, interleave, reached, show, timed
+from rounds import Peer, Run, Target, interleave, reached, show, timed
 from stand_ins import collection_of, fragment
 from swath.collect.fleet_collection import FleetCollection
 
@@ -92,10 +93,8 @@ def measure(rounds: int, seconds: float) -> list[bool]:
 def _few(counted: Sequence[int]) -> bool:
     """Print the copies; whether they are few enough."""
     copies = [size / SIZE for size in counted]
-    passed = round(sum(copies)) <= MOST_COPIES
     parts = ", ".join(f"{times:.2f} in the {place}" for times, place in zip(copies, PLACES, strict=True))
-    print(f"  copies: {parts}, target {MOST_COPIES} {'passed' if passed else 'missed'}")
-    return passed
+    return verdict("copies", round(sum(copies)), most=MOST_COPIES, note=parts)
 
 
 def main() -> int:

@@ -28,8 +28,8 @@ import torch
 from torch import nn
 
 import cluster
+from figures import ended, table, verdict
 from policies import quiet_threads
-from rounds import ended
 from swath import MultiAsyncCollector, RayCollector
 
 SIDE, LAYERS, COPIES = 1000, 10, 3
@@ -125,11 +125,10 @@ def measure(place: str, rounds: int) -> bool:
         for _ in range(PUBLICATIONS):
             publish()
         left = (min(cluster.stored_for(FREED_S)) if place == "ray" else shared()) / SIZE
-    passed = part <= 1 and left <= MOST_VERSIONS + 0.1
-    print(f"{place}: publishing {own:.1f} ms, a plain copy {copy:.1f}, a write {put:.1f}")
-    print(f"  {part:.2f} of {COPIES} copies and a write; {PUBLICATIONS} publications leave {left:.2f} versions", end="")
-    print(f", targets 1 and {MOST_VERSIONS} {'passed' if passed else 'missed'}", flush=True)
-    return passed
+    table(f"10 M parameters, {place}", {"ms": ".1f"}, {"publishing": [own], "a plain copy": [copy], "a write": [put]})
+    quick = verdict(f"{place}: publishing, in {COPIES} copies and a write", part, ".2f", most=1)
+    few = verdict(f"{place}: versions left of {PUBLICATIONS} publications", left, ".2f", most=MOST_VERSIONS + 0.1)
+    return quick and few
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ import numpy as np
 import ray
 import torch
 
+from figures import table, verdict
 from swath.workers.base import Handle, Job
 from swath.workers.packing import Parcel
 from swath.workers.ray.backend import RayBackend
@@ -122,7 +123,7 @@ def copied(arrays: list[Any]) -> None:
         np.asarray(array).copy()
 
 
-def compare(contenders: dict[str, Callable[[], None]], per: int, rounds: int) -> None:
+def compare(title: str, contenders: dict[str, Callable[[], None]], per: int, rounds: int) -> None:
     """Medians over the rounds, of `per` units of work."""
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -130,9 +131,10 @@ def compare(contenders: dict[str, Callable[[], None]], per: int, rounds: int) ->
             wall, cpu = time.perf_counter(), time.process_time()
             work()
             spent[name].append(((time.perf_counter() - wall) / per, (time.process_time() - cpu) / per))
-    for name, rows in spent.items():
-        wall, cpu = (statistics.median(column) * 1e6 for column in zip(*rows, strict=True))
-        print(f"  {name:34} {wall:10.0f} µs {cpu:10.0f} µs of the driver's CPU")
+    rows = {
+        name: [statistics.median(column) * 1e6 for column in zip(*pairs, strict=True)] for name, pairs in spent.items()
+    }
+    table(title, {"µs": ",.0f", "of the driver's CPU": ",.0f"}, rows)
 
 
 def times(count: int, work: Callable[[], Any]) -> Callable[[], None]:
@@ -149,7 +151,7 @@ def lives(backend: RayBackend, workers: int) -> None:
     """How long it takes to bring workers up, and to have the next life of one that was killed."""
     began = time.perf_counter()
     ours = Ours(backend, workers)
-    print(f"  {workers} workers up after {time.perf_counter() - began:.2f} s")
+    verdict(f"{workers} workers up after", time.perf_counter() - began, ".2f s")
     for life in range(1, 4):
         pid, began = ours.ask("pid"), time.perf_counter()
         os.kill(pid, 9)
@@ -158,14 +160,14 @@ def lives(backend: RayBackend, workers: int) -> None:
         ours.workers[0] = backend.spawn(Job(Worker, Name(0, life)))
         ours.ask("echo", 1)
         again = time.perf_counter() - began
-        print(f"  killed: noticed after {noticed * 1e3:.0f} ms, life {life} answers after {again:.2f} s")
+        verdict(f"killed: life {life} answers after", again, ".2f s", note=f"noticed after {noticed * 1e3:.0f} ms")
     ours.end()
 
 
 def small_call(ours: Ours, bare: Bare, rounds: int) -> None:
     """There and back."""
     small = {"bare actor": lambda: bare.ask("echo", 1), "worker": lambda: ours.ask("echo", 1)}
-    compare({name: times(300, work) for name, work in small.items()}, 300, rounds)
+    compare("a small call", {name: times(300, work) for name, work in small.items()}, 300, rounds)
 
 
 def large_parcel(ours: Ours, rounds: int) -> None:
@@ -176,7 +178,7 @@ def large_parcel(ours: Ours, rounds: int) -> None:
         "bare actor, arrays": lambda: copied(arrays.ask("arrays_of_numpy")),
         "worker, parcel": lambda: copied(ours.ask("parcel").open()),
     }
-    compare(large, 1, rounds)
+    compare(f"{ARRAYS * BYTES / 1e6:.0f} MB, copied once here", large, 1, rounds)
     tensors.end()
     arrays.end()
 
@@ -184,7 +186,8 @@ def large_parcel(ours: Ours, rounds: int) -> None:
 def many(ours: Ours, bare: Bare, rounds: int) -> None:
     """All are kept busy."""
     contenders = {"bare actors, ray.wait": lambda: bare.keep_busy(1000), "workers": lambda: ours.keep_busy(1000)}
-    compare(contenders, 1000, rounds)
+    title = f"a small call of each of {len(ours.workers)} workers that are asked again when they have answered"
+    compare(title, contenders, 1000, rounds)
 
 
 def main() -> None:
@@ -196,16 +199,12 @@ def main() -> None:
     torch.set_num_threads(1)
     most = max(asked.workers)
     backend = RayBackend({"num_cpus": 3 * most + 3, "log_to_driver": False}, workers=100 * most)
-    print("lives")
     lives(backend, 2)
     for count in asked.workers:
         ours, bare = Ours(backend, count), Bare(count)
         if count == 1:
-            print("a small call")
             small_call(ours, bare, asked.rounds)
-            print(f"{ARRAYS * BYTES / 1e6:.0f} MB, copied once here")
             large_parcel(ours, 3 * asked.rounds)
-        print(f"a small call of each of {count} workers that are asked again when they have answered")
         many(ours, bare, asked.rounds)
         ours.end()
         bare.end()

@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 from types import SimpleNamespace
 
+from figures import ended
 from many_agents import AGENTS, ENVS, POLICIES, worker_of
 from peers import RLLIB, python_of
 from policies import quiet_threads
-from rounds import CPU, Peer, Target, ended, interleave, reached, show, timed
+from rounds import CPU, Peer, Target, interleave, reached, show, timed
 from swath import AlgorithmConfig, RolloutWorker
 from swath.rollout_workers import MultiAgentEnv, Policy
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import gymnasium
 
+from figures import ended
 from peers import RLLIB, python_of
 from policies import quiet_threads
-from rounds import CPU, Peer, Run, Target, ended, interleave, reached, show, timed
+from rounds import CPU, Peer, Run, Target, interleave, reached, show, timed
 from swath import AlgorithmConfig, Collector, RolloutWorker
 from swath.learn import heads, networks
 from swath.learn.policy import NetworkPolicy

@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from figures import table, verdict
+
 Run = Callable[[float], float]
 """Work for about so many seconds; answer units done per second."""
 
@@ -73,33 +75,19 @@ class Target:
 
 def show(title: str, rates: Mapping[str, list[float]], unit: str) -> None:
     """Print the median of each contender."""
-    print(f"\n{title}")
-    for name, column in rates.items():
-        print(f"  {name:34} {statistics.median(column):>10,.{0 if max(column) > 1000 else 1}f} {unit}")
+    medians = {name: statistics.median(column) for name, column in rates.items()}
+    spec = f",.{0 if max(medians.values()) > 1000 else 1}f"
+    table(title, {unit: spec}, {name: [median] for name, median in medians.items()})
 
 
 def reached(rates: Mapping[str, list[float]], targets: Collection[Target]) -> bool:
     """Print the ratios; whether all that have a target reach it."""
-    missed = 0
+    passed = []
     for target in targets:
         lower, median, upper = ratios(rates, target.contender, target.reference)
-        missed += target.least is not None and median < target.least
-        print(
-            f"  {target.contender:24} × {target.reference:30} {median:>7.2f}  half of the rounds {lower:.2f} to "
-            f"{upper:.2f}{_verdict(median, target.least)}",
-            flush=True,
-        )
-    return not missed
-
-
-def _verdict(ratio: float, least: float | None) -> str:
-    return "" if least is None else f", target {least:g} {'passed' if ratio >= least else 'missed'}"
-
-
-def ended(passed: Collection[bool]) -> int:
-    """Print how it went; the exit code."""
-    print(f"\n{'all targets reached' if all(passed) else 'a target was missed'}")
-    return int(not all(passed))
+        what, note = f"{target.contender} × {target.reference}", f"half of the rounds {lower:.2f} to {upper:.2f}"
+        passed.append(verdict(what, median, ".2f", least=target.least, note=note))
+    return all(passed)
 
 
 class Peer:

@@ -9,7 +9,6 @@ rounds. The policy is TorchRL's `ProbabilisticActor` with log-probabilities. End
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,8 +25,9 @@ from torchrl.envs import GymEnv, SerialEnv
 from torchrl.modules import ProbabilisticActor
 
 from batched_pendulum import BatchedPendulum
+from figures import ended
 from policies import mlp, quiet_threads
-from rounds import CPU, Run, interleave, ratios, timed
+from rounds import CPU, Run, Target, interleave, reached, show, timed
 from swath import Collector
 
 PEER, OURS, GYMNASIUM = "TorchRL's Collector", "Collector, same env", "Collector, the gymnasium env"
@@ -100,23 +100,12 @@ def contenders(setting: Setting, stack: ExitStack) -> dict[str, Run]:
 
 
 def measure(setting: Setting, rounds: int, seconds: float) -> bool:
-    """Print a setting's table; whether the target is reached."""
+    """Print a setting's figures; whether the target is reached."""
     with ExitStack() as stack:
         runs = contenders(setting, stack)
         rates = interleave(runs, rounds, seconds)
-    print(f"\n{setting.title}, {setting.steps} steps a batch")
-    print(f"  {'':30} {'frames/s':>10} {'× TorchRL':>10} {'half of the rounds':>20} {'target':>8}")
-    reached = True
-    for name in runs:
-        line = f"  {name:30} {statistics.median(rates[name]):>10,.0f}"
-        if name != PEER:
-            lower, median, upper = ratios(rates, name, PEER)
-            line += f" {median:>10.2f} {lower:>11.2f} to {upper:.2f}"
-            if name == OURS:
-                reached = median >= TARGET
-                line += f" {TARGET:>12} {'passed' if reached else 'missed'}"
-        print(line, flush=True)
-    return reached
+    show(f"{setting.title}, {setting.steps} steps a batch", rates, "frames/s")
+    return reached(rates, [Target(OURS, PEER, TARGET), Target(GYMNASIUM, PEER, None)])
 
 
 def main() -> int:
@@ -127,9 +116,7 @@ def main() -> int:
     quiet_threads()
     warnings.filterwarnings("ignore", module="torchrl")
     print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
-    reached = [measure(setting, rounds, seconds) for setting in SETTINGS]
-    print(f"\n{'all targets reached' if all(reached) else 'a target was missed'}")
-    return int(not all(reached))
+    return ended([measure(setting, rounds, seconds) for setting in SETTINGS])
 
 
 if __name__ == "__main__":
