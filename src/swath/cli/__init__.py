@@ -1,4 +1,4 @@
-"""The command line: `swath train` and `swath eval`."""
+"""The command line: `swath train`, `swath eval`, `swath collect`, `swath doctor`."""
 
 from __future__ import annotations
 

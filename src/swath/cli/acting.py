@@ -15,7 +15,10 @@ from swath.cli.state import open_run
 from swath.learn import NetworkPolicy, make_policy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from swath.cli.collect_config import CollectConfig
+    from swath.cli.spaces import Spaces
 
 
 def acting_policy(config: CollectConfig) -> NetworkPolicy | None:
@@ -25,15 +28,27 @@ def acting_policy(config: CollectConfig) -> NetworkPolicy | None:
         UsageError: no checkpoint, one for other spaces, a device that is not there, or an env that cannot be served.
     """
     spaces, device = spaces_of(config.env, config.env_keywords), device_named(config.device)
-    if config.policy is None:
-        return None
-    file = find_checkpoint(config.policy)
+    return None if config.policy is None else policy_at(config.policy, config.env, spaces).to(device)
+
+
+def policy_at(path: Path, env: str, spaces: Spaces) -> NetworkPolicy:
+    """The policy of a checkpoint, on the CPU.
+
+    Args:
+        path: a run's folder, or a checkpoint.
+        env: its name, for messages.
+        spaces: of the env.
+
+    Raises:
+        UsageError: no checkpoint, or one for other spaces, or spaces that cannot be served.
+    """
+    file = find_checkpoint(path)
     saved = open_run(file)
-    with torch.random.fork_rng(devices=[]), told_if_unserved(config.env):
+    with torch.random.fork_rng(devices=[]), told_if_unserved(env):
         policy = make_policy(*spaces)
-    with told_if_misfitting(file, f"{config.env} as it is here"):
+    with told_if_misfitting(file, f"{env} as it is here"):
         policy.load_state_dict(saved.state["policy"])
-    return policy.to(device)
+    return policy
 
 
 def fingerprint(policy: NetworkPolicy | None) -> str:

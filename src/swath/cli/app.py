@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 
 from swath._version import __version__
 from swath.cli.commands.collect import collect
+from swath.cli.commands.doctor import doctor
 from swath.cli.commands.evaluate import evaluate
 from swath.cli.commands.train import train
 from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
@@ -22,12 +23,14 @@ swath train CartPole-v1                     trains PPO; results under runs/
 swath eval runs/CartPole-v1-seed0           repeats its final evaluation
 swath eval runs/A runs/B                    says which of two policies is better
 swath collect CartPole-v1 --out data/poles  writes experience to disk
+swath doctor my_module:make_env             says what is wrong with an env, and what to do
 """
 
 app = App(name="swath", help=HELP, help_format="plaintext", version=__version__)
 app.command(train, usage="Usage: swath train ENV [OPTIONS]", sort_key=1)
 app.command(evaluate, name="eval", usage="Usage: swath eval CHECKPOINT [OTHER] [OPTIONS]", sort_key=2)
 app.command(collect, usage="Usage: swath collect ENV --out PATH [OPTIONS]", sort_key=3)
+app.command(doctor, usage="Usage: swath doctor ENV [OPTIONS]", sort_key=4)
 
 
 def run(arguments: Sequence[str]) -> int:

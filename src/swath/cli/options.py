@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COLLECTION = Group("Collection", sort_key=1)
 TRAINING = Group("Training", sort_key=1)
+EXAMINATION = Group("Examination", sort_key=1)
 EVALUATION = Group("Evaluation", sort_key=2)
 FILES = Group("Files", sort_key=3)
 
@@ -33,4 +34,5 @@ def read_count(_type: Any, tokens: Sequence[Token]) -> int:
 
 CollectionCount = Annotated[int | None, Parameter(group=COLLECTION, show_default=False, converter=read_count)]
 TrainingCount = Annotated[int | None, Parameter(group=TRAINING, show_default=False, converter=read_count)]
+ExaminationCount = Annotated[int | None, Parameter(group=EXAMINATION, show_default=False, converter=read_count)]
 EvaluationCount = Annotated[int | None, Parameter(group=EVALUATION, show_default=False, converter=read_count)]

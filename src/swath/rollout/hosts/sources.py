@@ -82,7 +82,7 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
         ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    first = source.env if source.is_instance else _make(source)
+    first = source.env if source.is_instance else make_env(source)
     if is_torchrl_env(first):
         if fitting is None:
             raise TypeError(
@@ -95,7 +95,7 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
     return EnvListHost(
         _all(source, first),
         bare=source.copies is None,
-        make=None if source.is_instance else lambda: _all(source, _make(source)),
+        make=None if source.is_instance else lambda: _all(source, make_env(source)),
     )
 
 
@@ -105,7 +105,7 @@ def _vector_host(source: Source, env: Any) -> Host:
             f"{source.copies_name}={source.copies} for {env}, which is batched already ({env.num_envs} envs); "
             "leave it out"
         )
-    return vector_host(env, None if source.is_instance else lambda: _make(source))
+    return vector_host(env, None if source.is_instance else lambda: make_env(source))
 
 
 def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
@@ -131,12 +131,12 @@ def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
             envs.append(env)
             _require_different(envs, source)
             mine.append(env)
-        make = None if source.is_instance else lambda: fitting.applied(_make(source))
+        make = None if source.is_instance else lambda: fitting.applied(make_env(source))
         return TorchRLListHost([TorchRLHost(fitting.applied(env), make) for env in envs])
 
 
 def _torchrl_anew(source: Source) -> Any:
-    return _make(source) if source.copies is None else batch_of([lambda: _make(source)] * source.copies)
+    return make_env(source) if source.copies is None else batch_of([lambda: make_env(source)] * source.copies)
 
 
 def _torchrl_batch(source: Source, first: Any) -> Any:
@@ -144,7 +144,7 @@ def _torchrl_batch(source: Source, first: Any) -> Any:
     n_more = (source.copies or 1) - 1
     if not source.is_instance:
         first.close()
-        return batch_of([lambda: _make(source)] * (n_more + 1))
+        return batch_of([lambda: make_env(source)] * (n_more + 1))
     spare, *copies = _copies(first, n_more + 1)
     makers = [Handed(env, partial(_copy, env)) for env in copies]
     return batch_of([Handed(first, lambda: spare), *makers])
@@ -182,10 +182,16 @@ def _more(source: Source, first: Any) -> Iterator[Any]:
     n_more = (source.copies or 1) - 1
     if source.is_instance:
         return iter(_copies(first, n_more) if n_more else ())
-    return (_make(source) for _ in range(n_more))
+    return (make_env(source) for _ in range(n_more))
 
 
-def _make(source: Source) -> Any:
+def make_env(source: Source) -> Any:
+    """Build one env of a source that is no instance.
+
+    Raises:
+        TypeError: the source gives no env.
+        Exception: what the callable or the env's maker raised, with a note.
+    """
     maker: Callable[..., Any] = _make_by_id if isinstance(source.env, str) else source.env
     args = (source.env,) if isinstance(source.env, str) else ()
     try:

@@ -1,0 +1,97 @@
+"""`swath doctor`: what was found, what is wanted, what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from swath.cli.failure import FAILED, OK, UsageError, told_in_one_line
+from swath.cli.naming import Actor, actor_named, env_named
+from swath.cli.places import backend_named
+from swath.doctor import Effort, Level, Machine, Report, Subject, examine
+from swath.report.text import number
+
+if TYPE_CHECKING:
+    from swath.doctor import Finding
+
+STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
+
+
+def run_doctor(env: str | None, given: dict[str, Any], *, as_json: bool) -> int:
+    """Examine what the options name, print what was found, and return the exit code.
+
+    Raises:
+        UsageError: an option, the env or the policy cannot be used.
+    """
+    if env is None:
+        raise UsageError("doctor: name an env, such as: swath doctor CartPole-v1")
+    console = Console(highlight=False, emoji=False, markup=False)
+    subject, actor = subject_of(env, given)
+    with console.status("") as status:
+        report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"))
+    if as_json:
+        print(json.dumps({"env": env, **report.to_dict()}, indent=2, allow_nan=False))
+    else:
+        console.print(f"{env}, {actor.words}: {len(report.looked_at)} looks", soft_wrap=True)
+        show(report, console)
+    return FAILED if report.failed else OK
+
+
+def subject_of(env: str, given: dict[str, Any]) -> tuple[Subject, Actor]:
+    """What the options name.
+
+    Raises:
+        UsageError: there is no such env or policy, or a number is out of range.
+    """
+    source = env_named(env)
+    actor = actor_named(given.pop("policy", None), given.pop("policy_factory", None), source, env)
+    if "backend" in given:
+        given["backend"] = backend_named(given["backend"])
+    effort = {name: given.pop(name) for name in ("steps", "seconds") if name in given}
+    with told_in_one_line():
+        return Subject(source, actor.policy, actor.factory, **given, effort=Effort(**effort)), actor
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report."""
+    for finding in sorted(report.findings, key=lambda finding: list(Level).index(finding.level)):
+        _show_finding(finding, console)
+    if report.left_out:
+        console.print(f"not looked at, because of that: {', '.join(report.left_out)}", soft_wrap=True)
+    for line in spoken(report.figures):
+        console.print(line, soft_wrap=True)
+    console.print(_summary(report), soft_wrap=True)
+
+
+def spoken(figures: dict[str, float]) -> list[str]:
+    """What was measured, in words."""
+    lines = []
+    if "env_frames_per_second" in figures:
+        share = figures["resetting_share"]
+        lines.append(f"the env alone: {_rate(figures['env_frames_per_second'])}; resets take {share:.0%} of its time")
+    if "collector_frames_per_second" in figures:
+        lines.append(f"a Collector with random actions: {_rate(figures['collector_frames_per_second'])}")
+    if "policy_frames_per_second" in figures:
+        share, rate = figures["policy_share"], _rate(figures["policy_frames_per_second"])
+        lines.append(f"a Collector with the policy: {rate}; the policy takes {share:.0%} of its time")
+    return lines
+
+
+def _rate(value: float) -> str:
+    return f"{number(value)} frames/s"
+
+
+def _show_finding(finding: Finding, console: Console) -> None:
+    console.print(
+        f"{finding.level.value}: {finding.what}: {finding.value}", style=STYLES[finding.level], soft_wrap=True
+    )
+    console.print(f"  wanted: {finding.wanted}", soft_wrap=True)
+    console.print(f"  do: {finding.next_move}", soft_wrap=True)
+
+
+def _summary(report: Report) -> str:
+    levels = [finding.level for finding in report.findings]
+    counts = [(level.value, levels.count(level)) for level in Level if level in levels]
+    return ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts) or "nothing is wrong"

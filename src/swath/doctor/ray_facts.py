@@ -1,0 +1,89 @@
+"""Facts about Ray, as values: what is installed, which cluster is meant, which token it is shown, what it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+ANSWER_S = 30.0
+ADDRESS, MODE, TOKEN, TOKEN_PATH = "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+Answer = Literal["ok", "refused", "none"]
+
+
+@dataclass(frozen=True)
+class RayFacts:
+    """What is known of Ray.
+
+    Attributes:
+        version: of the package; `None` without it.
+        address: of the cluster that would be joined; `None` where one would be started here.
+        mode: `RAY_AUTH_MODE`; empty if it is not set.
+        token: where the token comes from that is shown to a cluster; empty without one.
+        shadowed: where another token is that is not shown, because of the first; empty if there is none.
+        answer: what the cluster said: `"ok"`, `"refused"` the token, or `"none"`; `None` if it was not asked.
+        said: in its own words.
+    """
+
+    version: str | None
+    address: str | None = None
+    mode: str = ""
+    token: str = ""
+    shadowed: str = ""
+    answer: Answer | None = None
+    said: str = ""
+
+
+def ray_here(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> RayFacts:
+    """Look, and ask the cluster if there is one."""
+    try:
+        have = version("ray")
+    except PackageNotFoundError:
+        return RayFacts(None)
+    address, (token, shadowed) = cluster_meant(environment), tokens(environment, home or Path.home())
+    known = RayFacts(have, address, environment.get(MODE, ""), token, shadowed)
+    if address is None or "://" in address:
+        return known
+    answer, said = ask(address)
+    return RayFacts(have, address, known.mode, token, shadowed, answer, said)
+
+
+def cluster_meant(environment: Mapping[str, str]) -> str | None:
+    """The address that `ray.init()` takes: the variable, or what `ray start` has left."""
+    if given := environment.get(ADDRESS, ""):
+        return given
+    left = Path(environment.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"  # noqa: S108  Ray's own place
+    return (left.read_text(encoding="utf-8").strip() or None) if left.is_file() else None
+
+
+def tokens(environment: Mapping[str, str], home: Path) -> tuple[str, str]:
+    """Where Ray takes its token from, and where it would find another one; in its own order."""
+    places: dict[str, str] = {}
+    if given := environment.get(TOKEN, "").strip():
+        places[TOKEN] = given
+    for name, path in ((TOKEN_PATH, environment.get(TOKEN_PATH, "")), ("", str(home / ".ray" / "auth_token"))):
+        if path and Path(path).is_file():
+            places[f"{name}={path}" if name else path] = Path(path).read_text(encoding="utf-8").strip()
+    names = list(places)
+    others = [name for name in names[1:] if places[name] != places[names[0]]]
+    return names[0] if names else "", others[0] if others else ""
+
+
+def ask(address: str) -> tuple[Answer, str]:
+    """Join the cluster in a process of its own, and leave it again."""
+    command = [sys.executable, "-m", "swath.doctor.ray_probe", address]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)  # noqa: S603  our own module
+    except subprocess.TimeoutExpired:
+        return "none", f"no answer in {ANSWER_S:g} s"
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return "none", " ".join(done.stderr.split())[-300:]
+    told = json.loads(lines[-1])
+    return told["answer"], told["said"]

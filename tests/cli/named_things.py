@@ -1,0 +1,56 @@
+"""Envs and policies that a command line names as `named_things:name`."""
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+
+class Plain(gym.Env):
+    """Episodes of five steps, all alike."""
+
+    observation_space = gym.spaces.Box(0, 8, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._at = 0
+        return self._look(), {}
+
+    def step(self, action):
+        self._at += 1
+        return self._look(), 1.0, self._at == 5, False, {}
+
+    def _look(self):
+        return np.full(2, self._at, np.float32)
+
+
+class Doubtful(Plain):
+    """Observations are of another dtype than the space says."""
+
+    def _look(self):
+        return super()._look().astype(np.float64)
+
+
+def plain():
+    return Plain()
+
+
+def several():
+    return gym.vector.SyncVectorEnv([plain, plain], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+
+
+def acts(observation):
+    return (observation[..., 0] > 2).long()
+
+
+def acts_twice(observation):
+    return torch.stack([acts(observation)] * 2, -1)
+
+
+def build():
+    return acts
+
+
+existing = Plain()
+nothing = None
+gym.register("NamedPlain-v0", Plain)

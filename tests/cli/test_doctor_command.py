@@ -1,0 +1,109 @@
+import json
+
+import pytest
+from cli_toys import TINY
+
+from swath.cli.naming import actor_named, env_named
+from swath.doctor import Level, Machine
+from swath.doctor.machine import Threads
+from swath.doctor.ray_facts import RayFacts
+
+FEW = ("--steps", "40")
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch):
+    """All is well with the machine."""
+    well = Machine(Threads(64, 1), None, RayFacts("2.60.0"))
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls: well))
+
+
+def test_a_healthy_env_and_policy_are_told_with_their_figures(swath):
+    code, out, err = swath("doctor", "named_things:plain", "--policy", "named_things:acts", *FEW)
+    assert (code, err) == (0, [])
+    assert out[0] == "named_things:plain, named_things:acts: 13 looks"
+    assert out[-1] == "nothing is wrong"
+    assert [line.partition(":")[0] for line in out[1:-1]] == [
+        "the env alone",
+        "a Collector with random actions",
+        "a Collector with the policy",
+    ]
+
+
+def test_an_error_is_told_with_what_to_do_and_fails(swath):
+    code, out, err = swath("doctor", "named_things:Doubtful", *FEW)
+    assert (code, err) == (1, [])
+    assert out[1:4] == [
+        "error: dtype of 'observation': float64",
+        "  wanted: float32, as its space says",
+        "  do: return np.asarray(observation, dtype=float32), or declare observation_space with dtype=float64",
+    ]
+    assert out[4].startswith("not looked at, because of that: collecting, ")
+    assert out[-1] == "1 error"
+
+
+def test_scripts_read_what_was_found(swath):
+    code, out, _ = swath("doctor", "named_things:plain", "--policy", "named_things:acts_twice", "--json", *FEW)
+    told = json.loads("\n".join(out))
+    assert code == 1
+    assert told["env"] == "named_things:plain"
+    assert [finding["what"] for finding in told["findings"]] == ["answers of the policy"]
+    assert told["left_out"] == ["speed"]
+
+
+def test_what_is_only_noted_does_not_fail_unless_it_is_asked_for(swath, monkeypatch):
+    without = Machine(Threads(64, 1), None, RayFacts(None))
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls: without))
+    for options, code, level in (((), 0, Level.NOTE), (("--backend", "ray"), 1, Level.ERROR)):
+        answer, out, _ = swath("doctor", "named_things:plain", *FEW, *options)
+        assert answer == code
+        assert out[1] == f"{level.value}: Ray: not installed"
+        assert out[-1] == f"1 {level.value}"
+
+
+def test_a_trained_policy_is_examined(swath):
+    swath("train", "CartPole-v1", *TINY, "--no-video")
+    code, out, _ = swath("doctor", "CartPole-v1", "--policy", "runs/CartPole-v1-seed0", *FEW)
+    assert code == 0
+    assert out[0].startswith("CartPole-v1, runs/CartPole-v1-seed0: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "doctor: name an env, such as: swath doctor CartPole-v1"),
+        (["CartPol-v1"], "Environment `CartPol` doesn't exist"),
+        (["named_things:nowhere"], "Environment `nowhere` doesn't exist; name one of your own"),
+        (
+            ["no_such_things:plain"],
+            "no_such_things:plain: no module named no_such_things; for a module in this folder put",
+        ),
+        (["named_things:nothing"], "named_things:nothing: named_things has no nothing"),
+        (["CartPole-v1", "--policy", "named_things:nowhere"], "named_things:nowhere: named_things has no nowhere"),
+        (["CartPole-v1", "--policy", "nowhere"], "no checkpoint at nowhere"),
+        (["CartPole-v1", "--policy=a", "--policy-factory=b:c"], "--policy and --policy-factory are two ways"),
+        (["CartPole-v1", "--backend", "moon"], "--backend moon must be one of inline, thread, process, ray"),
+        (["CartPole-v1", "--steps", "0"], "steps=0 must be at least 1"),
+        (["CartPole-v1", "--envs", "0"], "envs=0 must be at least 1"),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line(arguments, message, swath):
+    code, out, err = swath("doctor", *arguments)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("swath: " + message)
+
+
+def test_a_name_with_a_colon_is_what_the_module_has_or_an_id_that_it_registers():
+    import named_things
+
+    assert env_named("named_things:plain") is named_things.plain
+    assert env_named("named_things:existing") is named_things.existing
+    assert env_named("named_things:NamedPlain-v0") == "named_things:NamedPlain-v0"
+    assert env_named("CartPole-v1") == "CartPole-v1"
+
+
+def test_who_acts_may_be_built_in_each_worker():
+    import named_things
+
+    actor = actor_named(None, "named_things:build", "CartPole-v1", "CartPole-v1")
+    assert (actor.policy, actor.factory, actor.words) == (None, named_things.build, "named_things:build")
