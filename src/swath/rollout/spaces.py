@@ -45,13 +45,19 @@ class Leaf:
     space: spaces.Space[Any]
 
 
-def observation_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tuple[Leaf, ...]:
     """Leaves of an observation space; root entries of a Dict get its own keys.
+
+    Args:
+        space: the space.
+        exact: leaves keep the dtypes of their space, and their keys stand below `"observation"`, whatever they are.
 
     Raises:
         TypeError: a space of another kind.
         ValueError: a Dict key that a batch needs for itself, two entries of one name, a Dict or Tuple without entries.
     """
+    if exact:
+        return plain_leaves(space, OBSERVATION)
     leaves = tuple(_narrow(leaf) for leaf in _walk(space, (), (), OBSERVATION))
     keys = [leaf.key for leaf in leaves]
     twice = sorted({str(key) for key in keys if keys.count(key) > 1})

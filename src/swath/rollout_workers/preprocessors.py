@@ -9,7 +9,6 @@ The work is done on batches: leaves `[B, …]`, as hosts hand them out, become o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -54,13 +53,23 @@ class Preprocessor(ABC):
         """Of a processed observation; None if it is nested."""
         return self.observation_space.shape
 
-    @abstractmethod
     def transform_batch(self, leaves: Leaves) -> Any:
         """Processed observations `[B, …]` from leaves `[B, …]`.
 
         Raises:
             ValueError: a value that is no member of its space, where that matters.
         """
+        for error in self.strays(leaves).values():
+            raise error
+        return self.transform_members(leaves)
+
+    @abstractmethod
+    def transform_members(self, leaves: Leaves) -> Any:
+        """As `transform_batch`, of observations among which there are no strays."""
+
+    def strays(self, leaves: Leaves) -> dict[int, ValueError]:  # noqa: ARG002  others have some
+        """Rows of leaves `[B, …]` that are no members of the space, where that matters, with what is wrong."""
+        return {}
 
     def transform(self, observation: Any) -> Any:
         """One processed observation."""
@@ -73,7 +82,7 @@ class Preprocessor(ABC):
 class NoPreprocessor(Preprocessor):
     """Leaves observations as they are; those of Dict and Tuple spaces stay nested."""
 
-    def transform_batch(self, leaves: Leaves) -> Any:
+    def transform_members(self, leaves: Leaves) -> Any:
         """The leaves themselves, nested as the space is."""
         return nested(self.space, leaves)
 
@@ -88,18 +97,28 @@ class NoPreprocessor(Preprocessor):
 class VectorPreprocessor(Preprocessor):
     """Makes one float32 vector of each observation."""
 
-    def transform_batch(self, leaves: Leaves) -> Array:
+    def transform_members(self, leaves: Leaves) -> Array:
         """Vectors `[B, size]`."""
         out = np.zeros((len(leaves[0]), self._cuts[-1]), dtype=np.float32)
-        for values, write, (begin, end) in zip(leaves, self._writes, pairwise(self._cuts), strict=True):
-            write(values, out[:, begin:end])
+        for values, part, (begin, end) in zip(leaves, self._parts, pairwise(self._cuts), strict=True):
+            part.write(values, out[:, begin:end])
         return out
 
+    def strays(self, leaves: Leaves) -> dict[int, ValueError]:
+        """Rows with a choice that there is not."""
+        found: dict[int, ValueError] = {}
+        for i, choices in self._choices:
+            values = leaves[i]
+            outside = choices.outside(values)
+            if outside.any():
+                found |= {row: _stray(values[row], choices.space) for row in outside.nonzero()[0].tolist()}
+        return found
+
     def _processed_space(self) -> Space:
-        parts = [_vector_of(leaf) for leaf in self.leaves]
-        self._writes = [write for write, _, _ in parts]
-        self._cuts = [0, *accumulate(len(low) for _, low, _ in parts)]
-        low, high = (np.concatenate(bounds) for bounds in ([part[1] for part in parts], [part[2] for part in parts]))
+        parts = self._parts = [_part_of(leaf) for leaf in self.leaves]
+        self._choices = [(i, part) for i, part in enumerate(parts) if isinstance(part, Choices)]
+        self._cuts = [0, *accumulate(len(part.low) for part in parts)]
+        low, high = (np.concatenate(bounds) for bounds in ([part.low for part in parts], [part.high for part in parts]))
         return ProcessedSpace(low, high, self.space)
 
 
@@ -118,36 +137,60 @@ def get_preprocessor(space: Space) -> type[Preprocessor]:
     return FlatteningPreprocessor if isinstance(space, spaces.Dict | spaces.Tuple) else NoPreprocessor
 
 
-Write = Callable[[Array, Array], None]
-"""Writes a leaf `[B, …]` into its columns `[B, k]`, which are zeros."""
+class Part:
+    """What becomes of a leaf `[B, …]`: some columns of a vector, just as they are.
+
+    Args:
+        space: of one value.
+        low: lower float32 bounds `[k]` of what is written.
+        high: the upper ones.
+    """
+
+    def __init__(self, space: Space, low: Array, high: Array) -> None:
+        self.space, self.low, self.high = space, low, high
+
+    def write(self, values: Array, out: Array) -> None:
+        """Write them into their columns `[B, k]`, which are zeros."""
+        out[...] = values.reshape(out.shape)
 
 
-def _vector_of(leaf: Leaf) -> tuple[Write, Array, Array]:
-    """How to write a leaf, and the float32 bounds `[k]` of what is written."""
+class Choices(Part):
+    """Values of a Discrete or MultiDiscrete space: one-hot columns of each choice.
+
+    Args:
+        space: of one value.
+        starts: the first of each choice, `[c]`.
+        sizes: how many there are of each, `[c]`.
+    """
+
+    def __init__(self, space: Space, starts: Array, sizes: Array) -> None:
+        total = int(sizes.sum())
+        super().__init__(space, np.zeros(total, dtype=np.float32), np.ones(total, dtype=np.float32))
+        self._starts, self._sizes = starts, sizes
+        self._first_columns = np.cumsum(sizes) - sizes - starts
+
+    def write(self, values: Array, out: Array) -> None:
+        """Write ones where the choices are."""
+        np.put_along_axis(out, values.reshape(len(values), -1) + self._first_columns, 1, axis=1)
+
+    def outside(self, values: Array) -> Array:
+        """Which rows have a choice that there is not, `[B]`."""
+        index = values.reshape(len(values), -1) - self._starts
+        return np.asarray(((index < 0) | (index >= self._sizes)).any(axis=1))
+
+
+def _part_of(leaf: Leaf) -> Part:
     space = leaf.space
     if isinstance(space, spaces.Discrete):
-        return _one_hot(space, np.array([space.start]), np.array([space.n]))
+        return Choices(space, np.array([space.start]), np.array([space.n]))
     if isinstance(space, spaces.MultiDiscrete):
-        return _one_hot(space, space.start.reshape(-1), space.nvec.reshape(-1))
+        return Choices(space, space.start.reshape(-1), space.nvec.reshape(-1))
     if isinstance(space, spaces.Box):
         with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
-            return _flat, np.float32(space.low).reshape(-1), np.float32(space.high).reshape(-1)
+            return Part(space, np.float32(space.low).reshape(-1), np.float32(space.high).reshape(-1))
     size = int(np.prod(leaf.shape))
-    return _flat, np.zeros(size, dtype=np.float32), np.ones(size, dtype=np.float32)
+    return Part(space, np.zeros(size, dtype=np.float32), np.ones(size, dtype=np.float32))
 
 
-def _flat(values: Array, out: Array) -> None:
-    out[...] = values.reshape(out.shape)
-
-
-def _one_hot(space: Space, starts: Array, sizes: Array) -> tuple[Write, Array, Array]:
-    total, offsets = int(sizes.sum()), np.cumsum(sizes) - sizes
-
-    def write(values: Array, out: Array) -> None:
-        index = values.reshape(len(values), -1) - starts
-        outside = ((index < 0) | (index >= sizes)).any(axis=1)
-        if outside.any():
-            raise ValueError(f"the observation {values[outside.argmax()]} is not in {space}; mend the env or its space")
-        np.put_along_axis(out, index + offsets, 1, axis=1)
-
-    return write, np.zeros(total, dtype=np.float32), np.ones(total, dtype=np.float32)
+def _stray(value: Any, space: Space) -> ValueError:
+    return ValueError(f"the observation {value} is not in {space}; mend the env or its space")

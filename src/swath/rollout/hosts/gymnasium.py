@@ -9,11 +9,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from swath.keys import OBSERVATION
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_all, close_broken
 from swath.rollout.hosts.specs import ArraySpec
-from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, observation_leaves, packer, plain_leaves, splitter
+from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
 
 Make = Callable[[], list[gym.Env[Any, Any]]]
@@ -49,7 +48,7 @@ class EnvListHost:
         self.spec = ArraySpec(
             num_envs=n,
             batch_shape=() if bare else (n,),
-            observation=_observed(first.observation_space, exact=exact),
+            observation=observation_leaves(first.observation_space, exact=exact),
             action=action_leaves(first.action_space),
             action_space=first.action_space,
         )
@@ -185,10 +184,6 @@ class EnvListHost:
             if seed is not None:
                 self._seeds[env] = seed
         self._limit.restart(envs)
-
-
-def _observed(space: gym.Space[Any], *, exact: bool) -> tuple[Leaf, ...]:
-    return plain_leaves(space, OBSERVATION) if exact else observation_leaves(space)
 
 
 def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:

@@ -29,11 +29,11 @@ Make = Callable[[], VectorEnv[Any, Any, Any]]
 
 
 class VectorHost(ABC):
-    """What all vector envs share. Build one with `vector_host`."""
+    """What all vector envs share. Build one with `vector_host`, whose arguments these are."""
 
     skips = False
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
         self._make = make
         self._env = env
         self._control = control_of(env)
@@ -41,7 +41,7 @@ class VectorHost(ABC):
         self.spec = ArraySpec(
             num_envs=env.num_envs,
             batch_shape=(env.num_envs,),
-            observation=observation_leaves(env.single_observation_space),
+            observation=observation_leaves(env.single_observation_space, exact=exact),
             action=action_leaves(env.single_action_space),
             action_space=env.single_action_space,
             resettable=control.masked,
@@ -153,8 +153,8 @@ class ManualHost(VectorHost):
     It steps as a whole and may not step an env that has ended, so retired envs are reset where they end, unseen.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
-        super().__init__(env, make)
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
+        super().__init__(env, make, exact=exact)
         self._retired: set[int] = set()
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
@@ -178,8 +178,8 @@ class ManualHost(VectorHost):
 class SameStepHost(VectorHost):
     """A vector env that begins the next episode within the step that ends one."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
-        super().__init__(env, make)
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
+        super().__init__(env, make, exact=exact)
         self._begun: set[int] = set()
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
@@ -206,8 +206,8 @@ class NextStepHost(VectorHost):
 
     skips = True
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None) -> None:
-        super().__init__(env, make)
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
+        super().__init__(env, make, exact=exact)
         self._waiting: list[int] = []
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
@@ -237,8 +237,13 @@ class NextStepHost(VectorHost):
         return [], [env for env in envs if env not in self._waiting]
 
 
-def vector_host(env: VectorEnv[Any, Any, Any], make: Make | None = None) -> VectorHost:
-    """The host for this vector env; `make` builds another one like it.
+def vector_host(env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> VectorHost:
+    """The host for this vector env.
+
+    Args:
+        env: the vector env.
+        make: builds another one like it.
+        exact: observations keep the dtypes of their space, under any names.
 
     Raises:
         ValueError: an async EnvPool or ALE env whose batch is not all of its envs; an env that does not say when it
@@ -246,7 +251,7 @@ def vector_host(env: VectorEnv[Any, Any, Any], make: Make | None = None) -> Vect
     """
     if batch_size(env) != env.num_envs:
         raise ValueError(f"{env} returns batches of {batch_size(env)} of its {env.num_envs} envs; make them equal")
-    return _HOSTS[mode_of(env)](env, make)
+    return _HOSTS[mode_of(env)](env, make, exact=exact)
 
 
 _HOSTS: dict[AutoresetMode, type[VectorHost]] = {

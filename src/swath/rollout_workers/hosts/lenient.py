@@ -3,7 +3,8 @@
     step raises    ──▶ row void, episode over; the loop resets the env before its next step
     reset raises   ──▶ the env is made anew and reset again, or the error leaves; those reset before stay begun
 
-What failed is told in `failures`, and `fatal` says what is to be raised once the step is written down.
+An observation that cannot be taken, as it is no member of its space, is such a failure too. What failed is told in
+`failures`, and `fatal` says what is to be raised once the step is written down.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from swath.rollout.hosts.base import ArrayHost, Ended, EnvRaised, Transition
 from swath.rollout.spaces import Leaves
+from swath.rollout_workers.hosts.membership import Strays, all_members, fail_strays, require_members
 from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 
@@ -65,6 +67,7 @@ class LenientHost(WrappedHost):
         failures: since they were last taken, in order.
         fatal: the failure to raise, if one was not borne.
         restarts: how often sub-envs were made anew.
+        strays: finds observations that cannot be taken.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class LenientHost(WrappedHost):
         self.failures: list[Failure] = []
         self.fatal: EnvRaised | None = None
         self.restarts = 0
+        self.strays: Strays = all_members
         self._patience = patience
         self._renewal = renewal or Renewal()
         self.seed(seeds)
@@ -90,7 +94,7 @@ class LenientHost(WrappedHost):
     def start_over(self) -> None:
         """The next reset, which is of all envs, is a true one even where envs begin by themselves."""
         self._begun.clear()
-        self._untouched = True
+        self._untouched, self._doomed = True, False
 
     def take_failures(self) -> list[Failure]:
         """What failed since the last call."""
@@ -108,6 +112,8 @@ class LenientHost(WrappedHost):
         Raises:
             EnvRaised: an env raised, and that is not borne. To call it again resumes behind the envs that have begun.
         """
+        if self._doomed:
+            return onto
         if not self.spec.alone and self._untouched:
             self._reached = self._borne(0, self._begin_all)
         elif not self.spec.alone and self._renewal.one is None:
@@ -121,6 +127,7 @@ class LenientHost(WrappedHost):
         if self._doomed:
             return self._given_up()
         moved = self.inner.step(action)
+        fail_strays(self.strays, moved, alone=self.spec.alone)
         failed = {env for env, _ in moved.failed}
         if self._in_a_row:
             self._in_a_row = {env: n for env, n in self._in_a_row.items() if env in failed}
@@ -141,23 +148,25 @@ class LenientHost(WrappedHost):
     def _begin(self, env: int, onto: Leaves) -> Leaves:
         leaves = self.inner.reset([env], onto, [self._seeds.get(env)])
         self._seeds.pop(env, None)
-        return leaves
+        return require_members(self.strays, leaves, [env])
 
     def _begin_all(self) -> Leaves:
         """A true reset of all envs of a host that steps as a whole."""
         n = self.spec.num_envs
         leaves = self.inner.reset_all([self._seeds[env] for env in range(n)] if len(self._seeds) == n else None)
-        self._untouched, self._seeds = False, {}
+        self._seeds = {}
+        require_members(self.strays, leaves, range(n))
+        self._untouched = False
         return leaves
 
     def _begin_some(self, envs: Sequence[int], onto: Leaves) -> Leaves:
         """A reset in a host that is only made anew as a whole: if that is needed, the episodes of all are given up."""
         try:
-            return self.inner.reset(envs, onto)
+            return require_members(self.strays, self.inner.reset(envs, onto), envs)
         except EnvRaised as raised:
             self._failed(Failure(raised.env, raised.cause, in_step=False))
-        self._raise_fatal()
         self._doomed = True
+        self._raise_fatal()
         return onto
 
     def _borne(self, env: int, reset: Callable[[], Leaves]) -> Leaves:

@@ -36,7 +36,7 @@ class ProcessingHost(WrappedHost):
         super().__init__(inner)
         space = preprocessor.observation_space
         self.spec = replace(inner.spec, observation=plain_leaves(space, "observation"))
-        self._preprocess = preprocessor.transform_batch
+        self._preprocess = preprocessor.transform_members
         self._filter = current_filter
         self._template = template_of(space)
         self._raw: Leaves = []

@@ -127,7 +127,7 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
     if isinstance(first, VectorEnv):
         return OwnVectorHost(first, lambda: maker.make(0))
     if is_vector_env(first):
-        host: ArrayHost = vector_host(first, lambda: maker.make(0))
+        host: ArrayHost = vector_host(first, lambda: maker.make(0), exact=True)
         return host
     return SubEnvHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))], exact=True)
 

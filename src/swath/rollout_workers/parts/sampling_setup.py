@@ -89,6 +89,7 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     config, (policy_id, policy) = station.config, next(iter(policies.map.items()))
     preprocessor, laps = policies.preprocessors[policy_id], station.laps
     current_filter = filter_of(policies, policy_id)
+    lenient.strays = preprocessor.strays
     host: ArrayHost = lenient
     if is_needed(preprocessor, current_filter()):
         host = ProcessingHost(lenient, preprocessor, current_filter, laps)

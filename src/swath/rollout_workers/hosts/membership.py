@@ -1,0 +1,45 @@
+"""Observations that are no members of their space: the env that gave one has failed, as one that raises has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from swath.rollout.hosts.base import EnvRaised, Transition
+from swath.rollout.spaces import Leaves
+
+Strays: TypeAlias = Callable[[Leaves], Mapping[int, Exception]]
+"""Finds the rows of leaves `[B, …]` that are no members, with what is wrong."""
+
+
+def all_members(leaves: Leaves) -> Mapping[int, Exception]:  # noqa: ARG001  nothing is looked at
+    """Anything will do."""
+    return {}
+
+
+def require_members(strays: Strays, leaves: Leaves, envs: Sequence[int]) -> Leaves:
+    """The leaves with which episodes of these envs begin.
+
+    Raises:
+        EnvRaised: one of these rows is none.
+    """
+    for row, error in strays([leaf[list(envs)] for leaf in leaves]).items():
+        raise EnvRaised(envs[row], error)
+    return leaves
+
+
+def fail_strays(strays: Strays, moved: Transition, *, alone: bool) -> None:
+    """Let the envs of such rows have failed; all of them where they only step together."""
+    if not moved.observation:
+        return
+    found = strays(moved.observation)
+    if not found:
+        return
+    if not alone:
+        error = next(iter(found.values()))
+        found = dict.fromkeys(range(len(moved.reward)), error)
+    moved.failed = sorted({**found, **dict(moved.failed)}.items(), key=_env)
+
+
+def _env(failure: tuple[int, Exception]) -> int:
+    return failure[0]
