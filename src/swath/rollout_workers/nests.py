@@ -51,6 +51,13 @@ def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
     return map_nest(lambda _: next(left), template) if isinstance(template, dict | tuple) else next(left)
 
 
+def has_empty(nest: Any) -> bool:
+    """Whether a dict or tuple without entries is in it, or is it."""
+    if not isinstance(nest, dict | tuple):
+        return False
+    return not nest or any(map(has_empty, nest.values() if isinstance(nest, dict) else nest))
+
+
 def template_of(space: Space[Any]) -> Any:
     """A nest of the structure of a space's values, with the spaces of its leaves."""
     if isinstance(space, spaces.Dict):
