@@ -1,5 +1,6 @@
 """Specs of policies, and how what they leave empty is found out."""
 
+import pickle
 from collections.abc import Hashable
 from typing import Any
 
@@ -7,6 +8,7 @@ import cloudpickle
 import gymnasium as gym
 import pytest
 
+from swath.rollout_workers import MultiAgentEnv, RandomPolicy, RolloutWorker
 from swath.rollout_workers.config import AlgorithmConfig, Mapper, PolicySpec, is_policy_to_train
 from swath.rollout_workers.config.mapping import everything_to_default
 
@@ -301,3 +303,40 @@ def test_a_spec_is_serialized_with_the_name_of_its_class_where_that_finds_it_aga
 def test_a_class_that_cannot_be_found_again_is_told(name):
     with pytest.raises(ValueError, match="cannot be imported"):
         PolicySpec.deserialize({**PolicySpec().get_state(), "policy_class": name})
+
+
+class BySides(MultiAgentEnv):
+    """Two agents with a space each; maybe it says them as one."""
+
+    def __init__(self, **whole):
+        self.agents = ["left", "right"]
+        self.observation_spaces = {"left": BY_ID, "right": AGENTS}
+        self.action_spaces = {"left": BY_ID, "right": BY_ID}
+        for name, space in whole.items():
+            setattr(self, name, space)
+        super().__init__()
+
+    def reset(self, *, seed=None, options=None):
+        return {"left": BY_ID.sample()}, {}
+
+
+def sides(agent, *_, **__):
+    return agent
+
+
+AS_ONE = gym.spaces.Dict(left=BY_ID, right=AGENTS)
+
+
+@pytest.mark.parametrize(
+    ("whole", "expected"), [({}, AS_ONE), ({"observation_space": AS_ONE}, AS_ONE), ({"observation_space": ENV}, ENV)]
+)
+def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole, expected):
+    config = AlgorithmConfig().multi_agent({"left", "right"}, policy_mapping_fn=sides)
+    with RolloutWorker(env_creator=lambda _: BySides(**whole), default_policy_class=RandomPolicy, config=config) as one:
+        spaces = pickle.loads(pickle.dumps(one.get_spaces()))
+        assert spaces["__env__"] == (expected, gym.spaces.Dict(left=BY_ID, right=BY_ID))
+        assert one.async_env.observation_space == expected
+        assert (spaces["left"], spaces["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))
+    if expected is AS_ONE:
+        found = setup(config, spaces={"__env__": spaces["__env__"]})
+        assert spaces_of(found["right"]) == (AGENTS, BY_ID), "of its agents, also where the env is elsewhere"

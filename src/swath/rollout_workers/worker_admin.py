@@ -33,7 +33,10 @@ class AdminMethods(WorkerBase):
         return self.get_spaces()
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
-        """`(observation_space, action_space)` by policy id, before preprocessing, and of the env under `"__env__"`."""
+        """`(observation_space, action_space)` by policy id, before preprocessing, and of the env under `"__env__"`.
+
+        Those of an env whose agents have one each are dicts by agent.
+        """
         specs = self._policies.specs.items()
         spaces = {policy_id: (spec.observation_space, spec.action_space) for policy_id, spec in specs}
         given = self._arguments.spaces or {}

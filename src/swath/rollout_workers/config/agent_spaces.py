@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gymnasium import Space
+from gymnasium import Space, spaces
 
 
 def one_space(env: Any, kind: str) -> Space[Any] | None:
@@ -16,6 +16,20 @@ def one_space(env: Any, kind: str) -> Space[Any] | None:
         if isinstance(found, Space):
             return found
     return None
+
+
+class ByAgentSpace(spaces.Dict):
+    """The spaces of an env's agents as one space: what it observes is a dict by agent."""
+
+
+def env_space(env: Any, kind: str) -> Space[Any] | None:
+    """The space that an env has itself; that of a dict by agent, if its agents have one each."""
+    own, agents = one_space(env, kind), AgentSpaces.of(env, kind)
+    by_agent = {} if agents is None else {agent: space for agent, space in agents.by_agent.items() if space is not None}
+    if agents is None or not by_agent or len(by_agent) < len(agents.by_agent):
+        return own
+    found = ByAgentSpace(by_agent)
+    return found if own is None or own == found else own
 
 
 def _told(env: Any) -> list[Hashable]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gymnasium import Space
 
-from swath.rollout_workers.config.agent_spaces import AgentSpaces, one_space
+from swath.rollout_workers.config.agent_spaces import AgentSpaces, ByAgentSpace, one_space
 from swath.rollout_workers.config.policy_spec import PolicySpec
 
 if TYPE_CHECKING:
@@ -62,8 +62,15 @@ class Surroundings:
             yield agents.of_policy(policy_id, self.mapping)
         elif self.env is not None:
             yield one_space(self.env, kind)
-        yield self._given(ENV_SPACES, kind)
+        yield self._elsewhere(policy_id, kind)
         yield self.fallback[kind]
+
+    def _elsewhere(self, policy_id: str, kind: Kind) -> Space[Any] | None:
+        """From an env that is elsewhere."""
+        space = self._given(ENV_SPACES, kind)
+        if isinstance(space, ByAgentSpace):
+            return AgentSpaces(kind, space.spaces, None).of_policy(policy_id, self.mapping)
+        return space
 
     def _given(self, key: str, kind: Kind) -> Space[Any] | None:
         pair = self.spaces.get(key)

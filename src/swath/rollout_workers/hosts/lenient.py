@@ -17,7 +17,7 @@ import numpy as np
 
 from swath.rollout.hosts.base import ArrayHost, Ended, EnvRaised, Transition
 from swath.rollout.spaces import Leaves
-from swath.rollout_workers.hosts.membership import Strays, all_members, fail_strays, require_members
+from swath.rollout_workers.hosts.membership import Strays, fail_strays, require_members
 from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 
@@ -67,7 +67,7 @@ class LenientHost(WrappedHost):
         failures: since they were last taken, in order.
         fatal: the failure to raise, if one was not borne.
         restarts: how often sub-envs were made anew.
-        strays: finds observations that cannot be taken.
+        strays: finds observations that cannot be taken, if any may be such.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LenientHost(WrappedHost):
         self.failures: list[Failure] = []
         self.fatal: EnvRaised | None = None
         self.restarts = 0
-        self.strays: Strays = all_members
+        self.strays: Strays = None
         self._patience = patience
         self._renewal = renewal or Renewal()
         self.seed(seeds)

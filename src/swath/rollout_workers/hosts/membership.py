@@ -8,13 +8,8 @@ from typing import TypeAlias
 from swath.rollout.hosts.base import EnvRaised, Transition
 from swath.rollout.spaces import Leaves
 
-Strays: TypeAlias = Callable[[Leaves], Mapping[int, Exception]]
-"""Finds the rows of leaves `[B, …]` that are no members, with what is wrong."""
-
-
-def all_members(leaves: Leaves) -> Mapping[int, Exception]:  # noqa: ARG001  nothing is looked at
-    """Anything will do."""
-    return {}
+Strays: TypeAlias = Callable[[Leaves], Mapping[int, Exception]] | None
+"""Finds the rows of leaves `[B, …]` that are no members, with what is wrong; None: nobody looks."""
 
 
 def require_members(strays: Strays, leaves: Leaves, envs: Sequence[int]) -> Leaves:
@@ -23,14 +18,15 @@ def require_members(strays: Strays, leaves: Leaves, envs: Sequence[int]) -> Leav
     Raises:
         EnvRaised: one of these rows is none.
     """
-    for row, error in strays([leaf[list(envs)] for leaf in leaves]).items():
+    found = {} if strays is None else strays([leaf[list(envs)] for leaf in leaves])
+    for row, error in found.items():
         raise EnvRaised(envs[row], error)
     return leaves
 
 
 def fail_strays(strays: Strays, moved: Transition, *, alone: bool) -> None:
     """Let the envs of such rows have failed; all of them where they only step together."""
-    if not moved.observation:
+    if strays is None or not moved.observation:
         return
     found = strays(moved.observation)
     if not found:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config.agent_spaces import one_space
+from swath.rollout_workers.config.agent_spaces import env_space
 from swath.rollout_workers.parts.env_making import EnvMaker, host_of, shown
 from swath.rollout_workers.parts.env_view import EnvView
 from swath.rollout_workers.parts.policies import Policies
@@ -51,7 +51,7 @@ class Envs:
     def __init__(self, envs: list[Any], maker: EnvMaker, station: Station) -> None:
         self.maker = maker
         self.host = self._made_host(envs)
-        self.spaces = (one_space(envs[0], "observation"), one_space(envs[0], "action"))
+        self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
         self.lenient = lenient_host(self.host, maker, station)
         self.view = EnvView(self.lenient, self.spaces, self.close)
         self._station = replace(station, base_env=self.view)
