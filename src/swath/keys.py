@@ -11,6 +11,7 @@ OBSERVATION = "observation"
 ACTION = "action"
 ACTION_MASK = "action_mask"
 LOG_PROB = "action_log_prob"
+SAMPLE_LOG_PROB = "sample_log_prob"  # the same of what rollout workers sampled, as TorchRL's older losses read it
 STATE_VALUE = "state_value"
 ADVANTAGE = "advantage"
 VALUE_TARGET = "value_target"

@@ -1,5 +1,6 @@
 """Ranks that average gradients, each in a process of its own."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from policy_batches import batch_for, ppo
 
-from swath.rollout_workers import RandomPolicy
+from swath.rollout_workers import DefaultCallbacks, PPOTorchPolicy, RandomPolicy
 from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
 
@@ -24,8 +25,8 @@ def free_url():
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """What two processes wrote into a folder, and said, when both ran `learn` and then `average` of this file."""
-    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url(), free_url()]
+    """What two processes wrote into a folder, and said, when both ran `learn`, `average` and `fail` of this file."""
+    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(3)]
     code = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})
@@ -33,6 +34,7 @@ import test_rw_distributed as these
 rank = int(sys.argv[1])
 these.learn(rank, {urls[0]!r}, {str(folder)!r})
 these.average(rank, {urls[1]!r}, {str(folder)!r})
+these.fail(rank, {urls[2]!r}, {str(folder)!r})
 """
     started = [
         subprocess.Popen(
@@ -51,11 +53,11 @@ def learn(rank, url, folder):
     begun = policies["p"].get_weights()
     batches = [batch_for(ppo(), seed=10 * rank + i, n=30 + 20 * rank) for i in range(3)]
     for batch in batches:
-        for policy_id in group.require_same({"q", "p"}):
-            policies[policy_id].learn_on_batch(batch)
+        for policy in group.require_same(lambda: {"q": policies["q"], "p": policies["p"]}).values():
+            policy.learn_on_batch(batch)
     learn_in_passes(policies["p"], batches[0], Passes(2, 20), np.random.default_rng(rank))
     try:
-        group.require_same(["p", "q"][: rank + 1])
+        group.require_same(lambda: dict.fromkeys(["p", "q"][: rank + 1]))
     except ValueError as error:
         sys.stdout.write(str(error))
     assert policies["p"].distributed_world_size == 2
@@ -105,6 +107,82 @@ def test_gradients_are_the_mean_and_bounded_after_that(done):
             found = np.load(folder / f"{name}{rank}.npz")
             for number, gradient in zip(found.files, mean, strict=True):
                 np.testing.assert_allclose(found[number], gradient * factor, rtol=1e-4, atol=1e-7)
+
+
+class Fragile(PPOTorchPolicy):
+    """Its loss, its numbers, or whoever listens to it, raise where they are told to."""
+
+    broken = ""
+
+    def loss(self, model, dist_class, train_batch):
+        self.maybe("loss")
+        return super().loss(model, dist_class, train_batch)
+
+    def stats(self, train_batch):
+        self.maybe("stats")
+        return super().stats(train_batch)
+
+    def maybe(self, place):
+        if self.broken == place:
+            raise ArithmeticError(f"the {place} broke")
+
+
+class Listening(DefaultCallbacks):
+    def on_learn_on_batch(self, *, policy, train_batch, result, **_):
+        policy.maybe("callback")
+
+
+def fail(rank, url, folder):
+    """Rank 1 raises in one place after another; both learn after each time."""
+    policy, batch = ppo(cls=Fragile, seed=rank), batch_for(ppo(), seed=rank)
+    policy.callbacks = Listening()
+    group = Ranks.join(Place(url, rank, 2, "gloo", 60), {"p": policy})
+    odd = Passes(1, 20, ("rewards",) if rank == 0 else ("missing",))
+    attempts = {
+        "loss": lambda: policy.learn_on_batch(batch),
+        "stats": lambda: policy.learn_on_batch(batch),
+        "callback": lambda: learn_in_passes(policy, batch, Passes(2, 20)),
+        "gradients": lambda: policy.compute_gradients(batch if rank == 0 else batch[0:0]),
+        "passes": lambda: learn_in_passes(policy, batch, odd),
+        "ids": lambda: group.require_same(lambda: {"p": policy} if rank == 0 else {}["nowhere"]),
+    }
+    told = {}
+    for place, attempt in attempts.items():
+        before, policy.broken = policy.get_weights(), place if rank == 1 else ""
+        try:
+            attempt()
+        except Exception as error:
+            told[place] = [type(error).__name__, str(error), *getattr(error, "__notes__", [])]
+        told[place].append(all(np.array_equal(before[name], now) for name, now in policy.get_weights().items()))
+        policy.broken = ""
+        policy.learn_on_batch(batch)
+    group.leave()
+    Path(folder, f"failed{rank}.json").write_text(json.dumps(told))
+    np.savez(f"{folder}/after{rank}.npz", **policy.get_weights())
+
+
+def test_where_one_rank_raises_all_do_at_once_and_go_on_together(done):
+    folder, _ = done
+    mine, others = (json.loads((folder / f"failed{rank}.json").read_text()) for rank in (1, 0))
+    expected = {
+        "loss": ("ArithmeticError", "the loss broke"),
+        "stats": ("ArithmeticError", "the stats broke"),
+        "callback": ("ArithmeticError", "the callback broke"),
+        "gradients": ("ValueError", "there is nothing to learn from"),
+        "passes": ("KeyError", "standardize_fields names ['missing']"),
+        "ids": ("KeyError", "nowhere"),
+    }
+    assert mine.keys() == others.keys() == expected.keys()
+    for place, (kind, text) in expected.items():
+        name, said, note, untouched = mine[place]
+        assert (name, text in said, untouched) == (kind, True, True)
+        assert "one of several ranks" in note
+        name, said, untouched = others[place]
+        assert (name, untouched) == ("RemoteFailure", True)
+        assert f"rank 1 raised while the ranks were to learn as one: {kind}: " in said
+        assert text in said
+    first, second = (np.load(folder / f"after{rank}.npz") for rank in range(2))
+    assert all(np.array_equal(first[name], second[name]) for name in first.files)
 
 
 def test_a_place_must_be_one():

@@ -4,20 +4,24 @@
 join    compare policies ──▶ weights of rank 0 to all          any difference is an error on every rank, none waits
 learn   compare policy ids of the batch ──▶ gradients of each ──▶ mean over ranks ──▶ the same step everywhere
 ```
+What raises on one rank on this way is told to the others, so that all raise and all can go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import distributed
 
 from swath.rollout_workers.config.checks import due, word
+from swath.rollout_workers.policies.exchange import exchanged, gathered
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.policy import Policy
+
+T = TypeVar("T")
 
 _TWICE = (
     "this process is in a torch.distributed group already: call teardown_torch_data_parallel() first, and have one "
@@ -94,22 +98,25 @@ class Ranks:
         """
         backend = distributed.get_backend()
         torch_policies = _require_reachable(backend, policies)
-        _require_same({policy_id: _shapes(policy) for policy_id, policy in torch_policies.items()}, "policies")
+        shapes = {policy_id: _shapes(policy) for policy_id, policy in torch_policies.items()}
+        _require_same(gathered(shapes), "policies")
         for _, policy in sorted(torch_policies.items()):
             for tensor in policy.model.state_dict().values():
                 distributed.broadcast(tensor, src=0)
             policy.distributed_world_size = distributed.get_world_size()
             self._policies.append(policy)
 
-    def require_same(self, policy_ids: Iterable[str]) -> list[str]:
-        """These ids, sorted: the order in which all ranks must learn.
+    def require_same(self, by_policy: Callable[[], Mapping[str, T]]) -> dict[str, T]:
+        """What this gives by policy id, sorted: the order in which all ranks must learn.
 
         Raises:
+            Exception: what it raised, once the other ranks know.
+            RemoteFailure: it raised on another rank.
             ValueError: the other ranks have others.
         """
-        ids = sorted(policy_ids)
-        _require_same(ids, "policies in the batch")
-        return ids
+        mine, everybodys = exchanged(lambda: dict(sorted(by_policy().items())), list)
+        _require_same(everybodys, "policies in the batch")
+        return mine
 
     def leave(self) -> None:
         """Learn alone again; a no-op the second time."""
@@ -118,11 +125,6 @@ class Ranks:
         self._policies = []
         if distributed.is_initialized():
             distributed.destroy_process_group()
-
-
-def least_of_ranks(number: int) -> int:
-    """The smallest of the numbers that the ranks give, which must call this together."""
-    return int(min(_gathered(number)))
 
 
 def _require_reachable(backend: str, policies: Mapping[str, Policy]) -> dict[str, TorchPolicy]:
@@ -142,17 +144,10 @@ def _shapes(policy: TorchPolicy) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in policy.model.state_dict().items()}
 
 
-def _require_same(mine: Any, what: str) -> None:
-    everybodys = _gathered(mine)
+def _require_same(everybodys: Sequence[Any], what: str) -> None:
     if any(others != everybodys[0] for others in everybodys):
         told = "; ".join(f"rank {rank}: {_short(others)}" for rank, others in enumerate(everybodys))
         raise ValueError(f"the ranks have different {what}, none of them goes on: {told}")
-
-
-def _gathered(mine: Any) -> list[Any]:
-    everybodys: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(everybodys, mine)
-    return everybodys
 
 
 def _short(what: Any) -> str:

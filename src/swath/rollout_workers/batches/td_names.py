@@ -17,7 +17,7 @@ KEYS: dict[str, Key] = {
     ColumnNames.T: keys.STEP_COUNT,
     ColumnNames.EPS_ID: keys.TRAJ_IDS,
     ColumnNames.POLICY_VERSION: keys.VERSION,
-    ColumnNames.ACTION_LOGP: "sample_log_prob",
+    ColumnNames.ACTION_LOGP: keys.SAMPLE_LOG_PROB,
     ColumnNames.VF_PREDS: keys.STATE_VALUE,
     ColumnNames.ADVANTAGES: keys.ADVANTAGE,
     ColumnNames.VALUE_TARGETS: keys.VALUE_TARGET,

@@ -25,8 +25,8 @@ class ByAgentSpace(spaces.Dict):
 def env_space(env: Any, kind: str) -> Space[Any] | None:
     """The space that an env has itself; that of a dict by agent, if its agents have one each."""
     own, agents = one_space(env, kind), AgentSpaces.of(env, kind)
-    by_agent = {} if agents is None else {agent: space for agent, space in agents.by_agent.items() if space is not None}
-    if agents is None or not by_agent or len(by_agent) < len(agents.by_agent):
+    by_agent: dict[Any, Any] = {} if agents is None else {**agents.by_agent}
+    if not by_agent or None in by_agent.values():
         return own
     found = ByAgentSpace(by_agent)
     return found if own is None or own == found else own

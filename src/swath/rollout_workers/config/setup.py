@@ -69,7 +69,7 @@ class Surroundings:
         """From an env that is elsewhere."""
         space = self._given(ENV_SPACES, kind)
         if isinstance(space, ByAgentSpace):
-            return AgentSpaces(kind, space.spaces, None).of_policy(policy_id, self.mapping)
+            return AgentSpaces(kind, dict[Any, Any](space.spaces), None).of_policy(policy_id, self.mapping)
         return space
 
     def _given(self, key: str, kind: Kind) -> Space[Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
@@ -56,11 +56,16 @@ class Learning:
         Raises:
             ValueError: the batch is of other policies.
         """
-        whole = samples.as_multi_agent()
-        if set(whole.policy_batches) != {DEFAULT_POLICY_ID}:
-            ids = sorted(whole.policy_batches)
-            raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
-        gradients, info = self._policies.get(DEFAULT_POLICY_ID).compute_gradients(whole[DEFAULT_POLICY_ID])
+
+        def batch_of_one() -> dict[str, SampleBatch]:
+            found = samples.as_multi_agent().policy_batches
+            if set(found) != {DEFAULT_POLICY_ID}:
+                ids = sorted(found)
+                raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
+            return {DEFAULT_POLICY_ID: found[DEFAULT_POLICY_ID]}
+
+        ((_, policy, batch),) = self._agreed(batch_of_one)
+        gradients, info = policy.compute_gradients(batch)
         return gradients, info
 
     def apply(self, grads: Any) -> None:
@@ -95,6 +100,9 @@ class Learning:
 
     def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
         """Who learns from what; ranks learn in the same order."""
-        batches = batches_to_train(self._policies, samples)
-        ids = list(batches) if self._ranks is None else self._ranks.require_same(batches)
-        return [(policy_id, self._policies.map[policy_id], batches[policy_id]) for policy_id in ids]
+        return self._agreed(lambda: batches_to_train(self._policies, samples))
+
+    def _agreed(self, choose: Callable[[], dict[str, SampleBatch]]) -> list[tuple[str, Any, SampleBatch]]:
+        """Policies and their batches, in the same order on all ranks."""
+        batches = choose() if self._ranks is None else self._ranks.require_same(choose)
+        return [(policy_id, self._policies.get(policy_id), batch) for policy_id, batch in batches.items()]

@@ -8,10 +8,10 @@ batch ──copy, standardise, pad──▶ ┌ shuffle ──cut──▶ learn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from swath.options import count
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.distributed import least_of_ranks
+from swath.rollout_workers.policies.exchange import exchanged
 from swath.rollout_workers.policy import Policy
+
+T = TypeVar("T")
 
 _SMALLEST_STD = 1e-4
 
@@ -68,8 +70,10 @@ def learn_in_passes(
 
     Raises:
         KeyError: a column to standardise is not there.
+        RemoteFailure: another rank has raised, where several learn as one.
     """
-    rows, infos = _prepared(batch, passes.fields), list[dict[str, Any]]()
+    infos: list[dict[str, Any]] = []
+    rows, _ = _on_all_ranks(policy, lambda: _prepared(batch, passes.fields), lambda _: None)
     for _ in range(passes.epochs):
         infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, passes.size, generator)]
     told: dict[str, Any] = _mean(infos)
@@ -99,11 +103,23 @@ def _parts(
     policy: Policy, rows: SampleBatch, size: int | None, generator: np.random.Generator | None
 ) -> list[SampleBatch]:
     """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
-    parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
-    least = least_of_ranks(len(parts)) if policy.distributed_world_size > 1 else len(parts)
+
+    def cut() -> list[SampleBatch]:
+        return [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
+
+    parts, counts = _on_all_ranks(policy, cut, len)
+    least = min(counts)
     if least == len(parts):
         return parts
     return [_joined([parts[i] for i in group]) for group in np.array_split(np.arange(len(parts)), least)]
+
+
+def _on_all_ranks(policy: Policy, make: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[Any]]:
+    """What `make` returns here, and what is told of it by all who learn as one with this policy."""
+    if policy.distributed_world_size > 1:
+        return exchanged(make, tell)
+    mine = make()
+    return mine, [tell(mine)]
 
 
 def _joined(parts: list[SampleBatch]) -> SampleBatch:
