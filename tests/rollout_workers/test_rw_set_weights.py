@@ -256,3 +256,31 @@ def test_workers_that_are_busy_when_weights_come_apply_the_last_before_their_nex
         ((_, batch),) = workers.fetch_ready_async_reqs(timeout_seconds=None)
         assert set(batch["policy_version"]) == {1}
         assert set(workers.sample()["policy_version"]) == {version + 1}
+
+
+SYNCHRONISE = {
+    "the set's method": lambda workers, timeout: workers.sync_filters(timeout),
+    "the peer's manager": lambda workers, timeout: FilterManager.synchronize(
+        workers.local_worker().filters, workers, timeout_seconds=timeout
+    ),
+}
+
+
+@pytest.mark.parametrize("way", SYNCHRONISE)
+def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes, way):
+    gate = Gate.at(tmp_path / "gate")
+    counts = lambda worker: worker.filters["default_policy"].rs.n
+    with ToySet(env_creator=Play({(1, 0, 2): gate}), config=config(), num_workers=2, backend="process") as workers:
+        workers.sample()
+        workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
+        gate.await_arrival()
+        with pytest.raises(WorkerLate):
+            SYNCHRONISE[way](workers, 0.01)
+        seen_by_2 = counts(workers.local_worker())
+        gate.open()
+        assert workers.foreach_worker(counts, worker_ids=[1], local_worker=False) == [2 * STEPS]
+        SYNCHRONISE[way](workers, None)
+        assert (seen_by_2, workers.foreach_worker(counts)) == (STEPS, [3 * STEPS] * 3)
+        assert workers.fetch_ready_async_reqs(tags="late") == []
+        SYNCHRONISE[way](workers, None)
+        assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"

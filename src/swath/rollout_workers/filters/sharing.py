@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from swath.rollout_workers.filters.base import Filter
 
@@ -41,6 +41,14 @@ def rebase_all(filters: Filters, new: Filters) -> None:
         own.rebase(new[policy_id])
 
 
+@runtime_checkable
+class Collecting(Protocol):
+    """A set of workers that loses none of what they say they saw, however late they say it."""
+
+    def collect_filters(self, timeout_seconds: float | None = None) -> tuple[list[Filters], list[BaseException]]:
+        """What they saw since they were last asked, and why some have said nothing."""
+
+
 class FilterManager:
     """Brings the filters of a set of workers to what all of them saw."""
 
@@ -60,15 +68,28 @@ class FilterManager:
             update_remote: send.
             timeout_seconds: of each of the two rounds; None leaves it to the set.
             use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to.
+
+        Raises:
+            WorkerLate: workers of a `WorkerSet` have not answered in time. What the others saw is taken in and sent,
+                and what they answer late is taken in the next time.
+            Exception: what a worker raised, likewise.
         """
         if not (update_remote or use_remote_data_for_update):
             return
-        theirs = worker_set.foreach_worker(_flush, local_worker=False, timeout_seconds=timeout_seconds)
+        theirs, failures = _collected(worker_set, timeout_seconds)
         if use_remote_data_for_update:
             _merge(local_filters, theirs)
         if update_remote:
             send = partial(_send, filters=copies_of(local_filters))
             worker_set.foreach_worker(send, local_worker=False, timeout_seconds=timeout_seconds)
+        for failure in failures:
+            raise failure
+
+
+def _collected(worker_set: Reachable, timeout: float | None) -> tuple[list[Filters], list[BaseException]]:
+    if isinstance(worker_set, Collecting):
+        return worker_set.collect_filters(timeout)
+    return worker_set.foreach_worker(_flush, local_worker=False, timeout_seconds=timeout), []
 
 
 def _merge(own: Filters, theirs: Iterable[Filters]) -> None:

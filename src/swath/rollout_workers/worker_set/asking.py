@@ -1,6 +1,6 @@
 """One question to several workers, and their answers: waited for together, in order of their ids.
 
-calls ─▶ free: sent ─▶ answered │ lost │ late, kept under "late"
+calls ─▶ free: sent ─▶ answered │ lost │ late, kept under a tag
          late with an earlier one: sent when that is answered, if there is time
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from swath.errors import WorkerLate, WorkerLost
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew
-from swath.rollout_workers.worker_set.requests import OnError, Requests
+from swath.rollout_workers.worker_set.requests import OnError, Shelf
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Ticket
@@ -21,14 +21,12 @@ from swath.workers.tickets import Ticket
 Outcomes: TypeAlias = dict[int, Outcome]
 
 
-def ask(
-    crew: Crew, requests: Requests, calls: Mapping[int, Call], timeout: float, local: Callable[[], Outcomes]
-) -> Outcomes:
+def ask(crew: Crew, shelf: Shelf, calls: Mapping[int, Call], timeout: float, local: Callable[[], Outcomes]) -> Outcomes:
     """What comes of each call, by id; those of workers whose loss is borne are among them.
 
     Args:
         crew: of workers.
-        requests: where late answers are kept.
+        shelf: where late answers are kept.
         calls: by id.
         timeout: seconds; 0: send, and wait for nobody.
         local: what is done here meanwhile.
@@ -38,12 +36,12 @@ def ask(
     _send_free(crew, waiting, sent)
     here = local()
     if timeout == 0:
-        requests.send_only(sent.values())
+        shelf.keep_unasked(crew, [*sent.values()])
         return here
     while ((open_ := _open(crew, waiting, sent)) or crew.coming(waiting)) and (left := until - monotonic()) > 0:
         crew.wait(open_, left)
         _send_free(crew, waiting, sent)
-    requests.keep_late(crew, [ticket for ticket in sent.values() if not ticket.done])
+    shelf.keep(crew, [ticket for ticket in sent.values() if not ticket.done])
     there = {worker: _outcome(crew, ticket, timeout) for worker, ticket in sent.items()}
     busy = {worker: Error(_busy(crew, worker, timeout)) for worker in waiting}
     return here | dict(sorted((there | busy).items()))

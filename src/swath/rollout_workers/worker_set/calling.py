@@ -12,7 +12,7 @@ from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords, ca
 from swath.rollout_workers.worker_set.crew import Crew
 from swath.rollout_workers.worker_set.group import PATIENCE_S, Group
 from swath.rollout_workers.worker_set.replies import Reply
-from swath.rollout_workers.worker_set.requests import OnError
+from swath.rollout_workers.worker_set.requests import LATE, OnError, Shelf
 from swath.workers.ray.references import reference
 
 
@@ -184,7 +184,16 @@ class Calling(Group):
         def local() -> Outcomes:
             return {worker: tried(self._local_env_runner, partial(called, call=call)) for worker, call in here.items()}
 
-        return local() if crew is None else ask(crew, self._requests, calls, timeout, local)
+        return local() if crew is None else ask(crew, Shelf(self._requests), calls, timeout, local)
+
+    def _ask_remote(self, func: Any, timeout: float, late: Any = LATE) -> Outcomes:
+        """What comes of a call in all remote workers that can be called now; late answers are kept under a tag."""
+        crew = self._remote()
+        if crew is None:
+            return {}
+        calls = one_each(func, None, crew.ids())
+        able = {worker: call for worker, call in calls.items() if worker in crew.fleet.up}
+        return ask(crew, Shelf(self._requests, late), able, timeout, dict)
 
     def _references(
         self, crew: Crew | None, here: dict[int, Call], calls: dict[int, Call], *, with_ids: bool

@@ -87,10 +87,10 @@ class Requests:
             if error is not None:
                 crew.events.note(ticket.name, "discarded", f"the answer to what was only sent: {error!r}")
 
-    def keep_late(self, crew: Crew, tickets: Sequence[Ticket]) -> None:
-        """Keep the answers to these for whoever asks for them."""
+    def keep_late(self, crew: Crew, tickets: Sequence[Ticket], tag: Any = LATE) -> None:
+        """Keep the answers to these for whoever asks for them under the tag."""
         crew.set_late(tickets)
-        self._late += [Request(ticket, LATE, crew.version_sent(ticket.name.worker)) for ticket in tickets]
+        self._late += [Request(ticket, tag, crew.version_sent(ticket.name.worker)) for ticket in tickets]
         for forgotten in self._late[:-MOST_LATE]:
             crew.events.note(forgotten.ticket.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
         del self._late[:-MOST_LATE]
@@ -153,3 +153,27 @@ class Requests:
         for requests in (self._out, self._late):
             if request in requests:
                 requests.remove(request)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where the answers to a question are kept that come too late.
+
+    Attributes:
+        requests: keep them.
+        tag: under which they are asked for.
+    """
+
+    requests: Requests
+    tag: Any = LATE
+
+    def keep(self, crew: Crew, tickets: Sequence[Ticket]) -> None:
+        """Nobody waits for the answers to these any longer."""
+        self.requests.keep_late(crew, tickets, self.tag)
+
+    def keep_unasked(self, crew: Crew, tickets: Sequence[Ticket]) -> None:
+        """Nobody ever waited for the answers to these; only those with a tag of their own are wanted."""
+        if self.tag == LATE:
+            self.requests.send_only(tickets)
+        else:
+            self.keep(crew, tickets)

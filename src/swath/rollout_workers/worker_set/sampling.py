@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,13 @@ from swath.rollout_workers.worker_set.calling import Calling
 from swath.rollout_workers.worker_set.fragments import Batch, as_asked, joined, local_batches
 from swath.rollout_workers.worker_set.group import PATIENCE_S
 from swath.rollout_workers.worker_set.publishing import publish, spread
-from swath.workers.outcome import Error
+from swath.workers.outcome import Error, Outcome, Value
 
 FILTERS_S = 10.0
 """How long each round of a synchronisation of filters is waited for if nobody says."""
+
+_FLUSHED = object()
+"""The tag of filters that came when nobody waited for them any more."""
 
 
 class Sampling(Calling):
@@ -115,15 +118,35 @@ class Sampling(Calling):
             WorkerLate: workers have not answered in time; what the others saw is taken in.
             Exception: what a worker raised, likewise.
         """
-        timeout = FILTERS_S if timeout_seconds is None else timeout_seconds
         failures: list[BaseException] = []
         if self._config.use_worker_filter_stats:
-            theirs = self._each(_flush, timeout, failures)
+            theirs, failures = self.collect_filters(timeout_seconds)
             self._take_in(theirs)
         if self._config.update_worker_filter_stats and (filters := self._filters_to_begin_with()):
-            self._each(partial(_send, filters=filters), timeout, failures)
+            sent = self._ask_remote(partial(_send, filters=filters), _patience(timeout_seconds))
+            failures += self._failures(outcome for outcome in sent.values())
         for failure in failures:
             raise failure
+
+    def collect_filters(
+        self, timeout_seconds: float | None = None
+    ) -> tuple[list[Mapping[str, Any]], list[BaseException]]:
+        """Filters of remote workers, with what each has seen since it was last asked in its buffer, which is emptied.
+
+        An answer that is late is not lost: a later call has it, too.
+
+        Args:
+            timeout_seconds: for all answers together; None: 10.
+
+        Returns:
+            Filters by policy id, and why there are none of some workers, unless their loss is borne.
+        """
+        outcomes = self._ask_remote(_flush, _patience(timeout_seconds), _FLUSHED)
+        crew = self._remote()
+        late = [] if crew is None else self._requests.fetch(crew, [_FLUSHED], 0, "return")
+        came = [Value(reply.result) if reply.error is None else Error(reply.error) for reply in late]
+        everything = [*came, *outcomes.values()]  # what was seen first comes first
+        return [each.value for each in everything if isinstance(each, Value)], self._failures(everything)
 
     def _published(
         self, weights: Mapping[str, Any], workers: Sequence[int] | None, global_vars: Mapping[str, Any] | None
@@ -135,13 +158,11 @@ class Sampling(Calling):
         self._version = own + 1 if crew is None else publish(crew, weights, own, workers)
         return self._version
 
-    def _each(self, func: Any, timeout: float, failures: list[BaseException]) -> list[Any]:
-        """The answers of all remote workers; what others raised goes to the failures, unless it is borne."""
+    def _failures(self, outcomes: Iterable[Outcome]) -> list[BaseException]:
+        """What workers raised, and losses of workers that are not borne."""
         crew = self._remote()
-        answers = self.foreach_worker(func, local_worker=False, timeout_seconds=timeout, on_error="return")
-        errors = [answer.exception for answer in answers if isinstance(answer, Error)]
-        failures += [error for error in errors if crew is None or not crew.is_borne(error)]
-        return [answer for answer in answers if not isinstance(answer, Error)]
+        errors = [outcome.exception for outcome in outcomes if isinstance(outcome, Error)]
+        return [error for error in errors if crew is None or not crew.is_borne(error)]
 
     def _take_in(self, theirs: Sequence[Mapping[str, Any]]) -> None:
         local = self._local_env_runner
@@ -185,6 +206,10 @@ def synchronous_parallel_sample(
     while sum(batch.agent_steps() for batch in batches) < max_agent_steps:
         batches += worker_set.sample(concat=False)  # type: ignore[arg-type]  # a list
     return as_asked(batches, concat=concat)
+
+
+def _patience(timeout_seconds: float | None) -> float:
+    return FILTERS_S if timeout_seconds is None else timeout_seconds
 
 
 def _flush(worker: Any) -> Any:
