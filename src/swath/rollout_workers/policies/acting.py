@@ -29,6 +29,8 @@ from swath.rollout_workers.policies.settings import complete, device_of, initial
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.policy_views import views
 
+_PLAIN = ("compute_actions", "compute_actions_from_input_dict", "compute_values")
+
 
 class ActingPolicy(Policy):
     """Acts by a network; the part of a `TorchPolicy` that does not learn.
@@ -60,6 +62,12 @@ class ActingPolicy(Policy):
             self._initial_state = [map_nest(inputs.array, part) for part in initial()]
             self._has_value = self._require_fitting_model()
 
+    @property
+    def values_apart(self) -> bool:
+        """Whether values come from a network of their own, and the class neither acts nor values in its own way."""
+        plain = all(getattr(type(self), name) is getattr(ActingPolicy, name) for name in _PLAIN)
+        return plain and type(self.model) is DefaultNetwork and self.model.critic is not None
+
     def make_model(self) -> nn.Module:
         """The network: maps observations `[n, …]` to `dist_inputs` `[n, num_outputs]` or `(dist_inputs, value)`.
 
@@ -90,11 +98,16 @@ class ActingPolicy(Policy):
         episodes: Sequence[Any] | None = None,  # noqa: ARG002
         explore: bool | None = None,
         timestep: int | None = None,  # noqa: ARG002
+        *,
+        values: bool = True,
         **kwargs: Any,  # noqa: ARG002
     ) -> Actions:
-        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`."""
+        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`.
+
+        `values=False` leaves the last out, where `values_apart`.
+        """
         with torch.inference_mode():
-            out, value, states = self._outputs(obs_batch, state_batches)
+            out, value, states = self._outputs(obs_batch, state_batches) if values else self._without_value(obs_batch)
             head = self._head
             explores = self.config["explore"] if explore is None else explore
             action, log_prob = head.sample(out) if explores else head.mode(out)
@@ -182,6 +195,10 @@ class ActingPolicy(Policy):
         return inputs.run(
             self.model, tensors, before, torch.ones(inputs.rows_of(obs), dtype=torch.int32, device=self.device)
         )
+
+    def _without_value(self, obs: Any) -> inputs.Outputs:
+        assert isinstance(self.model, DefaultNetwork), "values_apart is False"
+        return inputs.Outputs(self.model.dist_inputs(inputs.on(self.device, obs)), None, [])
 
     def _require_fitting_model(self) -> bool:
         """Try the model on two rows; whether it has values."""

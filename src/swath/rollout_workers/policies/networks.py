@@ -55,11 +55,15 @@ class DefaultNetwork(nn.Module):
 
     def forward(self, obs: Any) -> Tensor | tuple[Tensor, Tensor]:
         """`dist_inputs`, or `(dist_inputs, value)`."""
-        out = self.policy.forward(obs)
         if self._shared:
+            out = self.policy.forward(obs)
             return self._complete(out[..., :-1]), out[..., -1]
-        critic, out = self.critic, self._complete(out)
+        out, critic = self.dist_inputs(obs), self.critic
         return out if critic is None else (out, critic.forward(obs).squeeze(-1))
+
+    def dist_inputs(self, obs: Any) -> Tensor:
+        """The `dist_inputs` alone, where values are not shared."""
+        return self._complete(self.policy.forward(obs))
 
     def value(self, obs: Any) -> Tensor:
         """The values `[n]` alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from swath.rollout_workers.nests import leaves_of, nest_of, template_of
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.memory import Before, States, arrays, infos_of
 from swath.rollout_workers.sampling.outputs import Layout, Shapes
+from swath.rollout_workers.sampling.values import values_of
 from swath.rollout_workers.tallies import LONE_AGENT
 
 
@@ -85,6 +87,8 @@ class Acting:
         self._seen = template_of(self.surface.observation_space)
         self._pack = packer(spec.action)
         self._processor = None if processor.changes_nothing else processor
+        act = self.policy.compute_actions
+        self._compute_actions = partial(act, values=False) if self.wants.values_apart else act
         self._ask = self._by_dict if self.wants.by_dict else self._by_arguments
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -110,6 +114,13 @@ class Acting:
             self._before.begin(envs)
         if self.watcher is not None:
             self.watcher.begin(envs)
+
+    def values(self, observation: Leaves) -> Array | None:
+        """The values `[B, T]` of what was acted on, leaves `[B, T, …]`; None if they are among the outputs."""
+        if not self.wants.values_apart:
+            return None
+        rows = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in observation]
+        return values_of(self.policy, nest_of(self._seen, rows)).reshape(observation[0].shape[:2])
 
     def rewind(self) -> None:
         """Never asked for: the hosts of rollout workers make no step twice."""
@@ -163,7 +174,7 @@ class Acting:
 
     def _by_arguments(self, observation: Any) -> Any:
         shown = self._shown()
-        return self.policy.compute_actions(
+        return self._compute_actions(
             observation,
             self._states.nests,
             prev_action_batch=shown.get(ColumnNames.PREV_ACTIONS),

@@ -20,12 +20,14 @@ class Wants:
         seen: optional columns that are shown to it.
         kept: optional columns that its batches have.
         episodes: it is shown `Episode` objects.
+        values_apart: it acts without values, and is asked for those of many rows at once.
     """
 
     by_dict: bool = False
     seen: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     episodes: bool = True
+    values_apart: bool = False
 
     @classmethod
     def of(cls, policy: Any) -> Wants:
@@ -40,6 +42,7 @@ class Wants:
             seen=columns.input,
             kept=columns.batch,
             episodes=bool(getattr(policy, "looks_at_episodes", True)),
+            values_apart=bool(getattr(policy, "values_apart", False)),
         )
 
     @property

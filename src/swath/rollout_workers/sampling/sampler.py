@@ -198,7 +198,8 @@ class Sampler:
                     break
         finally:
             if writer is not None:
-                label = Label(self.crew.ids, self.crew.clip, version, self.crew.acting.layout)
+                acting = self.crew.acting
+                label = Label(self.crew.ids, self.crew.clip, version, acting.layout, acting.values)
                 self._keep(writer.seal(label))
             self._count(self.crew.lenient.take_failures())
 

@@ -121,7 +121,7 @@ def _made(role: Role, taken: Ledger, order: Array) -> dict[str, Any]:
     return {
         ColumnNames.OBS: role.observations.take(acted),
         ColumnNames.NEXT_OBS: role.observations.take(taken.column("reached", order)),
-        **role.outputs.take(acted),
+        **role.answers(acted),
         ColumnNames.REWARDS: taken.column("rewards", order, np.float32),
         ColumnNames.TERMINATEDS: ends & TERMINATED > 0,
         ColumnNames.TRUNCATEDS: ends & TRUNCATED > 0,

@@ -25,6 +25,7 @@ from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.multi_agent.ledger import Ledger
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
 from swath.rollout_workers.sampling.multi_agent.stack import Stack
+from swath.rollout_workers.sampling.multi_agent.values import Values
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Role:
         count: how many observations are kept.
         observations: processed ones, by row.
         outputs: columns that the policy answered, by the rows of the observations acted on.
+        values: of these observations; None where they are among the outputs, or there are none.
         ledger: transitions that are closed and not handed out.
     """
 
@@ -69,6 +71,7 @@ class Role:
         self.count = 0
         self.observations = Stack(f"observations of the agents of {equipment.policy_id!r}")
         self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
+        self.values = Values(policy, self.observations) if self.wants.values_apart else None
         self.ledger = Ledger()
         self._pack = packer(equipment.preprocessor.leaves)
         self._space = equipment.action_space
@@ -100,6 +103,8 @@ class Role:
         """Only these rows stay, as the first ones."""
         self.observations.keep(rows)
         self.outputs.keep(rows)
+        if self.values is not None:
+            self.values.keep(rows)
         self.count = len(rows)
 
     def ask(self, seats: Sequence[Seat], *, explore: bool | None) -> Leaves:
@@ -114,11 +119,18 @@ class Role:
         answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
         self.outputs.write(where, {ColumnNames.ACTIONS: nested(self._space, actions), **checked})
+        if self.values is not None:
+            self.values.owe(rows)
         return actions
 
     def deal(self, actions: Leaves) -> Sequence[Any]:
         """Leaves of actions as envs get them, one read-only action per row."""
         return self._split(self.equipment.processor(actions))
+
+    def answers(self, rows: Array) -> dict[str, Any]:
+        """The columns of what the policy answered to the observations in these rows."""
+        columns: dict[str, Any] = self.outputs.take(rows)
+        return columns if self.values is None else {**columns, **self.values.take(rows)}
 
     def states_at(self, rows: Array | list[int]) -> list[Any]:
         """The states behind these rows, `[n, …]`; the initial ones for no row."""
@@ -185,7 +197,7 @@ def asked(policy: Policy, wants: Wants, columns: dict[str, Any]) -> Callable[...
     if wants.by_dict:
         return partial(policy.compute_actions_from_input_dict, SampleBatch(columns))
     return partial(
-        policy.compute_actions,
+        partial(policy.compute_actions, values=False) if wants.values_apart else policy.compute_actions,
         columns[ColumnNames.OBS],
         states_in(columns),
         prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),

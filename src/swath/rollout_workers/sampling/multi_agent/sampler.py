@@ -98,9 +98,12 @@ class MultiAgentSampler:
         self.crew.acting.version = version
         source = steps(self.crew.host, self.crew.acting, self._stage, self._rules)
         share = self.plan.share(self._progress)
-        while share is None:
-            self._step(source)
-            share = self.plan.share(self._progress)
+        try:
+            while share is None:
+                self._step(source)
+                share = self.plan.share(self._progress)
+        finally:
+            self.crew.company.settle_values()
         return self._handed_out(share, complete)
 
     def start_over(self) -> None:
