@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from swath.learn.networks import ACTIVATIONS, MLP, orthogonal
+from swath.learn.networks import ACTIVATIONS, MLP, orthogonal, tanh_
 
 LAYERS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "elu": nn.ELU, "linear": nn.Identity}
 
@@ -31,6 +31,18 @@ def test_it_computes_what_a_sequential_of_its_layers_computes(activation, lead):
     mine = torch.autograd.grad(net(x).square().sum(), list(net.parameters()))
     theirs = torch.autograd.grad(reference(x).square().sum(), list(net.parameters()))
     torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_in_inference_mode_tanh_is_what_it_is_elsewhere(dtype):
+    x = torch.linspace(-12, 12, 1001).to(dtype).reshape(7, 143)
+    with torch.inference_mode():
+        given = x.clone()
+        made = tanh_(given)
+        columns = tanh_(x.clone().t()).t()
+    assert made is given
+    torch.testing.assert_close(made.clone(), torch.tanh(x), atol=1e-7, rtol=1e-6)
+    assert torch.equal(made, columns)
 
 
 def test_it_leaves_its_input_alone():

