@@ -1,5 +1,6 @@
 """What is known of a machine, from files and variables."""
 
+import socket
 from itertools import product
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ def test_the_cluster_is_the_variable_s_or_the_one_that_was_started_here(tmp_path
     (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379\n")
     assert cluster_meant(here) == "10.0.0.1:6379"
     assert cluster_meant({**here, "RAY_ADDRESS": "10.0.0.2:6379"}) == "10.0.0.2:6379"
+    assert cluster_meant({**here, "RAY_ADDRESS": "local"}) is None
 
 
 def test_a_client_s_address_is_not_asked(tmp_path):
@@ -88,10 +90,20 @@ def test_a_client_s_address_is_not_asked(tmp_path):
     assert "`ray job submit`" in finding.next_move
 
 
-def test_a_cluster_that_is_not_there_does_not_answer(monkeypatch):
+def test_where_nothing_listens_ray_is_not_even_asked(monkeypatch):
+    monkeypatch.setattr("subprocess.run", None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "127.0.0.1:{1}".format(*server.getsockname())
+    answer, said = ask(address)
+    assert answer == "none"
+    assert "refused" in said
+
+
+def test_a_cluster_that_says_nothing_is_not_waited_for(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr("swath.doctor.ray_facts.ANSWER_S", 0.2)
-    assert ask("127.0.0.1:1") == ("none", "no answer in 0.2 s")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert ask("127.0.0.1:{1}".format(*server.getsockname())) == ("none", "no answer in 0.2 s")
 
 
 RAY = {

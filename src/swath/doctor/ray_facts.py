@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-ANSWER_S = 30.0
+ANSWER_S = 60.0
+CONNECT_S = 5.0
+FEW_TRIES = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
+"""Has Ray give up after some seconds: it takes a token that is refused for a cluster that is not up yet."""
 ADDRESS, MODE, TOKEN, TOKEN_PATH = "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 Answer = Literal["ok", "refused", "none"]
 
@@ -57,7 +61,7 @@ def ray_here(environment: Mapping[str, str] = os.environ, home: Path | None = No
 def cluster_meant(environment: Mapping[str, str]) -> str | None:
     """The address that `ray.init()` takes: the variable, or what `ray start` has left."""
     if given := environment.get(ADDRESS, ""):
-        return given
+        return None if given == "local" else given
     left = Path(environment.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"  # noqa: S108  Ray's own place
     return (left.read_text(encoding="utf-8").strip() or None) if left.is_file() else None
 
@@ -77,9 +81,14 @@ def tokens(environment: Mapping[str, str], home: Path) -> tuple[str, str]:
 
 def ask(address: str) -> tuple[Answer, str]:
     """Join the cluster in a process of its own, and leave it again."""
+    if deaf := _unheard(address):
+        return "none", deaf
     command = [sys.executable, "-m", "swath.doctor.ray_probe", address]
+    environment = {**os.environ, **FEW_TRIES}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)  # noqa: S603  our own module
+        done = subprocess.run(  # noqa: S603  our own module
+            command, env=environment, capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
     except subprocess.TimeoutExpired:
         return "none", f"no answer in {ANSWER_S:g} s"
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -87,3 +96,15 @@ def ask(address: str) -> tuple[Answer, str]:
         return "none", " ".join(done.stderr.split())[-300:]
     told = json.loads(lines[-1])
     return told["answer"], told["said"]
+
+
+def _unheard(address: str) -> str | None:
+    """Why nothing listens at `host:port`, if so; Ray would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return None
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except OSError as error:
+        return f"{error}"
+    return None

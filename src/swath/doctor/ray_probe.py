@@ -8,27 +8,35 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import ray
 from ray.exceptions import AuthenticationError
-
-REFUSALS = ("unauthenticated", "authentication token", "invalidauthtoken")
 
 
 def probe(address: str) -> dict[str, Any]:
     """What the cluster at the address answers."""
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-    except AuthenticationError as error:
-        return {"answer": "refused", "said": " ".join(str(error).split())}
     except Exception as error:  # noqa: BLE001  what it says is the answer
-        said = " ".join(str(error).split())
-        refused = any(word in said.lower() for word in REFUSALS)
-        return {"answer": "refused" if refused else "none", "said": said}
+        return {"answer": "refused" if is_refusal(error) else "none", "said": " ".join(str(error).split())}
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     ray.shutdown()
     return {"answer": "ok", "said": f"{sum(node['Alive'] for node in nodes)} nodes"}
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether this came of a token: Ray tries again and again, and then says only that it could not connect."""
+    return any(
+        isinstance(one, AuthenticationError) or AuthenticationError.__name__ in str(one) for one in _chain(error)
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 if __name__ == "__main__":
