@@ -1,0 +1,76 @@
+"""PPO over `RayCollector`: actors of a Ray cluster collect, and one more evaluates beside the training.
+
+python examples/ray_ppo.py [--env CartPole-v1] [--frames 100000] [--workers 2]      # needs swath[ray]
+
+    workers ──batch, a share of each──▶ PPO ──weights, every batch──▶ workers
+                                         └──weights, every 10──▶ evaluator ──result──▶ a line
+
+Joins the cluster that is running, or starts one on this machine: the same script runs on a laptop and, by
+`ray job submit`, on a cluster.
+"""
+
+import argparse
+
+import gymnasium
+
+from swath import EvalResult, Evaluator, RayCollector
+from swath.learn import PPO, default_config, make_policy
+
+ENVS, BATCH, EVERY = 8, 2048, 10
+
+
+def show(result: EvalResult) -> None:
+    """One line."""
+    low, high = result["eval/reward_ci_low"], result["eval/reward_ci_high"]
+    print(f"{result.step:>9,} frames   return {result['eval/reward']:6.1f}   [{low:.1f}, {high:.1f}]", flush=True)
+
+
+def main() -> None:
+    """Train, and print evaluations as they come."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    env = gymnasium.make(asked.env)
+    spaces = env.observation_space, env.action_space
+    actor = make_policy(*spaces)
+    learner = PPO(actor, default_config(*spaces))
+    with (
+        RayCollector(
+            asked.env,
+            actor,
+            sync=True,
+            num_collectors=asked.workers,
+            envs_per_worker=ENVS,
+            frames_per_batch=BATCH,
+            total_frames=asked.frames,
+            seed=0,
+        ) as collector,
+        Evaluator(
+            asked.env,
+            policy_factory=lambda: make_policy(*spaces),
+            backend="ray",
+            num_gpus=0,
+            ray_kwargs={"num_cpus": 0},  # finds a place also where the workers have taken every CPU
+            num_trajectories=20,
+            num_envs=ENVS,
+            busy_policy="latest",
+        ) as evaluator,
+    ):
+        for number, batch in enumerate(collector, start=1):
+            learner.update(batch)
+            collector.update_policy_weights_(actor)  # copies the weights; workers have them before the next batch
+            if number % EVERY == 0:
+                evaluator.trigger_eval(actor, step=learner.frames)
+            if (result := evaluator.poll()) is not None:
+                show(result)
+        if number % EVERY:
+            evaluator.trigger_eval(actor, step=learner.frames)
+        while (result := evaluator.wait()) is not None:
+            show(result)
+        print(collector)
+
+
+if __name__ == "__main__":
+    main()
