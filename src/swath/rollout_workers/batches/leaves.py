@@ -90,7 +90,16 @@ def object_array(rows: Sequence[Any]) -> Array:
 
 def as_array(leaf: Leaf) -> Array:
     """The leaf as a NumPy array in the host's memory."""
-    return np.asarray(leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf)
+    return array_of(leaf.detach()) if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """The tensor as an array; of a dtype that NumPy has not (bfloat16, float8), as float32, which holds it exactly."""
+    here = tensor.cpu()
+    try:
+        return np.asarray(here.numpy())
+    except TypeError:
+        return np.asarray(here.to(torch.float32).numpy())
 
 
 def take(leaf: Leaf, index: Array) -> Leaf:

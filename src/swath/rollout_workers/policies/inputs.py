@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from swath.rollout_workers.batches.leaves import as_tensor, leaves
+from swath.rollout_workers.batches.leaves import array_of, as_array, as_tensor, leaves
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.nests import map_nest
@@ -69,7 +69,7 @@ def on(device: torch.device, nest: Any) -> Any:
 
 def array(leaf: Any) -> np.ndarray[Any, Any]:
     """A copy of an array or tensor, as an array."""
-    return np.array(leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf)
+    return np.array(as_array(leaf))
 
 
 def twice(nest: Any) -> Any:
@@ -85,8 +85,8 @@ def rows_of(nest: Any) -> int:
 def arrays(nest: Any) -> Any:
     """Tensors as arrays."""
     if isinstance(nest, Tensor):
-        return nest.cpu().numpy()
-    return map_nest(lambda leaf: leaf.cpu().numpy(), nest)
+        return array_of(nest)
+    return map_nest(array_of, nest)
 
 
 def valid_mean(batch: SampleBatch) -> Callable[[Tensor], Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from swath.rollout_workers.batches.leaves import array_of
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.metrics import LEARNER_STATS
@@ -56,5 +57,5 @@ def as_numbers(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_number(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
+        value = array_of(value.detach())
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from swath.rollout_workers.batches.leaves import as_tensor
+from swath.rollout_workers.batches.leaves import array_of, as_tensor
 
 
 def arrays_of(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
-    """Copies of all parameters and persistent buffers by name."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
+    """Copies of all parameters and persistent buffers by name, in dtypes that NumPy has: bfloat16 becomes float32."""
+    return {name: np.array(array_of(tensor.detach())) for name, tensor in model.state_dict().items()}
 
 
 def plan(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[], None]:

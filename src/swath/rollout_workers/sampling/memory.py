@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from swath.rollout.hosts.base import Infos
 from swath.rollout.hosts.infos import info_of
 from swath.rollout.spaces import Array, Leaves
+from swath.rollout_workers.batches.leaves import as_array
 from swath.rollout_workers.nests import has_empty, leaves_of, map_nest, nest_of
 
 
@@ -30,7 +30,7 @@ class States:
     """
 
     def __init__(self, initial: Sequence[Any], num_envs: int) -> None:
-        self._first = self.template = tuple(map_nest(_array, tuple(initial)))
+        self._first = self.template = tuple(map_nest(as_array, tuple(initial)))
         self._n, self._asked, self._fills = num_envs, False, any(map(has_empty, self._first))
         self._begun: set[int] = set()
         self._set_initial()
@@ -64,7 +64,7 @@ class States:
             raise ValueError(f"the policy answered {len(states)} states; get_initial_state() has {len(self.template)}")
         if self._fills:
             self._fill(tuple(states))
-        return [_array(leaf) for leaf in leaves_of(tuple(states), self.template)]
+        return [as_array(leaf) for leaf in leaves_of(tuple(states), self.template)]
 
     def keep(self, leaves: Leaves) -> None:
         """These are the states behind a step."""
@@ -117,7 +117,7 @@ def infos_of(infos: Infos, num_envs: int) -> list[Any]:
 
 def arrays(nest: Any) -> Any:
     """A nest of arrays, of whatever a policy answered."""
-    return map_nest(_array, nest) if isinstance(nest, dict | tuple) else _array(nest)
+    return map_nest(as_array, nest) if isinstance(nest, dict | tuple) else as_array(nest)
 
 
 def _filled(initial: Any, answered: Any) -> Any:
@@ -125,13 +125,7 @@ def _filled(initial: Any, answered: Any) -> Any:
     if not isinstance(initial, dict | tuple):
         return initial
     if not initial:
-        return map_nest(lambda leaf: np.zeros_like(_array(leaf)[0]), answered)
+        return map_nest(lambda leaf: np.zeros_like(as_array(leaf)[0]), answered)
     if isinstance(initial, dict):
         return {name: _filled(part, answered[name]) for name, part in initial.items()}
     return tuple(_filled(part, answered[i]) for i, part in enumerate(initial))
-
-
-def _array(leaf: Any) -> Array:
-    if isinstance(leaf, torch.Tensor):
-        return np.asarray(leaf.detach().cpu().numpy())
-    return np.asarray(leaf)

@@ -9,12 +9,11 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import Space
 
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
 from swath.rollout_workers.actions import ActionProcessor
-from swath.rollout_workers.batches.leaves import object_array
+from swath.rollout_workers.batches.leaves import as_array, object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.base import Filter
@@ -212,7 +211,7 @@ def _checked(n_rows: int, answer: Any) -> Array:
     Raises:
         ValueError: it has not one row per observation.
     """
-    array = np.asarray(answer.detach().cpu() if isinstance(answer, torch.Tensor) else answer)
+    array = as_array(answer)
     if array.shape[:1] != (n_rows,):
         raise ValueError(f"the policy answered an array of shape {array.shape} to {n_rows} observations")
     return array
