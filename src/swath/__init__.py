@@ -5,10 +5,10 @@ Public names are loaded at first use, so that `import swath` costs a few millise
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from swath._version import __version__
+from swath.lazy import lazy
 
 if TYPE_CHECKING:
     from swath.collectors import DataCollectorBase, LocalWeightsUpdaterBase, RemoteWeightsUpdaterBase
@@ -143,15 +143,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
-
-    def __getattr__(name: str) -> Any:
-        home = _HOME.get(name)
-        if home is None:
-            raise AttributeError(f"module 'swath' has no attribute {name!r}; public names: {', '.join(sorted(_HOME))}")
-        value = getattr(import_module(home), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    __getattr__, __dir__ = lazy(__name__, _HOME)

@@ -238,7 +238,7 @@ def test_the_vector_env_resets_single_envs_only_where_it_says_so():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(AttributeError, match=r"no attribute 'CountingEnvironment'; names: .*CountingEnv"):
+    with pytest.raises(AttributeError, match=r"no attribute 'CountingEnvironment'; public names: .*CountingEnv"):
         swath.testing.CountingEnvironment  # noqa: B018
     assert set(swath.testing.__all__) == set(swath.testing._HOME)
     assert all(getattr(swath.testing, name) is not None for name in swath.testing.__all__)

@@ -5,8 +5,9 @@ Public names are loaded at first use. Each has two lines here: an import for typ
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from swath.lazy import lazy
 
 if TYPE_CHECKING:
     from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
@@ -141,15 +142,4 @@ _HOME = {
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
     __all__ = [*_HOME]  # noqa: PLE0604  they are strings
-
-    def __getattr__(name: str) -> Any:
-        home = _HOME.get(name)
-        if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public names: {sorted(_HOME)}")
-        value = getattr(import_module(home), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOME)
+    __getattr__, __dir__ = lazy(__name__, _HOME)

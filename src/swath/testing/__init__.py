@@ -35,8 +35,9 @@ workers in other processes, as data: who dies when, who hangs, who is fine the s
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from swath.lazy import lazy
 
 if TYPE_CHECKING:
     from swath.testing.backend_contract import BackendContract
@@ -56,39 +57,39 @@ if TYPE_CHECKING:
     from swath.testing.script import ENDLESS, Drawn, Plan, Script
 
 _HOME = {
-    "ENDLESS": "script",
-    "OBSERVATIONS": "marks",
-    "BackendContract": "backend_contract",
-    "ChannelContract": "channel_contract",
-    "CollectionContract": "collection_contract",
-    "CountedCollectionContract": "collection_contract",
-    "CountedHostContract": "host_contract",
-    "Counting": "counting_env",
-    "CountingEnv": "counting_env",
-    "CountingEnvs": "counting_env",
-    "CountingVectorEnv": "counting_vector_env",
-    "Drawn": "script",
-    "EnvBroke": "faults",
-    "EvaluatorContract": "evaluator_contract",
-    "Fault": "faults",
-    "FaultyEnv": "faulty_env",
-    "HostContract": "host_contract",
-    "Lives": "lives",
-    "Mark": "marks",
-    "Plan": "script",
-    "Script": "script",
-    "by_life": "checks",
-    "by_worker": "checks",
-    "check_by_hand": "by_hand",
-    "check_continuity": "checks",
-    "check_counted": "counted",
-    "check_flags": "checks",
-    "check_ids": "checks",
-    "check_lives": "counted",
-    "joined": "checks",
-    "marks_of": "counted",
-    "reward_of": "counting_env",
-    "same_data": "checks",
+    "ENDLESS": ".script",
+    "OBSERVATIONS": ".marks",
+    "BackendContract": ".backend_contract",
+    "ChannelContract": ".channel_contract",
+    "CollectionContract": ".collection_contract",
+    "CountedCollectionContract": ".collection_contract",
+    "CountedHostContract": ".host_contract",
+    "Counting": ".counting_env",
+    "CountingEnv": ".counting_env",
+    "CountingEnvs": ".counting_env",
+    "CountingVectorEnv": ".counting_vector_env",
+    "Drawn": ".script",
+    "EnvBroke": ".faults",
+    "EvaluatorContract": ".evaluator_contract",
+    "Fault": ".faults",
+    "FaultyEnv": ".faulty_env",
+    "HostContract": ".host_contract",
+    "Lives": ".lives",
+    "Mark": ".marks",
+    "Plan": ".script",
+    "Script": ".script",
+    "by_life": ".checks",
+    "by_worker": ".checks",
+    "check_by_hand": ".by_hand",
+    "check_continuity": ".checks",
+    "check_counted": ".counted",
+    "check_flags": ".checks",
+    "check_ids": ".checks",
+    "check_lives": ".counted",
+    "joined": ".checks",
+    "marks_of": ".counted",
+    "reward_of": ".counting_env",
+    "same_data": ".checks",
 }
 
 __all__ = [
@@ -128,8 +129,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a name at first use: the contracts need pytest, the rest does not."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'swath.testing' has no attribute {name!r}; names: {', '.join(__all__)}")
-    return getattr(import_module(f"swath.testing.{_HOME[name]}"), name)
+if not TYPE_CHECKING:  # the contracts need pytest, the rest does not
+    __getattr__, __dir__ = lazy(__name__, _HOME)
