@@ -70,7 +70,7 @@ def _serve(wire: Wire) -> None:
 
 
 def _leave_nursery(nursery: int, not_mine: Iterable[int]) -> None:
-    os.setpgid(0, 0)
+    os.setsid()  # killed with all that it starts; and Linux gives each session its share of a busy machine
     _die_with(nursery)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -185,8 +185,6 @@ class Family:
         else:
             if pid == 0:
                 child.live(fds, nursery, self._nursery.not_for_workers())
-            with contextlib.suppress(OSError):  # it does the same; either is first
-                os.setpgid(pid, pid)
             self._pids[worker] = pid
             self._tell(Forked(worker, pid))
         finally:
@@ -199,8 +197,9 @@ class Family:
 
 def kill_group(pid: int) -> None:
     """Kill a worker and all that it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already; macOS says so of zombies
-        os.killpg(pid, signal.SIGKILL)
+    for kill in (os.killpg, os.kill):  # it is in its own group as soon as it runs
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already; macOS says so of zombies
+            kill(pid, signal.SIGKILL)
 
 
 def serve(sock: socket.socket, driver: int) -> NoReturn:
