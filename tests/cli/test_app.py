@@ -5,6 +5,7 @@ import pytest
 
 import swath as package
 from swath.cli import main
+from swath.cli.bench_config import BenchConfig
 from swath.cli.collect_config import CollectConfig
 from swath.cli.config import RunConfig
 from swath.cli.numbers import flag
@@ -14,7 +15,11 @@ BOTH = ("frames", "envs", "workers", "batch", "seed", "device", "threads")
 
 @pytest.mark.parametrize(
     ("command", "options", "names"),
-    [("train", RunConfig("X"), (*BOTH, "eval_episodes")), ("collect", CollectConfig("X"), BOTH)],
+    [
+        ("train", RunConfig("X"), (*BOTH, "eval_episodes")),
+        ("collect", CollectConfig("X"), BOTH),
+        ("bench", BenchConfig("X"), ("rounds", "batch", "seed", "device", "threads")),
+    ],
 )
 def test_help_names_the_defaults_that_hold(command, options, names, swath, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")

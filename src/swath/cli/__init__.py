@@ -1,4 +1,4 @@
-"""The command line: `swath train`, `swath eval`, `swath collect`, `swath doctor`."""
+"""The command line: `swath train`, `swath eval`, `swath collect`, `swath doctor`, `swath bench`."""
 
 from __future__ import annotations
 

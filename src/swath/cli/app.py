@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App, CycloptsError
 
 from swath._version import __version__
+from swath.cli.commands.bench import bench
 from swath.cli.commands.collect import collect
 from swath.cli.commands.doctor import doctor
 from swath.cli.commands.evaluate import evaluate
@@ -24,6 +25,7 @@ swath eval runs/CartPole-v1-seed0           repeats its final evaluation
 swath eval runs/A runs/B                    says which of two policies is better
 swath collect CartPole-v1 --out data/poles  writes experience to disk
 swath doctor my_module:make_env             says what is wrong with an env, and what to do
+swath bench CartPole-v1                     says which numbers of envs and workers are fastest
 """
 
 app = App(name="swath", help=HELP, help_format="plaintext", version=__version__)
@@ -31,6 +33,7 @@ app.command(train, usage="Usage: swath train ENV [OPTIONS]", sort_key=1)
 app.command(evaluate, name="eval", usage="Usage: swath eval CHECKPOINT [OTHER] [OPTIONS]", sort_key=2)
 app.command(collect, usage="Usage: swath collect ENV --out PATH [OPTIONS]", sort_key=3)
 app.command(doctor, usage="Usage: swath doctor ENV [OPTIONS]", sort_key=4)
+app.command(bench, usage="Usage: swath bench ENV [OPTIONS]", sort_key=5)
 
 
 def run(arguments: Sequence[str]) -> int:

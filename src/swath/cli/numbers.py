@@ -23,13 +23,19 @@ MOST_THREADS = 1024
 """Beyond it torch's threads take more memory than there is, and the process with it."""
 
 
-def require_in_range(options: Any) -> None:
+def require_in_range(options: Any, *only: str) -> None:
     """Refuse numbers that are too small or too large.
+
+    Args:
+        options: with attributes of these names, or some of them.
+        only: the names to look at; all if there are none.
 
     Raises:
         UsageError: one is; the message names the option.
     """
     for name, least in LEAST.items():
+        if only and name not in only:
+            continue
         value = getattr(options, name, None)
         if value is not None and value < least:
             raise UsageError(f"{flag(name)} {value} must be at least {least}")

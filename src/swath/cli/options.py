@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COLLECTION = Group("Collection", sort_key=1)
 TRAINING = Group("Training", sort_key=1)
 EXAMINATION = Group("Examination", sort_key=1)
+MEASUREMENT = Group("Measurement", sort_key=1)
 EVALUATION = Group("Evaluation", sort_key=2)
 FILES = Group("Files", sort_key=3)
 
@@ -32,7 +33,19 @@ def read_count(_type: Any, tokens: Sequence[Token]) -> int:
     return int(value)
 
 
+def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    """Read `8` and `1,4,8`."""
+    words = [word.strip() for token in tokens for word in token.value.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise UsageError(f"{tokens[0].keyword} {tokens[0].value} must be whole numbers with commas, such as 1,4,8")
+    return tuple(map(int, words))
+
+
 CollectionCount = Annotated[int | None, Parameter(group=COLLECTION, show_default=False, converter=read_count)]
 TrainingCount = Annotated[int | None, Parameter(group=TRAINING, show_default=False, converter=read_count)]
 ExaminationCount = Annotated[int | None, Parameter(group=EXAMINATION, show_default=False, converter=read_count)]
 EvaluationCount = Annotated[int | None, Parameter(group=EVALUATION, show_default=False, converter=read_count)]
+MeasurementCount = Annotated[int | None, Parameter(group=MEASUREMENT, show_default=False, converter=read_count)]
+MeasurementCounts = Annotated[
+    tuple[int, ...] | None, Parameter(group=MEASUREMENT, show_default=False, converter=read_counts, n_tokens=1)
+]

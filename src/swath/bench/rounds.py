@@ -1,0 +1,138 @@
+"""Settings take turns, so that what else the machine does falls on all of them.
+
+round 1:  A  B  C      round 2:  B  C  A      round 3:  C  A  B      each: build, warm up, draw for a while, close
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from swath.bench.scores import Score
+from swath.bench.setting import INLINE, Setting
+from swath.collectors import Collector
+from swath.options import count, seconds
+from swath.workers.base import Backend
+from swath.workers.create import backend
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured.
+
+    Attributes:
+        env: an env source, as `Collector` takes it.
+        policy: what acts; `None` for random actions.
+        policy_factory: builds what acts, instead.
+        frames: of a batch, about.
+        device: where the policy acts.
+        seed: of envs and actions.
+    """
+
+    env: Any
+    policy: Any = None
+    policy_factory: Callable[..., Any] | None = None
+    frames: int = 2048
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        count("frames", self.frames)
+
+    def collector(self, setting: Setting) -> Collector:
+        """A collector without an end."""
+        return Collector(
+            self.env,
+            self.policy,
+            policy_factory=self.policy_factory,
+            frames_per_batch=setting.batch_of(self.frames),
+            seed=self.seed,
+            policy_device=self.device,
+            storing_device="cpu",
+            **setting.keywords(),
+        )
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How long is measured.
+
+    Attributes:
+        count: how often each setting has its turn.
+        seconds: of a turn.
+    """
+
+    count: int = 3
+    seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        count("rounds", self.count)
+        seconds("seconds", self.seconds)
+
+
+def measure(
+    subject: Subject,
+    settings: Sequence[Setting],
+    rounds: Rounds,
+    say: Callable[[int, Setting], None] = lambda turn, setting: None,  # noqa: ARG005  a signature
+) -> list[Score]:
+    """Measure all settings, one score each, in their order.
+
+    Args:
+        subject: what is measured.
+        settings: in which ways.
+        rounds: how long.
+        say: called before each turn with its number, from 0, and the setting.
+    """
+    rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
+    failures: dict[Setting, str] = {}
+    with _warm(settings):
+        for turn, setting in enumerate(_turns(settings, rounds.count)):
+            if setting in failures:
+                continue
+            say(turn, setting)
+            try:
+                rates[setting].append(_rate(subject, setting, rounds.seconds))
+            except Exception as error:  # noqa: BLE001  what fails is told in its row, the others go on
+                failures[setting] = " ".join(f"{type(error).__name__}: {error}".split())
+    return [
+        Score(setting, () if setting in failures else tuple(rates[setting]), failures.get(setting, ""))
+        for setting in settings
+    ]
+
+
+def _turns(settings: Sequence[Setting], rounds: int) -> Iterator[Setting]:
+    """Every setting once a round, each round from another one on."""
+    for turn in range(rounds):
+        first = turn * len(settings) // rounds
+        yield from (*settings[first:], *settings[:first])
+
+
+def _rate(subject: Subject, setting: Setting, length: float) -> float:
+    """Frames per second, after a batch that is not counted."""
+    collector = subject.collector(setting)
+    try:
+        batches = iter(collector)
+        next(batches)
+        frames, spent, began = 0, 0.0, time.perf_counter()
+        while spent < length or not frames:
+            frames += next(batches).numel()
+            spent = time.perf_counter() - began
+        return frames / spent
+    finally:
+        collector.shutdown()
+
+
+@contextmanager
+def _warm(settings: Sequence[Setting]) -> Iterator[None]:
+    """Keep what new processes are forked from, so that every turn begins at once."""
+    names = {setting.backend for setting in settings} - {INLINE}
+    kept: Backend | None = backend("process") if "process" in names else None
+    try:
+        yield
+    finally:
+        if kept is not None:
+            kept.close()

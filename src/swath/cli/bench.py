@@ -1,0 +1,119 @@
+"""`swath bench`: which setting makes most frames per second."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from swath.bench import Score, Setting, as_fast, best, measure
+from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
+from swath.cli.failure import FAILED, OK, UsageError
+from swath.cli.places import INLINE, place_words
+from swath.cli.state import versions
+from swath.report.atomic import replacing
+from swath.report.text import number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def run_bench(env: str | None, given: dict[str, Any], out: Path | None) -> int:
+    """Measure what the options name, print the figures and the best setting, and return the exit code.
+
+    Raises:
+        UsageError: an option, the env or the policy cannot be used; nothing was measured.
+    """
+    if env is None:
+        raise UsageError("bench: name an env, such as: swath bench CartPole-v1")
+    require_form(out)
+    config = BenchConfig(env, **given)
+    what, length = measured(config, tuple(given)), config.length()
+    torch.set_num_threads(config.threads)
+    console = Console(highlight=False, emoji=False, markup=False)
+    settings = what.grid.settings()
+    turns = len(settings) * length.count
+    counts = {"setting": len(settings), "round": length.count}
+    told = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items())
+    console.print(f"{env}, {what.actor.words}: {told}", soft_wrap=True)
+    with console.status("") as status:
+        scores = measure(
+            what.subject, settings, length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {words(one)}")
+        )
+    console.print(score_table(scores))
+    if out is not None:
+        write(out, config, scores)
+        console.print(f"figures in {out}", soft_wrap=True)
+    return _conclude(console, config, what, scores)
+
+
+def score_table(scores: Sequence[Score]) -> Table:
+    """One row per setting."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    winner = best(scores)
+    table.add_column("backend")
+    for name in ("workers", "envs each", "frames/s", "lowest", "highest", "of the best"):
+        table.add_column(name, justify="right")
+    for score in scores:
+        where, rates = score.setting, score.rates
+        place = (where.backend, f"{where.workers}", "-" if where.envs is None else f"{where.envs}")
+        numbers = (number(round(rate)) for rate in (score.median, min(rates), max(rates))) if rates else ("failed",)
+        share = (f"{score.median / winner.median:.0%}",) if rates and winner else ()
+        table.add_row(*place, *numbers, *share, style="bold" if score is winner else None)
+    return table
+
+
+def words(setting: Setting) -> str:
+    """A setting in words."""
+    inside = setting.backend == INLINE
+    if setting.envs is None:
+        return "in this process" if inside else f"{setting.backend}, {setting.workers} of them"
+    return place_words(setting.workers, setting.envs, setting.backend) + (" in this process" if inside else "")
+
+
+def write(out: Path, config: BenchConfig, scores: Sequence[Score]) -> None:
+    """Write the figures as a table, or with all that belongs to them as JSON."""
+    rows = [score.to_dict() for score in scores]
+    with replacing(out) as draft:
+        if out.suffix == ".json":
+            whole = {"config": vars(config), "versions": versions(), "scores": rows}
+            draft.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+            return
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def code_of(config: BenchConfig, what: Measured, setting: Setting) -> list[str]:
+    """How to use a setting: in code and, for an id, on the command line."""
+    named = repr(config.env) if isinstance(what.subject.env, str) else config.env.rpartition(":")[2]
+    policy = "policy" if config.policy else "policy_factory=policy_factory" if config.policy_factory else ""
+    lines = [f"in code: {setting.code(named, policy, config.batch)}"]
+    if isinstance(what.subject.env, str):
+        options = {"envs": setting.envs, "workers": setting.workers, "backend": setting.backend, "batch": config.batch}
+        flags = " ".join(f"--{name} {value}" for name, value in options.items())
+        lines.append(f"on the command line: swath train {config.env} {flags}")
+    return lines
+
+
+def _conclude(console: Console, config: BenchConfig, what: Measured, scores: Sequence[Score]) -> int:
+    for score in scores:
+        if score.failure:
+            console.print(f"failed: {words(score.setting)}: {score.failure}", soft_wrap=True)
+    winner = best(scores)
+    if winner is None:
+        return FAILED
+    console.print(f"best: {words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
+    if rivals := as_fast(scores, winner):
+        names = "; ".join(words(score.setting) for score in rivals)
+        console.print(f"as fast, as far as these rounds can tell: {names}", soft_wrap=True)
+    for line in code_of(config, what, winner.setting):
+        console.print(line, soft_wrap=True)
+    return OK

@@ -1,0 +1,95 @@
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from swath.cli.bench_config import MOST_WORKERS, doubled
+
+TINY = ("--rounds", "1", "--seconds", "0", "--batch", "16")
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_figures_of_every_setting_and_the_best_one_with_its_code(swath):
+    options = ("--backends", "inline,process", "--workers", "1,2", "--envs", "1,4", "--policy", "named_things:acts")
+    code, out, err = swath("bench", "named_things:plain", *options, *TINY)
+    assert (code, err) == (0, [])
+    assert out[0] == "named_things:plain, named_things:acts: 6 settings, 1 round"
+    rows = [line.split()[:3] for line in out if line.strip().startswith(("inline", "process"))]
+    assert rows == [
+        ["inline", "1", "1"],
+        ["inline", "1", "4"],
+        ["process", "1", "1"],
+        ["process", "1", "4"],
+        ["process", "2", "1"],
+        ["process", "2", "4"],
+    ]
+    assert any(line.startswith("best: ") and line.endswith(" frames/s") for line in out)
+    assert out[-1].startswith("in code: Collector(plain, policy, frames_per_batch=16")
+
+
+def test_the_best_setting_of_an_id_is_a_command_line_too(swath):
+    _, out, _ = swath("bench", "CartPole-v1", "--backends", "inline", "--envs", "2", *TINY)
+    assert out[-3].startswith("best: 2 envs in this process, ")
+    assert out[-2] == "in code: Collector('CartPole-v1', frames_per_batch=16, envs_per_worker=2)"
+    assert out[-1] == ("on the command line: swath train CartPole-v1 --envs 2 --workers 1 --backend inline --batch 16")
+
+
+def test_figures_are_written_as_a_table_or_as_json(swath):
+    for name in ("figures.csv", "figures.json"):
+        code, out, _ = swath("bench", "CartPole-v1", "--backends=inline", "--envs=1,2", "--out", name, *TINY)
+        assert code == 0
+        assert f"figures in {name}" in out
+    rows = list(csv.DictReader(Path("figures.csv").read_text().splitlines()))
+    told = json.loads(Path("figures.json").read_text())
+    assert [row["envs"] for row in rows] == ["1", "2"]
+    assert [score["envs"] for score in told["scores"]] == [1, 2]
+    assert told["config"]["batch"] == 16
+    assert "torch" in told["versions"]
+
+
+def test_an_env_that_is_batched_already_is_measured_as_it_is(swath):
+    code, out, _ = swath("bench", "named_things:several", "--backends=inline,thread", "--workers=1", *TINY)
+    assert code == 0
+    assert [line.split()[:3] for line in out if line.strip().startswith(("inline", "thread"))] == [
+        ["inline", "1", "-"],
+        ["thread", "1", "-"],
+    ]
+
+
+def test_where_everything_fails_the_command_fails_and_says_why(swath):
+    code, out, _ = swath(
+        "bench", "CartPole-v1", "--policy", "named_things:acts_twice", "--backends=inline", "--envs=1", *TINY
+    )
+    assert code == 1
+    assert out[-1].startswith("failed: 1 env in this process: ValueError: the policy's 'action' has shape ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "bench: name an env, such as: swath bench CartPole-v1"),
+        (["CartPol-v1"], "Environment `CartPol` doesn't exist"),
+        (["named_things:existing"], "named_things:existing is an env; name a function that makes one"),
+        (
+            ["named_things:several", "--envs=2"],
+            "--envs: named_things:several is batched already (2 envs); leave it out",
+        ),
+        (["CartPole-v1", "--envs=1,x"], "--envs 1,x must be whole numbers with commas, such as 1,4,8"),
+        (["CartPole-v1", "--workers=0"], "numbers of workers and envs must be at least 1, not 0"),
+        (["CartPole-v1", "--backends=moon"], "--backend moon must be one of inline, thread, process, ray"),
+        (["CartPole-v1", "--batch=0"], "--batch 0 must be at least 1"),
+        (["CartPole-v1", "--rounds=0"], "rounds=0 must be at least 1"),
+        (["CartPole-v1", "--device=moon"], "--device moon cannot be used here"),
+        (["CartPole-v1", "--out=figures.txt"], "--out figures.txt must end in one of .csv, .json"),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line(arguments, message, swath):
+    code, out, err = swath("bench", *arguments)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("swath: " + message)
+
+
+def test_workers_are_doubled_up_to_the_cpus():
+    assert [doubled(cpus) for cpus in (1, 2, 3, 6)] == [(1,), (1, 2), (1, 2), (1, 2, 4)]
+    assert doubled(1000)[-1] == MOST_WORKERS
