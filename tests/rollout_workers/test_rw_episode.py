@@ -124,7 +124,7 @@ def test_agents_end_one_by_one_and_are_told_apart():
     assert not one.is_done("a")
     tally.mark("a", terminated=True, truncated=False)
     tally.mark("b", terminated=False, truncated=True)
-    tally.tell("a", {"x": 1})
+    tally.tell({"a": {"x": 1}})
     assert [(one.is_terminated(name), one.is_truncated(name), one.is_done(name)) for name in ("a", "b", 3)] == [
         (True, False, True), (False, True, True), (False, False, False),
     ]  # fmt: skip

@@ -182,16 +182,16 @@ class SharedTally:
         """Count a transition of an agent, with its reward after and before clipping."""
         self.agent_steps += 1
         self.active_agent_steps += 1
-        self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
-        self.raw_reward += float(raw_reward)
+        self.rewards[agent] = self.rewards.get(agent, 0.0) + reward
+        self.raw_reward += raw_reward
 
     def mark(self, agent: Any, *, terminated: bool, truncated: bool) -> None:
         """Note how an agent's transition ended, if it did."""
         self._ends[agent] = (bool(terminated), bool(truncated))
 
-    def tell(self, agent: Any, info: Mapping[str, Any]) -> None:
-        """Note what the env said beside to an agent."""
-        self._infos[agent] = info
+    def tell(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Note what the env said beside to agents."""
+        self._infos.update(infos)
 
     def hand_out(self) -> None:
         """All transitions up to now are handed out."""

@@ -132,8 +132,7 @@ class SeatingHost(WrappedHost):
         return seen
 
     def _tell(self, play: Play, sight: Sight, infos: Mapping[Any, Any]) -> None:
-        for agent, info in infos.items():
-            play.tally.tell(agent, info)
+        play.tally.tell(infos)
         for seat in sight.seen:
             seat.info = infos.get(seat.agent, {})
 

@@ -87,8 +87,6 @@ class Acting:
         self._seen = template_of(self.surface.observation_space)
         self._pack = packer(spec.action)
         self._processor = None if processor.changes_nothing else processor
-        act = self.policy.compute_actions
-        self._compute_actions = partial(act, values=False) if self.wants.values_apart else act
         self._ask = self._by_dict if self.wants.by_dict else self._by_arguments
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -174,7 +172,8 @@ class Acting:
 
     def _by_arguments(self, observation: Any) -> Any:
         shown = self._shown()
-        return self._compute_actions(
+        act = self.policy.compute_actions
+        return (partial(act, values=False) if self.wants.values_apart else act)(
             observation,
             self._states.nests,
             prev_action_batch=shown.get(ColumnNames.PREV_ACTIONS),

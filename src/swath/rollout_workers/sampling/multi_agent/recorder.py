@@ -50,7 +50,7 @@ class Recorder:
             agent = seat.agent
             terminated = all_terminated or bool(terminateds.get(agent, False))
             truncated = all_truncated or bool(truncateds.get(agent, False))
-            if seat.is_open:
+            if seat.acted != NO_ROW:
                 self._close(seat, clock, TERMINATED * terminated + TRUNCATED * truncated)
             if terminated or truncated:
                 seat.over = True
@@ -91,7 +91,7 @@ def _pay(play: Play, rewards: ByAgent) -> None:
     """What an agent is paid before it acts for the first time, or after its end, is part of no transition."""
     for agent, reward in rewards.items():
         seat = play.seats.get(agent)
-        if seat is not None and seat.is_open:
+        if seat is not None and seat.acted != NO_ROW:
             seat.unpaid += reward
 
 

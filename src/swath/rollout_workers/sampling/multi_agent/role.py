@@ -17,7 +17,7 @@ from swath.rollout_workers.batches.leaves import as_array, object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.nests import map_nest, nested
+from swath.rollout_workers.nests import map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Actions, Policy, states_in
 from swath.rollout_workers.preprocessors import Preprocessor
 from swath.rollout_workers.sampling.asking import Wants
@@ -74,6 +74,7 @@ class Role:
         self.ledger = Ledger()
         self._pack = packer(equipment.preprocessor.leaves)
         self._space = equipment.action_space
+        self._template = template_of(self._space)
         self._acted = action_leaves(self._space)
         self._pack_actions = packer(self._acted)
         self._split = splitter(self._space, 0, writable=False)
@@ -117,7 +118,7 @@ class Role:
         actions = self._actions(answer, len(seats))
         answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
-        self.outputs.write(where, {ColumnNames.ACTIONS: nested(self._space, actions), **checked})
+        self.outputs.write(where, {ColumnNames.ACTIONS: nest_of(self._template, actions), **checked})
         if self.values is not None:
             self.values.owe(rows)
         return actions
@@ -137,7 +138,7 @@ class Role:
 
     def actions_at(self, rows: Array | list[int]) -> Any:
         """The actions in these rows, `[n, …]`; zeros for no row."""
-        none = nested(self._space, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
+        none = nest_of(self._template, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
         return self._answered(ColumnNames.ACTIONS, rows, none)
 
     def _answered(self, name: str, rows: Array | list[int], default: Any) -> Any:

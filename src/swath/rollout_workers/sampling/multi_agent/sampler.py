@@ -150,7 +150,8 @@ class MultiAgentSampler:
         over = [env for env, _, _ in step.ended if env not in void]
         self.tally.episodes += len(over)
         try:
-            self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
+            if self._told["on_episode_step"]:
+                self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
             self._tell("on_episode_end", over)
         finally:  # callbacks may have added to what is told
             crew.log.add([self._metrics(crew.company.plays[env]) for env in over])

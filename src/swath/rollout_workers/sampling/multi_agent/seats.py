@@ -48,11 +48,6 @@ class Seat:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has acted and nothing came of it yet."""
-        return self.acted != NO_ROW
-
-    @property
     def has_acted(self) -> bool:
         """Whether it ever acted in the episode."""
         return self.acted != NO_ROW or self.before != NO_ROW

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.batches.leaves import map_together
+from swath.rollout_workers.batches.leaves import leaves
 from swath.rollout_workers.nests import map_nest
 
 _FIRST_ROOM = 64
@@ -37,7 +38,7 @@ class Stack:
         """
         self._reserve(rows.stop if isinstance(rows, slice) else max(rows) + 1, values)
         try:
-            map_together(lambda both: _put(both[0], rows, both[1]), [self._columns, values])
+            _put_nest(self._columns, rows, values)
         except ValueError as error:
             raise ValueError(f"{self._what} do not fit those before: {error}") from error
 
@@ -62,6 +63,24 @@ class Stack:
         if before is not None:
             map_nest(lambda column, old: _put(column, slice(0, len(old)), old), self._columns, before)
         self._room = room
+
+
+def _put_nest(columns: Any, rows: slice | list[int], values: Any) -> None:
+    """As quick as can be, for it is done in every step."""
+    if isinstance(columns, np.ndarray) and isinstance(values, np.ndarray):
+        _put(columns, rows, values)
+        return
+    for name, column in _parts(columns, values):
+        _put_nest(column, rows, values[name])
+
+
+def _parts(columns: Any, values: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(columns, dict) and isinstance(values, dict) and columns.keys() == values.keys():
+        return columns.items()
+    if isinstance(columns, tuple) and isinstance(values, tuple) and len(columns) == len(values):
+        return enumerate(columns)
+    given, wanted = (sorted(str(path) for path, _ in leaves(nest)) for nest in (values, columns))
+    raise ValueError(f"nested differently: {given}, wanted {wanted}")
 
 
 def _put(column: Array, rows: slice | list[int], values: Array) -> None:
