@@ -284,7 +284,9 @@ def test_states_may_be_nested_and_begin_empty():
     batch = troupe.sample()
     assert given[0] == {}
     assert [state["some"]["here"][:, 0].tolist() for state in given[1:]] == [[1, 0], [2, 2], [3, 3]]
-    assert batch["state_out_0"]["some"]["here"][:, 0].tolist() == [1, 2, 3, 4, 2, 3, 4]
+    assert [state["some"]["here"][0] for state in batch["state_out_0"]] == [1, 2, 3, 4, 2, 3, 4]
+    before = [state["some"]["here"][0] if state else None for state in batch["state_in_0"]]
+    assert before == [None, 1, 2, 3, None, 2, 3]
 
 
 NESTED = gym.spaces.Dict(at=gym.spaces.Discrete(3), both=gym.spaces.Tuple([gym.spaces.Box(0, 9, (2,), np.float32)] * 2))

@@ -114,7 +114,7 @@ def test_callbacks_see_episodes_in_order_and_as_they_are_then():
     troupe = Troupe(lambda: Paying(*STEPS), callbacks=callbacks, rollout_fragment_length=5)
     troupe.sample()
     steps = [("step", 0, i + 1) for i in range(5)]
-    assert callbacks.events == [("created", 0, 0), ("start", 0, 0, ["a"]), *steps, ("end", 0, 5)]
+    assert callbacks.events == [("created", 0, -1), ("start", 0, 0, ["a"]), *steps, ("end", 0, 5)]
     (episode,) = callbacks.episodes
     assert episode.user_data["paid"] == [0.0, 0.0, 11.0, 31.0, 95.0]
     assert (episode.total_env_steps, episode.total_agent_steps) == (5, 3)

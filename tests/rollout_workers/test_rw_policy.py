@@ -177,6 +177,11 @@ SPACES = {
 }
 
 
+def test_the_random_one_asks_for_what_was_before_as_any_bare_policy():
+    views = RandomPolicy(BOX, TWO, {}).view_requirements
+    assert {name for name, view in views.items() if view.used_for_training} == {"prev_actions", "prev_rewards"}
+
+
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_random_actions_are_of_the_space_and_of_torchs_generator(space):
     policy = RandomPolicy(BOX, space, CONFIG)

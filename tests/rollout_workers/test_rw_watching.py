@@ -54,7 +54,7 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment():
         worker.sample()
         notes = worker.callbacks.notes
         told = worker.get_metrics()
-    first = [("created", 0, 0), ("start", 0, 0), ("step", 0, 1, 1.0), ("step", 0, 2, 3.0), ("step", 0, 3, 6.0)]
+    first = [("created", 0, -1), ("start", 0, 0), ("step", 0, 1, 1.0), ("step", 0, 2, 3.0), ("step", 0, 3, 6.0)]
     assert notes[:6] == [*first, ("end", 0, 3, True)]
     assert notes[6:] == first[:4]
     (metrics,) = told

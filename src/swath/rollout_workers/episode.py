@@ -27,6 +27,7 @@ class Episode:
         user_data: whatever callbacks want to keep until its end.
         hist_data: lists of numbers to be told with the episode, by name.
         media: whatever else is to be told with it.
+        has_begun: whether the sub-env was reset; that is yet to come when `on_episode_created` is called.
     """
 
     def __init__(
@@ -49,13 +50,14 @@ class Episode:
         self.user_data: dict[str, Any] = {}
         self.hist_data: dict[str, list[Any]] = {}
         self.media: dict[str, Any] = {}
+        self.has_begun = True
         self._policies: dict[Any, str] = {}
         self._indices: dict[Any, int] = {}
 
     @property
     def length(self) -> int:
-        """Env steps made."""
-        return self.tally.env_steps
+        """Env steps made; -1 before the reset."""
+        return self.tally.env_steps if self.has_begun else -1
 
     @property
     def total_env_steps(self) -> int:

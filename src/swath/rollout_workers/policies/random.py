@@ -13,7 +13,6 @@ from swath.rollout_workers.batches.leaves import leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.nests import nested
 from swath.rollout_workers.policy import Actions, Policy
-from swath.rollout_workers.policy_views import views
 
 
 class RandomPolicy(Policy):
@@ -26,7 +25,6 @@ class RandomPolicy(Policy):
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)
-        self.view_requirements = views()
         self._drawn_from = action_space
         if self.config.get("ignore_action_bounds", False) and isinstance(action_space, spaces.Box):
             self._drawn_from = _unbounded(action_space)

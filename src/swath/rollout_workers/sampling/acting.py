@@ -101,7 +101,7 @@ class Acting:
         outputs = self._shapes.checked([*self._processed(raw), *self._recorded(beside, after)])
         if not self.layout.parts:
             self._lay_out(extras)
-        self._states.keep(after)
+        self._states.leaves = after
         self.laps.lap("action_processing")
         return outputs
 

@@ -91,6 +91,7 @@ class Watch:
         for env in begun:
             episode = self._running[env] = self._created.pop(env)
             episode.tally = self.board.of(env)
+            episode.has_begun = True
             episode.agent_index(LONE_AGENT)
             self._by_id[episode.episode_id] = episode
         self._begun += begun
@@ -138,6 +139,7 @@ class Watch:
             policy_mapping_fn=scene.mapping(),
             worker=scene.worker,
         )
+        episode.has_begun = False
         self._next_id += 1
         return episode
 

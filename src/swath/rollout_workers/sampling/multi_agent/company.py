@@ -41,6 +41,7 @@ class Company:
             policy_mapping_fn=scene.mapping(),
             worker=scene.worker,
         )
+        episode.has_begun = False
         play = self.plays[env] = Play(env, clock, tally, episode)
         return play
 

@@ -17,7 +17,7 @@ from swath.rollout_workers.batches.leaves import as_array, object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.nests import map_nest, nest_of, template_of
+from swath.rollout_workers.nests import has_empty, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Actions, Policy, states_in
 from swath.rollout_workers.preprocessors import Preprocessor
 from swath.rollout_workers.sampling.asking import Wants
@@ -25,6 +25,7 @@ from swath.rollout_workers.sampling.multi_agent.ledger import Ledger
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
 from swath.rollout_workers.sampling.multi_agent.stack import Stack
 from swath.rollout_workers.sampling.multi_agent.values import Values
+from swath.rollout_workers.sampling.open_states import boxed, in_one, in_rows
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,11 @@ class Role:
         policy = equipment.policy
         self.equipment = equipment
         self.wants = Wants.of(policy)
-        self.initial: list[Any] = [map_nest(np.asarray, state) for state in policy.get_initial_state()]
+        states = policy.get_initial_state()
+        self._open = [has_empty(state) for state in states]
+        self.initial: list[Any] = [
+            boxed(state) if has_empty(state) else map_nest(np.asarray, state) for state in states
+        ]
         self.count = 0
         self.observations = Stack(f"observations of the agents of {equipment.policy_id!r}")
         self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
@@ -116,7 +121,8 @@ class Role:
         if len(states) != len(self.initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self.initial}")
         actions = self._actions(answer, len(seats))
-        answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
+        closed = [in_rows(state, len(seats)) if self._open[i] else state for i, state in enumerate(states)]
+        answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(closed)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
         self.outputs.write(where, {ColumnNames.ACTIONS: nest_of(self._template, actions), **checked})
         if self.values is not None:
@@ -142,19 +148,14 @@ class Role:
         return self._answered(ColumnNames.ACTIONS, rows, none)
 
     def _answered(self, name: str, rows: Array | list[int], default: Any) -> Any:
-        """A column of what was answered in rows; the default for no row.
-
-        States may begin as an empty nest; beside others that have begun zeros stand for it.
-        """
+        """A column of what was answered in rows; the default for no row."""
         index = np.asarray(rows)
         missing = index == NO_ROW
         if missing.all():
             return map_nest(lambda leaf: np.repeat(leaf[None], len(index), axis=0), default)
         column = self.outputs.take(np.where(missing, 0, index))[name]
         if missing.any():
-            nothing = isinstance(default, dict | tuple) and not default
-            first = map_nest(lambda leaf: np.zeros_like(leaf[0]), column) if nothing else default
-            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, first)
+            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
         return column
 
     def _input(self, seats: Sequence[Seat], rows: slice | list[int]) -> dict[str, Any]:
@@ -162,7 +163,8 @@ class Role:
         columns = {ColumnNames.OBS: self.observations.take(rows)}
         if self.initial or self.wants.seen:
             before = [seat.before for seat in seats]
-            columns |= {f"{STATE_IN}{i}": state for i, state in enumerate(self.states_at(before))}
+            states = enumerate(self.states_at(before))
+            columns |= {f"{STATE_IN}{i}": in_one(state) if self._open[i] else state for i, state in states}
             columns |= {name: self._optional(name, seats, before) for name in self.wants.seen}
         return columns
 

@@ -228,6 +228,7 @@ class MultiAgentSampler:
     def _announce(self, env: int) -> None:
         """An episode has begun."""
         self._created.discard(env)
+        self.crew.company.plays[env].episode.has_begun = True
         self._tell("on_episode_start", [env])
 
     def _metrics(self, play: Play) -> RolloutMetrics:
