@@ -47,16 +47,18 @@ class Swapped:
 class Swap:
     """Replaces names, counts how often what is there now is used, and puts back what was there.
 
-    Names that the other library does not have are left out. Used by one thread.
+    Used by one thread.
 
     Args:
         table: what to put where.
         lent: attributes that classes of ours get meanwhile.
+        absent_too: also put what the other library does not have; otherwise that is left out.
     """
 
-    def __init__(self, table: Table, lent: Lent | None = None) -> None:
+    def __init__(self, table: Table, lent: Lent | None = None, *, absent_too: bool = False) -> None:
         self._table = table
         self._lent = lent or {}
+        self._absent_too = absent_too
         self._before: list[tuple[Any, str, Any]] = []
         self._places: list[tuple[str, str, Any]] = []
         self._uses: Counter[Any] = Counter()
@@ -72,7 +74,7 @@ class Swap:
             modules = {name: import_module(name) for name in self._table}
         for module, name, ours in self._there(modules):
             self._places.append((module, name, ours))
-            self._set(modules[module], name, self._counting(ours, modules[module], name))
+            self._set(modules[module], name, self._counting(ours))
         for owner, attributes in self._lent.items():
             for name, value in attributes.items():
                 self._set(owner, name, value)
@@ -102,13 +104,16 @@ class Swap:
     def _there(self, modules: Mapping[str, ModuleType]) -> Iterator[tuple[str, str, Any]]:
         for module, names in self._table.items():
             for name, ours in names.items():
-                if name in vars(modules[module]):
+                if self._absent_too or name in vars(modules[module]):
                     yield module, name, ours
 
-    def _counting(self, ours: Any, module: ModuleType, name: str) -> Any:
+    def _counting(self, ours: Any) -> Any:
         if ours not in self._counted:
             if isinstance(ours, FunctionType):
-                self._counted[ours] = _at_home(self._count(ours, ours), module, name)
+                self._counted[ours] = self._count(ours, ours)
+                self._set(
+                    import_module(ours.__module__), ours.__name__, self._counted[ours]
+                )  # where pickle looks for it
             elif ours.__init__ is not object.__init__:
                 self._set(ours, "__init__", self._count(ours.__init__, ours))
                 self._counted[ours] = ours
@@ -125,12 +130,6 @@ class Swap:
     def _set(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
-
-
-def _at_home(function: Any, module: ModuleType, name: str) -> Any:
-    """Pickle finds a function by where it says it is from."""
-    function.__module__, function.__qualname__ = module.__name__, name
-    return function
 
 
 def _public(module: ModuleType) -> list[str]:

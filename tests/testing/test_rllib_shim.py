@@ -1,0 +1,197 @@
+"""The plugin that puts our names in RLlib's places, in child runs of pytest."""
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from swath.testing.rllib_shim.left_out import LEFT_OUT, reason_to_leave_out
+
+pytest.importorskip("ray")
+
+TESTS = """
+    import subprocess
+    import sys
+
+    import cloudpickle
+    import gymnasium as gym
+    import numpy as np
+    import pytest
+    import ray.rllib.algorithms.ppo as ppo
+    import swath
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+    from ray.rllib.algorithms.callbacks import DefaultCallbacks, make_multi_callbacks
+    from ray.rllib.env.env_runner_group import EnvRunnerGroup
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv, MultiAgentEnvWrapper
+    from ray.rllib.env.tests.toys import Toy
+    from ray.rllib.evaluation.postprocessing import discount_cumsum
+    from ray.rllib.evaluation.rollout_worker import RolloutWorker
+    from ray.rllib.evaluation.worker_set import WorkerSet
+    from ray.rllib.examples.env.debug_counter_env import DebugCounterEnv
+    from ray.rllib.examples.env.mock_env import MockEnv
+    from ray.rllib.examples.envs.classes.mock_env import MockEnv as TheSame
+    from ray.rllib.examples.policy.random_policy import RandomPolicy
+    from ray.rllib.models.tf.tf_modelv2 import TFModelV2
+    from ray.rllib.policy.sample_batch import SampleBatch
+    from ray.rllib.utils.annotations import override
+    from ray.rllib.utils.filter import MeanStdFilter
+    from ray.rllib.utils.test_utils import check
+    from ray.tune.registry import register_env
+    from swath.testing import envs
+
+    class Own(RandomPolicy):
+        @override(RandomPolicy)
+        def compute_actions(self, obs_batch, *_, **__):
+            return np.ones(len(obs_batch), int), [], {}
+
+    class Model(TFModelV2):
+        pass
+
+    def test_names():
+        assert AlgorithmConfig is swath.AlgorithmConfig
+        assert EnvRunnerGroup is WorkerSet is swath.WorkerSet
+        assert RolloutWorker is swath.RolloutWorker
+        assert SampleBatch is swath.SampleBatch
+        assert MockEnv is TheSame is envs.MockEnv
+        assert ppo.PPOTorchPolicy is swath.rollout_workers.PPOTorchPolicy
+
+    def test_uses():
+        assert discount_cumsum(np.ones(2), 0.5).tolist() == [1.5, 1.0]
+        config = AlgorithmConfig().env_runners(rollout_fragment_length=4)
+        with RolloutWorker(env_creator=lambda _: MockEnv(3), default_policy_class=Own, config=config) as worker:
+            check(worker.sample()["actions"], [1, 1, 1, 1])
+
+    def test_an_algorithm_has_workers():
+        register_env("three", lambda _: MockEnv(3))
+        config = ppo.PPOConfig().environment("three").env_runners(num_env_runners=0)
+        config.callbacks(make_multi_callbacks([DefaultCallbacks])).training(train_batch_size=20)
+        algo = config.build()
+        result = algo.train()
+        assert (result["num_env_steps_sampled_lifetime"], algo.get_policy().global_timestep) == (20, 20)
+        assert result["env_runners"]["episode_return_mean"] == 3
+        algo.stop()
+
+    def test_envs_of_examples_and_other_tests():
+        assert issubclass(DebugCounterEnv, gym.Env)
+        assert issubclass(Toy, MultiAgentEnv)
+        assert MultiAgentEnv is swath.rollout_workers.MultiAgentEnv
+
+    def test_other_processes_get_classes_whole():
+        code = "import cloudpickle, sys; print([each.__name__ for each in cloudpickle.load(sys.stdin.buffer)])"
+        told = subprocess.run([sys.executable, "-c", code], input=cloudpickle.dumps([Own, Toy]), capture_output=True)
+        assert told.stdout.decode().strip() == "['Own', 'Toy']", told.stderr.decode()
+
+    def test_old_names_of_methods():
+        own = MeanStdFilter(())
+        own(1.0)
+        own.clear_buffer()
+        assert own.buffer.n == 0
+
+    @pytest.mark.parametrize("missing", [MultiAgentEnvWrapper, TFModelV2, Model])
+    def test_what_is_missing(missing):
+        with pytest.raises(NotImplementedError, match="swath has nothing in its place"):
+            missing(1, two=2)
+
+    @pytest.mark.parametrize(("one", "other", "same"), [
+        ({"a": [1.0, (2,)]}, {"a": np.array([1.0, 2.0])[:1].tolist() + [(2,)]}, True),
+        ({"a": 1}, {"b": 1}, False),
+        ({"a": 1}, [1], False),
+        ([1, 2], [1, 2, 3], False),
+        (1.0, 1.000001, True),
+        (1.0, 1.1, False),
+        ("a", "a", True),
+        (["a", "b"], np.array(["a", "c"]), False),
+        (np.array([{}, None]), [{}, None], True),
+        ([np.zeros(2), np.zeros(3)], [np.zeros(2), np.zeros(3)], True),
+    ])
+    def test_check(one, other, same):
+        check(one, other, false=not same)
+        with pytest.raises(AssertionError):
+            check(one, other, false=same)
+"""
+
+TOYS = """
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
+
+    class Toy(MultiAgentEnv):
+        pass
+"""
+
+LISTED = """
+    def test_single_agent_env():
+        raise AssertionError("it must not be run")
+
+    def test_multi_agent_env():
+        pass
+"""
+
+PLUGIN = ("-p", "swath.testing.rllib_shim")
+
+
+def run(folder, *options, before="pass"):
+    code = f"import sys; {before}; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "-p", "no:cacheprovider", "--rootdir", folder, *options, folder]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
+
+
+def write(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dedent(text))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkout") / "rllib"
+    write(folder / "evaluation/tests/test_written_for_rllib.py", TESTS)
+    write(folder / "evaluation/tests/test_episode_v2.py", LISTED)
+    write(folder / "env/tests/toys.py", TOYS)
+    child = run(folder, *PLUGIN)
+    assert child.returncode == 0, child.stdout + child.stderr
+    return child.stdout
+
+
+def test_tests_that_import_from_rllib_get_ours_from_old_places_and_new(report):
+    assert "score: 20 passed, 0 failed, 1 left out" in report
+
+
+def test_what_is_left_out_is_told_with_its_reason(report):
+    (line,) = [line for line in report.splitlines() if line.startswith("left out: ")]
+    assert "evaluation/tests/test_episode_v2.py::test_single_agent_env: wants a MultiAgentBatch" in line
+
+
+def test_the_report_says_how_often_ours_were_used(report):
+    (line,) = [line for line in report.splitlines() if line.startswith("used: ")]
+    assert "swath.RolloutWorker 2 times" in line
+    assert "swath.discount_cumsum 1 times" in line
+
+
+def test_a_test_that_needs_what_nobody_has_fails_and_says_so(tmp_path):
+    text = "from ray.rllib.env.base_env import BaseEnv\ndef test_it():\n    BaseEnv()\n"
+    write(tmp_path / "test_it.py", text)
+    child = run(tmp_path, *PLUGIN)
+    assert child.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "ray.rllib.env.base_env.BaseEnv is not installed, and swath has nothing in its place" in child.stdout
+    assert "score: 0 passed, 1 failed, 0 left out" in child.stdout
+
+
+def test_without_ray_the_run_is_refused_and_told_what_to_install(tmp_path):
+    child = run(tmp_path, *PLUGIN, before="sys.modules['ray'] = None")
+    assert child.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "install swath[ray]" in child.stderr
+    assert "Traceback" not in child.stderr
+
+
+def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['swath.testing.rllib_shim']\n")
+    child = run(tmp_path)
+    assert child.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "pytest -p swath.testing.rllib_shim" in child.stderr
+
+
+def test_only_tests_of_the_listed_files_are_left_out(tmp_path):
+    file = "evaluation/tests/test_episode_v2.py"
+    (reason,) = LEFT_OUT[file].values()
+    assert reason_to_leave_out(tmp_path / file, "test_single_agent_env") == reason
+    assert reason_to_leave_out(tmp_path / file, "test_multi_agent_env") is None
+    assert reason_to_leave_out(tmp_path / "test_episode_v2.py", "test_single_agent_env") is None
