@@ -21,7 +21,7 @@ def _machine(monkeypatch):
 def test_a_healthy_env_and_policy_are_told_with_their_figures(swath):
     code, out, err = swath("doctor", "named_things:plain", "--policy", "named_things:acts", *FEW)
     assert (code, err) == (0, [])
-    assert out[0] == "named_things:plain, named_things:acts: 13 looks"
+    assert out[0] == "named_things:plain, named_things:acts: 14 looks"
     assert out[-1] == "nothing is wrong"
     assert [line.partition(":")[0] for line in out[1:-1]] == [
         "the env alone",
@@ -38,7 +38,7 @@ def test_an_error_is_told_with_what_to_do_and_fails(swath):
         "  wanted: float32, as its space says",
         "  do: return np.asarray(observation, dtype=float32), or declare observation_space with dtype=float64",
     ]
-    assert out[4].startswith("not looked at, because of that: collecting, ")
+    assert out[4].startswith("not looked at: collecting, ")
     assert out[-1] == "1 error"
 
 

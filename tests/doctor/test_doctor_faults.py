@@ -125,6 +125,16 @@ def test_what_makes_no_sense_after_an_error_is_left_out_and_named():
     assert {"seeds", "memory", "policy", "speed"} <= set(found.left_out)
 
 
+@pytest.mark.filterwarnings("ignore:.*precision lowered")
+def test_an_env_of_another_interface_is_looked_at_in_use_only():
+    envpool = pytest.importorskip("envpool")
+    found = report(lambda: envpool.make_gymnasium("CartPole-v1", num_envs=2), sick_envs.acts)
+    assert [(finding.level, finding.what) for finding in found.findings] == [(Level.NOTE, "the env's interface")]
+    assert found.left_out == ["autoreset", "seeds", "pickling", "memory"]
+    assert "collecting" in found.looked_at
+    assert set(found.figures) == {"collector_frames_per_second", "policy_frames_per_second", "policy_share"}
+
+
 def test_warnings_do_not_fail():
     assert not report(sick_envs.next_step).failed
 

@@ -59,7 +59,7 @@ def show(report: Report, console: Console) -> None:
     for finding in sorted(report.findings, key=lambda finding: list(Level).index(finding.level)):
         _show_finding(finding, console)
     if report.left_out:
-        console.print(f"not looked at, because of that: {', '.join(report.left_out)}", soft_wrap=True)
+        console.print(f"not looked at: {', '.join(report.left_out)}", soft_wrap=True)
     for line in spoken(report.figures):
         console.print(line, soft_wrap=True)
     console.print(_summary(report), soft_wrap=True)

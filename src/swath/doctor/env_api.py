@@ -39,6 +39,8 @@ def check_env(subject: Subject) -> Iterator[Finding]:
     try:
         if is_walkable(env):
             yield from _walked(env, subject)
+        else:
+            yield unread(env)
     finally:
         subject.done_with(env)
 
@@ -63,6 +65,13 @@ def _walked(env: Any, subject: Subject) -> Iterator[Finding]:
         return
     if not ends and not is_batched(env) and steps == subject.effort.steps:
         yield from endless(env, steps)
+
+
+def unread(env: Any) -> Finding:
+    """An env with another interface than Gymnasium's."""
+    kind = type(env).__name__
+    move = "nothing; look at what it wraps, if that is yours"
+    return Finding(Level.NOTE, "the env's interface", kind, "Gymnasium's, for more than a look at it in use", move)
 
 
 def unserved(env: Any) -> Iterator[Finding]:

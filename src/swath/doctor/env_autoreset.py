@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from swath.doctor.finding import Finding, Level
-from swath.doctor.subject import Subject, is_batched, is_walkable
+from swath.doctor.subject import Subject, is_batched
 from swath.doctor.walk import Moment, is_over, walk
 from swath.rollout.hosts.vector_reset import mode_of
 from swath.rollout.spaces import Array
@@ -40,10 +40,10 @@ def check_autoreset(subject: Subject) -> Iterator[Finding]:
     """What happens at the ends of episodes."""
     env = subject.make()
     try:
-        if is_batched(env) and is_walkable(env):
+        if is_batched(env):
             moments = walk(env, subject.effort, subject.seed)
             yield from batched(env, mode_of(env), [row(moment) for moment in moments if moment.call == "step"])
-        elif is_walkable(env):
+        else:
             yield from alone(walk(env, subject.effort, subject.seed))
     finally:
         subject.done_with(env)

@@ -8,18 +8,22 @@ from typing import Any
 import cloudpickle
 
 from swath.doctor.finding import Finding, Level, told
-from swath.doctor.subject import Subject, is_batched, is_walkable
+from swath.doctor.subject import Subject, is_batched
 
 LARGE = 16 * 2**20
 
 
-def check_env_pickling(subject: Subject) -> Iterator[Finding]:
-    """What is sent to workers: the recipe; and the env itself, which is copied if it is handed over as one."""
+def check_recipe(subject: Subject) -> Iterator[Finding]:
+    """What is sent to workers to build the env."""
     if not subject.is_instance:
         yield from recipe("what builds the env", subject.env)
+
+
+def check_env_pickling(subject: Subject) -> Iterator[Finding]:
+    """The env itself, which is copied where it is handed over as one."""
     env = subject.make()
     try:
-        if is_walkable(env) and (subject.is_instance or not is_batched(env)):
+        if subject.is_instance or not is_batched(env):
             env.reset(seed=subject.seed)
             yield from itself(env, handed_over=subject.is_instance)
     finally:

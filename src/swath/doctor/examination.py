@@ -10,14 +10,14 @@ from typing import Any
 from swath.doctor.env_api import check_env, raised
 from swath.doctor.env_autoreset import check_autoreset
 from swath.doctor.env_leaks import check_leaks
-from swath.doctor.env_pickling import check_env_pickling, check_policy_pickling
+from swath.doctor.env_pickling import check_env_pickling, check_policy_pickling, check_recipe
 from swath.doctor.env_seeds import check_seeds
 from swath.doctor.env_speed import check_pace, measure_pace
 from swath.doctor.finding import Finding, Level, told
 from swath.doctor.machine import Machine
 from swath.doctor.memory import check_memory
 from swath.doctor.ray_cluster import check_ray
-from swath.doctor.subject import Subject
+from swath.doctor.subject import Subject, is_walkable
 from swath.doctor.threads import check_threads
 from swath.doctor.use import check_policy, check_use
 from swath.doctor.versions import check_versions
@@ -35,7 +35,11 @@ LOOKS: dict[str, Check] = {
     "memory": check_leaks,
 }
 
-ABOUT_POLICY: dict[str, Check] = {"policy": check_policy, "policy's pickling": check_policy_pickling}
+IN_USE: dict[str, Check] = {
+    "recipe": check_recipe,
+    "policy": check_policy,
+    "policy's pickling": check_policy_pickling,
+}
 SPEED = "speed"
 
 
@@ -46,7 +50,8 @@ class Report:
     Attributes:
         findings: in the order in which they were found.
         looked_at: names of the checks that were carried out.
-        left_out: names of those that were not, because of what was found before.
+        left_out: names of those that were not, because of what was found before, or because the env has another
+            interface.
         figures: what was measured, by name.
     """
 
@@ -111,19 +116,28 @@ def broken_off(name: str, error: Exception) -> Finding:
 
 
 def _examine_env(subject: Subject, look: _Looking) -> None:
-    rest = [*GATES, *LOOKS, *ABOUT_POLICY, SPEED]
+    rest = [*GATES, *LOOKS, *IN_USE, SPEED]
     for name, check in GATES.items():
         rest.remove(name)
         if not look.at(name, partial(check, subject)):
             look.report.left_out += rest
             return
-    for name, check in LOOKS.items():
-        look.at(name, partial(check, subject))
-    acts = [look.at(name, partial(check, subject)) for name, check in ABOUT_POLICY.items()]
+    if _is_walkable(subject):
+        for name, check in LOOKS.items():
+            look.at(name, partial(check, subject))
+    else:
+        look.report.left_out += LOOKS
+    acts = [look.at(name, partial(check, subject)) for name, check in IN_USE.items()]
     if all(acts):
         look.at(SPEED, lambda: _timed(subject, look.report))
     else:
         look.report.left_out.append(SPEED)
+
+
+def _is_walkable(subject: Subject) -> bool:
+    env = subject.make()
+    subject.done_with(env)
+    return is_walkable(env)
 
 
 def _timed(subject: Subject, report: Report) -> Iterable[Finding]:
