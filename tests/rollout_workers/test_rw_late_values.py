@@ -31,7 +31,7 @@ class Counted(PPOTorchPolicy):
         super().__init__(*args)
         self.asked = []
         value = self.model.value
-        self.model.value = lambda obs: self.asked.append(len(obs)) or value(obs)
+        self.model.value = lambda obs, **given: self.asked.append(len(obs)) or value(obs, **given)
 
 
 class Walk(gym.Env):
@@ -171,7 +171,7 @@ def test_rows_are_valued_in_pieces(monkeypatch):
     asked, policy = [], ppo()
     whole = policy.compute_values({"obs": OBS})
     value = policy.model.value
-    policy.model.value = lambda obs: asked.append(len(obs)) or value(obs)
+    policy.model.value = lambda obs, **given: asked.append(len(obs)) or value(obs, **given)
     np.testing.assert_allclose(values.values_of(policy, OBS), whole, rtol=1e-5)
     assert asked == [4, 4, 1]
 

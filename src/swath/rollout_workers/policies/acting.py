@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -107,7 +108,7 @@ class ActingPolicy(Policy):
         `values=False` leaves the last out, where `values_apart`.
         """
         with torch.inference_mode():
-            out, value, states = self._outputs(obs_batch, state_batches) if values else self._without_value(obs_batch)
+            out, value, states = self._outputs(obs_batch, state_batches, values=values)
             head = self._head
             explores = self.config["explore"] if explore is None else explore
             action, log_prob = head.sample(out) if explores else head.mode(out)
@@ -131,8 +132,9 @@ class ActingPolicy(Policy):
         """
         obs = input_dict[ColumnNames.OBS]
         with torch.inference_mode():
-            if isinstance(self.model, DefaultNetwork):
-                value: Tensor | None = self.model.value(inputs.on(self.device, obs)) if self._has_value else None
+            value: Tensor | None
+            if type(self.model) is DefaultNetwork and self._has_value:
+                value = self.model.value(inputs.on(self.device, obs), quick=True)
             else:
                 value = self._outputs(obs, states_in(input_dict)).value
             if value is None:
@@ -187,18 +189,17 @@ class ActingPolicy(Policy):
         """Whether the default network has values."""
         return True
 
-    def _outputs(self, obs: Any, states: Sequence[Any] | None) -> inputs.Outputs:
+    def _outputs(self, obs: Any, states: Sequence[Any] | None, *, values: bool = True) -> inputs.Outputs:
+        """What the network says; without gradients."""
         tensors = inputs.on(self.device, obs)
+        if type(self.model) is DefaultNetwork:
+            return inputs.run(partial(self.model, values=values, quick=True), tensors, (), None)
         if not self._initial_state:
             return inputs.run(self.model, tensors, (), None)
         before = [inputs.on(self.device, part) for part in states or ()]
         return inputs.run(
             self.model, tensors, before, torch.ones(inputs.rows_of(obs), dtype=torch.int32, device=self.device)
         )
-
-    def _without_value(self, obs: Any) -> inputs.Outputs:
-        assert isinstance(self.model, DefaultNetwork), "values_apart is False"
-        return inputs.Outputs(self.model.dist_inputs(inputs.on(self.device, obs)), None, [])
 
     def _require_fitting_model(self) -> bool:
         """Try the model on two rows; whether it has values."""

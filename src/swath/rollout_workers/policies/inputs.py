@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from swath.rollout_workers.batches.leaves import array_of, as_array, as_tensor, leaves
 from swath.rollout_workers.batches.names import ColumnNames
@@ -32,7 +32,7 @@ class Outputs(NamedTuple):
     states: list[Any]
 
 
-def run(model: nn.Module, obs: Any, states: Sequence[Any], seq_lens: Tensor | None) -> Outputs:
+def run(model: Callable[..., Any], obs: Any, states: Sequence[Any], seq_lens: Tensor | None) -> Outputs:
     """Call a network.
 
     Args:

@@ -53,22 +53,24 @@ class DefaultNetwork(nn.Module):
             with torch.no_grad():
                 orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
 
-    def forward(self, obs: Any) -> Tensor | tuple[Tensor, Tensor]:
-        """`dist_inputs`, or `(dist_inputs, value)`."""
+    def forward(self, obs: Any, *, values: bool = True, quick: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """`dist_inputs`, or `(dist_inputs, value)`.
+
+        Args:
+            obs: observations `[n, …]`.
+            values: False leaves out what a critic would say.
+            quick: as in `swath.learn.networks.MLP`.
+        """
+        out, critic = self.policy.forward(obs, quick=quick), self.critic
         if self._shared:
-            out = self.policy.forward(obs)
             return self._complete(out[..., :-1]), out[..., -1]
-        out, critic = self.dist_inputs(obs), self.critic
-        return out if critic is None else (out, critic.forward(obs).squeeze(-1))
+        out = self._complete(out)
+        return (out, critic.forward(obs, quick=quick)[..., -1]) if values and critic is not None else out
 
-    def dist_inputs(self, obs: Any) -> Tensor:
-        """The `dist_inputs` alone, where values are not shared."""
-        return self._complete(self.policy.forward(obs))
-
-    def value(self, obs: Any) -> Tensor:
+    def value(self, obs: Any, *, quick: bool = False) -> Tensor:
         """The values `[n]` alone."""
         critic = self.policy if self.critic is None else self.critic
-        return critic.forward(obs)[..., -1]
+        return critic.forward(obs, quick=quick)[..., -1]
 
     def _complete(self, out: Tensor) -> Tensor:
         log_std = self.log_std
@@ -84,9 +86,9 @@ class Tower(nn.Module):
         sizes = (features, *model["fcnet_hiddens"], outputs)
         self.layers = MLP(sizes, activation=model["fcnet_activation"], out_gain=gain)
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: Any, *, quick: bool = False) -> Tensor:
         """What the last layer gives, `[n, outputs]`."""
-        return self.layers.forward(obs if self._read is None else self._read.forward(obs))
+        return self.layers.forward(obs if self._read is None else self._read.forward(obs), quick=quick)
 
 
 class _Entries(nn.Module):
