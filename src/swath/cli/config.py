@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from swath.cli.failure import UsageError
+from swath.cli.logs import logs_named
 from swath.cli.numbers import flag, require_in_range
 from swath.cli.places import INLINE, THREAD, require_judge, require_room
 
@@ -31,10 +32,11 @@ class RunConfig:
         eval_backend: where evaluations run beside the training; `"none"` for no evaluations.
         threads: torch's threads in this process; other processes have one.
         video: whether the final policy is filmed.
+        log: where its numbers go beside `metrics.csv`, as on the command line; `None`: to TensorBoard, if it is there.
         ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: a number out of range, several workers inline, or an unknown backend; the message names the option.
+        UsageError: a number out of range, several workers inline, an unknown backend or log; the message says which.
     """
 
     env: str
@@ -50,12 +52,14 @@ class RunConfig:
     eval_backend: str = THREAD
     threads: int = 1
     video: bool = True
+    log: str | None = None
     ppo: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_in_range(self)
         require_room(self.workers, self.backend)
         require_judge(self.eval_backend)
+        logs_named(self.log)
 
     @property
     def eval_gap(self) -> int:

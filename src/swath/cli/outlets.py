@@ -6,13 +6,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from swath.cli.failure import told_if_missing
+from swath.cli.logs import opened_logs
 from swath.cli.places import place_words
 from swath.report.csv_sink import CsvSink
 from swath.report.live_display import create_display
 from swath.report.sink import Sink, SinkGroup
 from swath.report.status import RunTitle
-from swath.report.tensorboard_sink import TensorBoardSink
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,20 +30,23 @@ class Outlets:
 
     @classmethod
     def open(cls, config: RunConfig, folder: RunFolder, console: Console, resume_at: int | None) -> Self:
-        """Open metrics file, TensorBoard events (if the extra is there, else this is said) and display.
+        """Open what else takes the numbers, the metrics file, and, when nothing asks the user any more, the display.
 
         Raises:
-            OSError: a file cannot be written.
+            OSError: a file cannot be written, a port is taken, a service begins no run.
             ValueError: the metrics to go on with are damaged.
         """
+        remarks: list[str] = []
         with ExitStack() as opened:
-            display = create_display(console, run_title(config))
-            opened.callback(display.close)
-            sinks: list[Sink] = [CsvSink(folder.metrics, resume_at)]
+            sinks: list[Sink] = opened_logs(config.log, folder, resume_at, remarks.append)
+            for sink in sinks:
+                opened.callback(sink.close)
+            sinks.insert(0, CsvSink(folder.metrics, resume_at))
             opened.callback(sinks[0].close)
-            with told_if_missing(display.say, "TensorBoard events"):
-                sinks.append(TensorBoardSink(folder.events, resume_at))
+            display = create_display(console, run_title(config))
             opened.pop_all()
+        for remark in remarks:
+            display.say(remark)
         return cls(SinkGroup(sinks), display)
 
     def __enter__(self) -> Self:

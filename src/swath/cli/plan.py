@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from swath.cli.config import RunConfig
 from swath.cli.failure import UsageError, told_if_misfitting
 from swath.cli.folder import RunFolder, find_checkpoint, new_folder
+from swath.cli.logs import require_extras
 from swath.cli.parts import Parts, build_parts
 from swath.cli.places import backend_named, placed
 from swath.cli.state import Progress, open_run, restore
@@ -47,6 +48,7 @@ def plan_new(given: dict[str, Any], out: Path | None) -> Plan:
     if "env" not in given:
         raise UsageError("train: name a Gymnasium env, such as: swath train CartPole-v1")
     config = RunConfig(**placed(given))
+    require_extras(config.log)
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))
         folder = new_folder(out, config.env, config.seed)
@@ -63,6 +65,7 @@ def plan_resumed(given: dict[str, Any], out: Path | None, resume: Path) -> Plan:
     config, done = saved.config.changed(given), saved.progress.frames
     if done >= config.frames:
         raise UsageError(f"--resume {resume}: {done:,} of {config.frames:,} frames are done; give more with --frames")
+    require_extras(config.log)
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))
         with told_if_misfitting(file, f"{config.env} as it is here"):

@@ -29,6 +29,7 @@ def train(
     out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
     resume: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
     video: Annotated[bool | None, Parameter(group=FILES, show_default=False)] = None,
+    log: Annotated[str | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
     """Train PPO on a Gymnasium env and leave curve, film, metrics and checkpoints behind.
 
@@ -55,6 +56,9 @@ def train(
         resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
             were; simulators are not saved, episodes begin anew.
         video: Film one episode of the final policy. [default: --video]
+        log: Where the numbers go beside metrics.csv, with commas between: csv (nowhere else), tensorboard,
+            wandb or wandb:PROJECT, mlflow or mlflow:EXPERIMENT, prometheus, prometheus:PORT or prometheus:ADDRESS:PORT.
+            [default: tensorboard, if it is installed]
     """
     from swath.cli.settings import parse_settings  # noqa: PLC0415  imports torch
     from swath.cli.train import run_training  # noqa: PLC0415  imports torch
@@ -74,5 +78,6 @@ def train(
         "eval_episodes": eval_episodes,
         "eval_backend": eval_backend,
         "video": video,
+        "log": log,
     }
     return run_training({name: value for name, value in given.items() if value is not None}, out, resume)

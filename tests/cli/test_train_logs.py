@@ -1,0 +1,127 @@
+"""`swath train --log`: where the numbers go beside `metrics.csv`."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from cli_toys import TINY
+
+from swath.cli import logs
+from swath.cli.failure import UsageError
+from swath.cli.logs import logs_named
+from swath.report import sinks as all_sinks
+from swath.report.csv_sink import read_rows
+
+RUN = Path("runs/CartPole-v1-seed0")
+QUICK = [*TINY, "--no-video", "--eval-backend", "none"]
+
+
+class Noted:
+    """A sink that keeps what it gets."""
+
+    place = "nowhere"
+
+    def __init__(self, given, settings):
+        self.given, self.settings, self.rows, self.closed = given, settings, {}, 0
+
+    def log(self, frames, metrics):
+        self.rows[frames] = dict(metrics)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Sinks that were opened instead of those of the extras, by name."""
+    made = {}
+
+    def instead_of(name):
+        def make(*given, **settings):
+            return made.setdefault(name, Noted(given, settings))
+
+        return make
+
+    for module in logs.MODULES.values():
+        monkeypatch.setitem(sys.modules, module, ModuleType(module))
+    for name in ("WandbSink", "MlflowSink", "PrometheusSink", "TensorBoardSink"):
+        monkeypatch.setattr(all_sinks, name, instead_of(name))
+    return made
+
+
+def test_every_log_gets_every_row_and_is_closed(swath, noted):
+    code, out, err = swath("train", "CartPole-v1", *QUICK, "--log", "csv,wandb:mine,mlflow:theirs,prometheus:0")
+    assert (code, err) == (0, [])
+    assert set(noted) == {"WandbSink", "MlflowSink", "PrometheusSink"}
+    _, rows = read_rows(RUN / "metrics.csv")
+    for sink in noted.values():
+        assert [str(frames) for frames in sink.rows] == [row["frames"] for row in rows] == ["128", "256"]
+        assert sink.closed
+    about = {"name": RUN.name}
+    assert noted["WandbSink"].settings == {**about, "project": "mine"}
+    assert noted["MlflowSink"].settings == {**about, "experiment": "theirs"}
+    assert noted["PrometheusSink"].given == (0, "127.0.0.1")
+    assert "wandb: nowhere" in out
+    assert not (RUN / "tensorboard").exists()
+
+
+def test_a_resumed_run_goes_on_with_its_logs(swath, noted):
+    swath("train", "CartPole-v1", *QUICK, "--log", "wandb")
+    first = noted.pop("WandbSink")
+    code, _, err = swath("train", "--resume", RUN, "--frames", 512)
+    assert (code, err) == (0, [])
+    folder, resume_at = noted["WandbSink"].given
+    assert (folder, resume_at) == (first.given[0], 256)
+    assert list(noted["WandbSink"].rows) == [384, 512]
+
+
+def test_csv_alone_writes_no_events(swath):
+    swath("train", "CartPole-v1", *QUICK, "--log", "csv")
+    assert (RUN / "metrics.csv").exists()
+    assert not (RUN / "tensorboard").exists()
+
+
+@pytest.mark.parametrize(("name", "module"), logs.MODULES.items())
+def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    code, out, err = swath("train", "CartPole-v1", *QUICK, "--log", name)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert f'{module} is needed for --log {name}: pip install "swath[{name}]"' in err[0]
+    assert not RUN.exists()
+
+
+def test_a_log_that_cannot_be_opened_ends_the_run_in_one_line(swath, noted, monkeypatch):
+    def taken(port, addr):
+        raise OSError("Prometheus cannot be served on that port; choose another port")
+
+    monkeypatch.setattr(all_sinks, "PrometheusSink", taken)
+    code, _, err = swath("train", "CartPole-v1", *QUICK, "--log", "wandb,prometheus")
+    assert (code, len(err)) == (2, 1)
+    assert "choose another port" in err[0]
+    assert noted["WandbSink"].closed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("vandb", "'vandb' must be one of csv, tensorboard, wandb, mlflow, prometheus"),
+        ("csv,wandb,wandb", "wandb stands there twice"),
+        ("csv:x", "use wandb:PROJECT"),
+        ("wandb:", "use wandb:PROJECT"),
+        ("prometheus:x", "prometheus:PORT or"),
+        ("prometheus:70000", "prometheus:PORT or"),
+        ("", "'' must be one of"),
+    ],
+)
+def test_words_that_name_no_log_are_refused(text, words):
+    with pytest.raises(UsageError, match=words):
+        logs_named(text)
+
+
+def test_logs_are_read_with_their_settings():
+    assert logs_named(None) == logs_named("csv") == {}
+    assert logs_named("csv, tensorboard,prometheus:0.0.0.0:9000") == {
+        "tensorboard": "",
+        "prometheus": "0.0.0.0:9000",
+    }
