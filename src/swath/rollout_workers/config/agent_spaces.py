@@ -8,9 +8,14 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
+from swath.rollout.hosts.torchrl import is_torchrl_env
+from swath.rollout.hosts.torchrl_spaces import Entries
+
 
 def one_space(env: Any, kind: str) -> Space[Any] | None:
     """The space of a single-agent env, or of one sub-env of a vector env."""
+    if is_torchrl_env(env):
+        return Entries(env, "observation" if kind == "observation" else "action").space
     for name in (f"single_{kind}_space", f"{kind}_space"):
         found = getattr(env, name, None)
         if isinstance(found, Space):
@@ -55,8 +60,8 @@ class AgentSpaces:
     @classmethod
     def of(cls, env: Any, kind: str) -> AgentSpaces | None:
         """Of an env that tells the spaces of agents; None for any other."""
-        env = getattr(env, "unwrapped", env)
-        space_of = getattr(env, f"get_{kind}_space", None)
+        env = env if is_torchrl_env(env) else getattr(env, "unwrapped", env)
+        space_of = None if is_torchrl_env(env) else getattr(env, f"get_{kind}_space", None)
         if not callable(space_of):
             return None
         agents = getattr(env, "possible_agents", None) or getattr(env, "agents", None) or _told(env)

@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.hosts.torchrl_env import as_gymnasium
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 
 
@@ -36,18 +37,18 @@ class Recipe:
                 made.append(env)
             if self.validate is not None and env is not None:
                 self.validate(env, self.context)
-        return Servant(env)
+            return Servant(env)
 
 
 class Servant:
     """Answers for a sub-env.
 
     Args:
-        env: the env.
+        env: the env, as it was made.
     """
 
     def __init__(self, env: Any) -> None:
-        self._env = env
+        self._made, self._env = env, as_gymnasium(env)
 
     def look(self) -> dict[str, Any]:
         """What can be seen of it from outside, by attribute.
@@ -77,7 +78,7 @@ class Servant:
 
     def apply(self, func: Callable[..., Any], *args: Any) -> Any:
         """`func(env, …)`."""
-        return func(self._env, *args)
+        return func(self._made, *args)
 
     def close(self) -> None:
         """Close it."""

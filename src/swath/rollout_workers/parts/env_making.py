@@ -11,6 +11,7 @@ import gymnasium as gym
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import require_equal_spaces
+from swath.rollout.hosts.torchrl_arrays import TorchRLArrayHost
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout_workers.callbacks import DefaultCallbacks
@@ -19,13 +20,14 @@ from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.remote_env import remote_env
 from swath.rollout_workers.hosts.servant import Recipe
 from swath.rollout_workers.hosts.sub_envs import SubEnvHost
+from swath.rollout_workers.hosts.torchrl_env import SingleEnvHost, is_batch, is_single
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.vector_env import VectorEnv
 from swath.workers.base import Backend
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
-    "EnvPool or ALE vector env, or None"
+    "EnvPool or ALE vector env, a TorchRL EnvBase, or None"
 )
 
 
@@ -103,18 +105,18 @@ def make_envs(maker: EnvMaker, num_envs: int) -> list[Any]:
         envs.append(first)
         if is_several(first):
             return envs
-        if not isinstance(first, gym.Env):
+        if not _is_one(first):
             raise TypeError(f"env_creator made {first!r}; it must make {SERVED}")
         for number in range(1, num_envs):
             envs.append(_another(maker, number, envs))
-        if not isinstance(first, MultiAgentEnv):
+        if isinstance(first, gym.Env) and not isinstance(first, MultiAgentEnv):
             require_equal_spaces(envs)
     return envs
 
 
 def is_several(env: Any) -> bool:
     """Whether this one env steps several sub-envs."""
-    return isinstance(env, VectorEnv) or is_vector_env(env)
+    return isinstance(env, VectorEnv) or is_vector_env(env) or is_batch(env)
 
 
 def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
@@ -122,6 +124,7 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
 
     Raises:
         TypeError: spaces of another kind.
+        ValueError: envs that differ in their spaces.
     """
     first = envs[0]
     if isinstance(first, VectorEnv):
@@ -129,7 +132,13 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
     if is_vector_env(first):
         host: ArrayHost = vector_host(first, lambda: maker.make(0), exact=True)
         return host
-    return SubEnvHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))], exact=True)
+    if is_batch(first):
+        return TorchRLArrayHost(first, lambda: maker.make(0))
+
+    def others() -> list[Any]:
+        return [maker.make(number) for number in range(len(envs))]
+
+    return SingleEnvHost(envs, others) if is_single(first) else SubEnvHost(envs, make=others, exact=True)
 
 
 def shown(host: ArrayHost) -> list[Any]:
@@ -143,10 +152,14 @@ def shown(host: ArrayHost) -> list[Any]:
     return list(inner) if is_vector_env(env) and isinstance(inner, list | tuple) else [env]
 
 
+def _is_one(env: Any) -> bool:
+    return isinstance(env, gym.Env) or is_single(env)
+
+
 def _another(maker: EnvMaker, number: int, envs: Sequence[Any]) -> Any:
     env = maker.make(number)
     if any(env is other for other in envs):
         raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
-    if not isinstance(env, gym.Env):
+    if not _is_one(env) or is_single(env) != is_single(envs[0]):
         raise TypeError(f"env_creator made {env!r} for vector_index={number}, after {envs[0]}; make envs of one kind")
     return env
