@@ -35,14 +35,11 @@ from swath.rollout_workers.perf_stats import PerfStats, connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.chunks import UnrollIds
 from swath.rollout_workers.sampling.sampler import Tally
-from swath.rollout_workers.worker_admin import AdminMethods
 from swath.rollout_workers.worker_learning import LearningMethods
-from swath.rollout_workers.worker_policies import PolicyMethods
-from swath.rollout_workers.worker_state import StateMethods
 from swath.workers.create import backend
 
 
-class RolloutWorker(PolicyMethods, LearningMethods, StateMethods, AdminMethods, ParallelIteratorWorker, EnvRunner):
+class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     """Steps its envs with its policies and hands out batches; works alone, in a `WorkerSet`, or as a Ray actor.
 
     ```python

@@ -1,4 +1,4 @@
-"""A worker's methods for weights and updates."""
+"""A worker's methods for weights, updates and its whole state."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from swath.rollout_workers.distributed import Place
 from swath.rollout_workers.parts.learning import Batch
+from swath.rollout_workers.parts.state import restore, state_of
 from swath.rollout_workers.parts.weights import Weights
 from swath.rollout_workers.policies.epochs import Passes
-from swath.rollout_workers.worker_base import WorkerBase
+from swath.rollout_workers.worker_policies import PolicyMethods
 
 
-class LearningMethods(WorkerBase):
+class LearningMethods(PolicyMethods):
     """What a worker does with weights."""
 
     @property
@@ -76,6 +77,15 @@ class LearningMethods(WorkerBase):
             KeyError: an unknown id.
         """
         self._book.set_global_vars(global_vars, policy_ids)
+
+    def get_state(self) -> dict[str, Any]:
+        """What it takes to go on elsewhere; nothing changes by it."""
+        return state_of(self._policies, self._book)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` gave; what is not in it stays. Policies that are missing here are added."""
+        with self._drawing():
+            restore(self._policies, self._book, state)
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """One update of each policy that learns and has rows in the batch, which stays as it is.
