@@ -125,7 +125,7 @@ def test_what_makes_no_sense_after_an_error_is_left_out_and_named():
     assert {"seeds", "memory", "policy", "speed"} <= set(found.left_out)
 
 
-@pytest.mark.filterwarnings("ignore:.*precision lowered")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of spaces, and that EnvPool cannot be seeded
 def test_an_env_of_another_interface_is_looked_at_in_use_only():
     envpool = pytest.importorskip("envpool")
     found = report(lambda: envpool.make_gymnasium("CartPole-v1", num_envs=2), sick_envs.acts)
