@@ -1,7 +1,7 @@
 """Every Python block of the README and of the documentation runs as it stands, without a warning.
 
-Of the shell's blocks, lines that collect to disk run as they stand, lines that train with workers are cut short; all
-others that call swath name a command and options that there are.
+Of the shell's blocks, lines that collect to disk run as they stand, lines that train with workers, examine or measure
+are cut short; all others that call swath name a command and options that there are.
 """
 
 import re
@@ -22,6 +22,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHORT = ("--frames=256", "--batch=128", "--envs=2", "--eval-episodes=2", "--no-video")
+
+LOOKS = {"doctor": ("--steps=50",), "bench": ("--rounds=1", "--seconds=0", "--batch=32", "--envs=2")}
 
 
 def all_blocks(page: Path) -> list[tuple[str, str, int]]:
@@ -79,6 +81,8 @@ def call(command: list[str]) -> None:
         return
     if command[0] == "collect":
         assert command_line(command) == 0
+    elif command[0] in LOOKS:
+        assert command_line([*command, *LOOKS[command[0]]]) == 0
     elif "--workers" in command:
         assert command_line([*command, *SHORT]) == 0
 

@@ -62,7 +62,12 @@ TEN = {
         (Level.ERROR, "Ray", "not installed", 'pip install "swath[ray]"'),
     ),
     "a stale token": (
-        {"here": machine(ray=RayFacts("2.60.0", "10.0.0.1:6379", token="/home/me/.ray/auth_token", answer="refused"))},
+        {
+            "here": machine(
+                ray=RayFacts("2.60.0", "10.0.0.1:6379", token="/home/me/.ray/auth_token", answer="refused")
+            ),
+            "backend": "ray",
+        },
         (Level.ERROR, "Ray's token", "refused by the cluster at 10.0.0.1:6379", "run `ray get-auth-token` on its head"),
     ),
 }

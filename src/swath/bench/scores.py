@@ -42,6 +42,11 @@ def best(scores: Sequence[Score]) -> Score | None:
     return max(measured, key=lambda score: score.median, default=None)
 
 
+def ratios(score: Score, winner: Score) -> list[float]:
+    """How fast one is in times of another, round by round: both had their turns under much the same conditions."""
+    return [rate / won for rate, won in zip(score.rates, winner.rates, strict=True)] if score.rates else []
+
+
 def as_fast(scores: Sequence[Score], winner: Score) -> list[Score]:
-    """Others of which a round was as fast as a round of the winner: the figures do not tell them apart."""
-    return [score for score in scores if score.rates and score is not winner and max(score.rates) >= min(winner.rates)]
+    """Others that were as fast as the winner in some round: the figures do not tell them apart."""
+    return [score for score in scores if score is not winner and max(ratios(score, winner), default=0) >= 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from swath.bench import Score, Setting, as_fast, best, measure
+from swath.bench import Score, Setting, as_fast, best, measure, ratios
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
 from swath.cli.failure import FAILED, OK, UsageError
 from swath.cli.places import INLINE, place_words
@@ -64,7 +65,7 @@ def score_table(scores: Sequence[Score]) -> Table:
         where, rates = score.setting, score.rates
         place = (where.backend, f"{where.workers}", "-" if where.envs is None else f"{where.envs}")
         numbers = (number(round(rate)) for rate in (score.median, min(rates), max(rates))) if rates else ("failed",)
-        share = (f"{score.median / winner.median:.0%}",) if rates and winner else ()
+        share = (f"{median(ratios(score, winner)):.0%}",) if rates and winner else ()
         table.add_row(*place, *numbers, *share, style="bold" if score is winner else None)
     return table
 

@@ -21,22 +21,23 @@ def check_ray(subject: Subject, ray: RayFacts) -> Iterator[Finding]:
             'pip install "swath[ray]", or use --backend process',
         )
         return
-    yield from _token(ray, Level.ERROR if wanted else Level.WARNING)
-    yield from _cluster(ray, Level.ERROR if wanted else Level.WARNING)
+    level = Level.ERROR if wanted else Level.WARNING
+    yield from _token(ray, level)
+    yield from _cluster(ray, level)
 
 
 def _token(ray: RayFacts, level: Level) -> Iterator[Finding]:
     if ray.answer == "refused":
         if not ray.token:
             yield Finding(
-                Level.ERROR,
+                level,
                 "Ray's token",
                 f"none, and the cluster at {ray.address} wants one",
                 "the token of that cluster",
                 "run `ray get-auth-token` on its head and put what it prints into ~/.ray/auth_token or RAY_AUTH_TOKEN",
             )
         else:
-            yield _stale(ray)
+            yield _stale(ray, level)
     elif ray.mode.lower() == "token" and not ray.token and ray.address:
         yield Finding(
             level,
@@ -47,11 +48,11 @@ def _token(ray: RayFacts, level: Level) -> Iterator[Finding]:
         )
 
 
-def _stale(ray: RayFacts) -> Finding:
+def _stale(ray: RayFacts, level: Level) -> Finding:
     other = f"{ray.shadowed} has another one: " if ray.shadowed else ""
     drop = f"unset {ray.token.partition('=')[0]} to use it; else " if ray.shadowed else ""
     return Finding(
-        Level.ERROR,
+        level,
         "Ray's token",
         f"the one in {ray.token} is refused by the cluster at {ray.address}",
         "the token with which that cluster was started",
