@@ -16,6 +16,9 @@ _CRASHING_WORKER = (
 )
 _PRIVATE_EPISODE = "reads private attributes of episodes that RLlib has dropped; here episodes keep running sums alone"
 
+_ALGORITHM = "trains with an algorithm, or a network, that is not here"
+_VIEWS = "has the worker, or a batch, make columns of other steps; here postprocess_trajectory may add them"
+
 
 def _all(names: str, reason: str) -> Reasons:
     return dict.fromkeys(names.split(), reason)
@@ -49,6 +52,19 @@ LEFT_OUT: Mapping[str, Reasons] = {
     "evaluation/tests/test_episode.py": _all("test_single_agent_env test_multi_agent_env", _PRIVATE_EPISODE),
     "evaluation/tests/test_episode_v2.py": {
         "test_single_agent_env": "wants a MultiAgentBatch of one policy; here, as elsewhere, it is a SampleBatch"
+    },
+    "evaluation/tests/test_trajectory_view_api.py": {
+        "test_counting_by_agent_steps": "reads training results that only an algorithm has",
+        **_all(
+            "test_traj_view_attention_functionality test_traj_view_attention_net "
+            "test_traj_view_lstm_functionality test_traj_view_lstm_prev_actions_and_rewards test_traj_view_normal_case",
+            _ALGORITHM,
+        ),
+        **_all(
+            "test_get_single_step_input_dict_batch_repeat_value_1 "
+            "test_get_single_step_input_dict_batch_repeat_value_larger_1 test_traj_view_next_action",
+            _VIEWS,
+        ),
     },
     "policy/tests/test_sample_batch.py": {}
     if torch.cuda.is_available()
