@@ -4,6 +4,8 @@ import pytest
 
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
+pytest.register_assert_rewrite("checklist_arguments", "checklist_learning", "checklist_methods", "checklist_policies")
+
 
 @pytest.fixture(autouse=True)
 def _nothing_was_warned_of_yet(monkeypatch):

@@ -147,17 +147,3 @@ def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):
     for here, there in zip(*batches, strict=True):
         assert here.keys() == there.keys()
         assert all((here[name] == there[name]).all() for name in here)
-
-
-def test_items_of_workers_on_ray_are_gathered_by_rays_own_iterators(ray):
-    from ray.util.iter import from_actors
-
-    actor = ray.remote(num_cpus=0)(RolloutWorker)
-    short = AlgorithmConfig().env_runners(rollout_fragment_length=10)
-    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": short}
-    actors = [actor.remote(worker_index=n, **made) for n in (1, 2)]
-    batch, count = ray.get(actors[0].sample_with_count.remote())
-    assert (batch.count, count) == (10, 10)
-    shards = from_actors(actors)
-    assert [one.count for one in shards.gather_async().take(4)] == [10] * 4
-    assert shards.for_each(lambda one: one.count).batch(2).gather_sync().take(2) == [[10, 10]] * 2

@@ -118,11 +118,8 @@ class WorkerBase:
         """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
         if self.envs is None:
             return []
-        contexts = self.envs.maker.contexts
-        return [
-            applied(env, func, contexts.get(i) or self.env_context.copy_with_overrides(vector_index=i))
-            for i, env in enumerate(self.envs.shown)
-        ]
+        context_of = self.envs.maker.context_of
+        return [applied(env, func, context_of(i)) for i, env in enumerate(self.envs.shown)]
 
     def assert_healthy(self) -> None:
         """Check that it can work.

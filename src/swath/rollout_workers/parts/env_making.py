@@ -73,6 +73,12 @@ class EnvMaker:
         self.contexts[number] = context
         return env
 
+    def context_of(self, number: int) -> EnvContext:
+        """What this env was made with; a copy of its own for a sub-env of a vector env."""
+        if number in self.contexts:  # an empty one is falsy
+            return self.contexts[number]
+        return self.context.copy_with_overrides(vector_index=number)
+
     def _built(self, context: EnvContext) -> Any:
         if self.backend is not None:
             return remote_env(self.backend, Recipe(self.creator, self.validate, context))

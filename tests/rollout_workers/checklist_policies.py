@@ -1,0 +1,289 @@
+"""Of the check-list: a worker's policies, their weights, filters and state."""
+
+import pickle
+
+import numpy as np
+import pytest
+from checklist_toys import DEFAULT, SMALL, alike, bare, learner, mock, shifted, spaces_of, two
+
+from swath.errors import NoEffectWarning
+from swath.rollout_workers import AlgorithmConfig, PGTorchPolicy, PPOTorchPolicy, RandomPolicy
+
+
+def add_policy():
+    with two() as worker:
+        state = worker.get_policy("a").get_state()
+        made = worker.add_policy(
+            "new",
+            PPOTorchPolicy,
+            config={"gamma": 0.5},
+            policy_state=state,
+            policy_mapping_fn=lambda *_, **__: "new",
+            policies_to_train=["new"],
+        )
+        assert made is worker.policy_map["new"]
+        assert (made.config["gamma"], worker.get_policies_to_train()) == (0.5, {"new"})
+        assert alike(worker.get_weights("new"), {"new": worker.get_weights()["a"]})
+        assert set(worker.sample(force_reset=True).policy_batches) == {"new"}
+    with bare() as worker:
+        ready = RandomPolicy(*spaces_of().values(), {})
+        assert worker.add_policy("ready", policy=ready) is ready
+
+
+REFUSED_ADDITIONS = (
+    (KeyError, {"policy_id": DEFAULT}),
+    (ValueError, {"policy_cls": None}),
+    (ValueError, {"policy": object()}),
+    (ValueError, {"module_spec": 1}),
+    (ValueError, {"policy_mapping_fn": 3}),
+    (TypeError, {"policies_to_train": "new"}),
+)
+
+
+def add_policy_refuses():
+    with bare() as worker:
+        maps = (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors)
+        before = worker.policy_mapping_fn, worker.is_policy_to_train
+        for error, wrong in REFUSED_ADDITIONS:
+            with pytest.raises(error):
+                worker.add_policy(**{"policy_id": "new", "policy_cls": RandomPolicy, **spaces_of(), **wrong})
+            assert [list(held) for held in maps] == [[DEFAULT]] * 4
+            assert (worker.policy_mapping_fn, worker.is_policy_to_train) == before
+
+
+def remove_policy():
+    with two() as worker:
+        worker.sample()
+        worker.remove_policy(policy_id="a", policy_mapping_fn=lambda *_, **__: "b", policies_to_train=["b"])
+        for held in (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors):
+            assert list(held) == ["b"]
+        batches = [worker.sample() for _ in range(8)]
+        assert "a" in batches[0].policy_batches, "it acts until the episode ends"
+        assert set(batches[-1].policy_batches) == {"b"}
+        assert worker.get_policies_to_train() == {"b"}
+
+
+def remove_policy_refuses():
+    with two() as worker:
+        with pytest.raises(ValueError, match="nobody"):
+            worker.remove_policy(policy_id="nobody")
+        with pytest.raises(ValueError, match="policy_mapping_fn=3"):
+            worker.remove_policy(policy_id="a", policy_mapping_fn=3)
+        assert list(worker.policy_map) == ["a", "b"]
+
+
+def get_policy():
+    with two() as worker:
+        assert worker.get_policy("b") is worker.policy_map["b"]
+        assert worker.get_policy() is worker.get_policy("nobody") is None
+
+
+def for_policy():
+    with two() as worker:
+        assert worker.for_policy(lambda policy, n: (policy, n), "b", n=2) == (worker.policy_map["b"], 2)
+
+
+def for_policy_refuses():
+    with two() as worker, pytest.raises(KeyError, match=DEFAULT):
+        worker.for_policy(lambda policy: policy)
+
+
+def foreach_policy():
+    with two() as worker:
+        found = worker.foreach_policy(lambda policy, pid, n: (policy, pid, n), n=2)
+        assert found == [(worker.policy_map[pid], pid, 2) for pid in ("a", "b")]
+
+
+def foreach_policy_to_train():
+    with two(policies_to_train=["b"]) as worker:
+        assert worker.foreach_policy_to_train(lambda policy, pid, n: (pid, n), n=2) == [("b", 2)]
+
+
+def get_policies_to_train():
+    asked = []
+    with two(policies_to_train=lambda pid, batch=None: asked.append(batch) or pid == "a") as worker:
+        assert worker.get_policies_to_train("batch") == {"a"}
+        assert set(asked) == {"batch"}
+    with two() as worker:
+        assert worker.get_policies_to_train() == {"a", "b"}
+        assert worker.is_policy_to_train is None
+
+
+def set_is_policy_to_train():
+    with two() as worker:
+        for given in (["b"], {"b"}, ("b",), lambda pid, batch=None: pid == "b"):
+            worker.set_is_policy_to_train(["a"])
+            worker.set_is_policy_to_train(given)
+            assert worker.get_policies_to_train() == {"b"}
+
+
+def set_is_policy_to_train_refuses():
+    with two(policies_to_train=["b"]) as worker:
+        for wrong in ("a", None, 3):
+            with pytest.raises(TypeError):
+                worker.set_is_policy_to_train(wrong)
+            assert worker.get_policies_to_train() == {"b"}
+
+
+def set_policy_mapping_fn():
+    with two() as worker:
+        worker.sample()
+        worker.set_policy_mapping_fn(lambda *_, **__: "b")
+        worker.set_policy_mapping_fn(None)
+        assert "a" in worker.sample().policy_batches, "of the running episode"
+        assert set(worker.sample(force_reset=True).policy_batches) == {"b"}
+
+
+def set_policy_mapping_fn_refuses():
+    with two() as worker:
+        before = worker.policy_mapping_fn
+        with pytest.raises(ValueError, match="policy_mapping_fn=3"):
+            worker.set_policy_mapping_fn(3)
+        assert worker.policy_mapping_fn is before
+
+
+def get_weights():
+    with two() as worker:
+        weights = worker.get_weights()
+        before = pickle.dumps(weights)
+        for array in weights["a"].values():
+            np.add(array, 1, out=array)
+        assert pickle.dumps(worker.get_weights()) == before, "copies"
+        assert list(weights) == ["a", "b"]
+        assert list(worker.get_weights("b")) == list(worker.get_weights({"b"})) == ["b"]
+        with pytest.warns(NoEffectWarning, match="inference_only"):
+            assert pickle.dumps(worker.get_weights(inference_only=True)) == before
+
+
+def get_weights_refuses():
+    with two() as worker, pytest.raises(KeyError, match="nobody"):
+        worker.get_weights(["a", "nobody"])
+
+
+def set_weights():
+    with learner() as worker:
+        first, second = (shifted(worker.get_weights(), by) for by in (1, 2))
+        worker.set_weights(first, {"timestep": 7}, weights_seq_no=5)
+        assert (worker.weights_seq_no, worker.policy_version) == (5, 5)
+        assert worker.global_vars["timestep"] == 7
+        worker.set_weights(second, {"timestep": 8}, weights_seq_no=5)
+        assert alike(worker.get_weights(), first), "of the same number"
+        assert worker.global_vars["timestep"] == 8
+        worker.set_weights(second)
+        assert (worker.weights_seq_no, worker.policy_version) == (None, 6)
+        given = next(iter(second[DEFAULT].values()))
+        np.add(given, 1, out=given)
+        assert not alike(worker.get_weights(), second), "copied in"
+
+
+def set_weights_refuses():
+    with learner() as worker:
+        before = worker.get_weights()
+        names = list(before[DEFAULT])
+        missing = {name: array for name, array in before[DEFAULT].items() if name != names[0]}
+        for wrong in (missing, {**before[DEFAULT], "more": np.zeros(1)}, {**before[DEFAULT], names[0]: np.zeros(1)}):
+            given = {DEFAULT: {name: array + 1 for name, array in wrong.items()}}
+            with pytest.raises(ValueError, match="more" if "more" in wrong else names[0]):
+                worker.set_weights(given, weights_seq_no=3)
+            assert alike(worker.get_weights(), before)
+            assert (worker.weights_seq_no, worker.policy_version) == (None, 0)
+        with pytest.warns(UserWarning, match="'stranger'"):
+            worker.set_weights({"stranger": {}})
+        worker.set_weights({"stranger": {}})
+
+
+def get_global_vars():
+    with bare() as worker:
+        told = worker.get_global_vars()
+        assert told == {"timestep": 0, "num_grad_updates_per_policy": {}}
+        told["num_grad_updates_per_policy"]["a"] = 1
+        assert worker.get_global_vars()["num_grad_updates_per_policy"] == {}
+
+
+def set_global_vars():
+    with two(policies_to_train=["b"]) as worker:
+        worker.set_global_vars({"timestep": 9, "num_grad_updates_per_policy": {"b": 4}})
+        steps = lambda policy, pid: (policy.global_timestep, policy.num_grad_updates)
+        assert worker.foreach_policy(steps) == [(0, 0), (9, 4)]
+        worker.set_global_vars({"timestep": 11}, policy_ids=["a"])
+        assert worker.foreach_policy(steps) == [(11, 0), (9, 4)]
+        assert worker.get_global_vars() == {"timestep": 11, "num_grad_updates_per_policy": {"b": 4}}
+
+
+def set_global_vars_refuses():
+    with two() as worker:
+        with pytest.raises(KeyError, match="nobody"):
+            worker.set_global_vars({"timestep": 9}, policy_ids=["a", "nobody"])
+        assert worker.get_global_vars()["timestep"] == worker.get_policy("a").global_timestep == 0
+
+
+def get_filters():
+    with learner(observation_filter="MeanStdFilter") as worker:
+        worker.sample()
+        copies = worker.get_filters()
+        assert copies[DEFAULT] is not worker.filters[DEFAULT]
+        assert worker.filters[DEFAULT].buffer.n == copies[DEFAULT].buffer.n == 11
+        assert worker.get_filters(flush_after=True)[DEFAULT].buffer.n == 11
+        assert (worker.filters[DEFAULT].buffer.n, worker.filters[DEFAULT].rs.n) == (0, 11)
+
+
+def sync_filters():
+    with learner(observation_filter="MeanStdFilter") as worker, learner(observation_filter="MeanStdFilter") as other:
+        worker.sample()
+        other.sample()
+        worker.sync_filters(other.get_filters())
+        assert (worker.filters[DEFAULT].rs.n, worker.filters[DEFAULT].buffer.n) == (22, 11)
+
+
+def sync_filters_refuses():
+    with learner(observation_filter="MeanStdFilter") as worker:
+        worker.sample()
+        with pytest.raises(AssertionError, match=DEFAULT):
+            worker.sync_filters({"other": worker.get_filters()[DEFAULT]})
+        assert worker.filters[DEFAULT].rs.n == 11
+
+
+def get_state():
+    with learner(observation_filter="MeanStdFilter") as worker:
+        worker.learn_on_batch(worker.sample())
+        state = worker.get_state()
+        names = "policy_ids policy_states policy_mapping_fn is_policy_to_train filters global_vars weights_seq_no"
+        assert list(state) == [*names.split(), "policy_version"]
+        assert (state["policy_ids"], state["policy_version"]) == ([DEFAULT], 1)
+
+
+def set_state():
+    with two(observation_filter="MeanStdFilter") as worker, learner(observation_filter="MeanStdFilter") as other:
+        worker.set_weights(shifted(worker.get_weights()), {"timestep": 3}, 8)
+        worker.sample()
+        other.remove_policy()
+        other.set_state(worker.get_state())
+        assert alike(other.get_weights(), worker.get_weights())
+        assert (other.weights_seq_no, other.policy_version, other.global_vars["timestep"]) == (8, 8, 3)
+        assert other.filters["a"].rs.n == worker.filters["a"].rs.n == 11
+        other.set_state({"policy_version": 9})
+        assert (other.weights_seq_no, other.policy_version, other.filters["a"].rs.n) == (8, 9, 11), "the rest stays"
+        assert set(other.sample().policy_batches) == {"a"}
+
+
+def policies_as_tuples():
+    given = {"a": (PGTorchPolicy, None, None, {"gamma": 0.5}), "b": (PGTorchPolicy, None, None, {})}
+    with two(policies=given) as worker:
+        assert [policy.config["gamma"] for policy in worker.policy_map.values()] == [0.5, 0.99]
+
+
+def overrides():
+    own = AlgorithmConfig.overrides(gamma=0.25)
+    with mock(config={**SMALL, "policies": {DEFAULT: (PGTorchPolicy, None, None, own)}}) as worker:
+        assert (worker.get_policy().config["gamma"], worker.config.gamma) == (0.25, 0.99)
+
+
+def overrides_refuses():
+    with pytest.raises(KeyError, match="gamma"):
+        AlgorithmConfig.overrides(gama=0.25)
+
+
+def mapping_without_worker():
+    for mapping in (lambda agent_id, episode: "b", lambda agent_id, episode, worker: "b"):
+        with two(policy_mapping_fn=mapping) as worker:
+            assert set(worker.sample().policy_batches) == {"b"}
