@@ -5,7 +5,7 @@ options ─▶ grid ─▶ settings ─▶ rounds: every setting in turn, again 
 
 from swath.bench.grid import Grid
 from swath.bench.rounds import Rounds, Subject, measure
-from swath.bench.scores import Score, as_fast, best, ratios
+from swath.bench.scores import Score, as_fast, best, shares
 from swath.bench.setting import Setting
 
-__all__ = ["Grid", "Rounds", "Score", "Setting", "Subject", "as_fast", "best", "measure", "ratios"]
+__all__ = ["Grid", "Rounds", "Score", "Setting", "Subject", "as_fast", "best", "measure", "shares"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from swath.bench.scores import Score
 from swath.bench.setting import INLINE, Setting
+from swath.collect.shaping import valid_frames
 from swath.collectors import Collector
 from swath.options import count, seconds
 from swath.workers.base import Backend
@@ -119,7 +120,7 @@ def _rate(subject: Subject, setting: Setting, length: float) -> float:
         next(batches)
         frames, spent, began = 0, 0.0, time.perf_counter()
         while spent < length or not frames:
-            frames += next(batches).numel()
+            frames += valid_frames(next(batches))
             spent = time.perf_counter() - began
         return frames / spent
     finally:

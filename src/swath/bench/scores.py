@@ -36,17 +36,25 @@ class Score:
         return {**vars(self.setting), **rates, "rounds": len(self.rates), "failure": self.failure}
 
 
+def shares(scores: Sequence[Score]) -> list[float]:
+    """How fast each setting is in parts of the fastest of its round, the median over the rounds; 0 if it failed.
+
+    The settings of a round had their turns under much the same conditions, those of different rounds perhaps not.
+    """
+    fastest = [max(rates) for rates in zip(*(score.rates for score in scores if score.rates), strict=True)]
+    return [median(_parts(score, fastest)) if score.rates else 0.0 for score in scores]
+
+
 def best(scores: Sequence[Score]) -> Score | None:
-    """The one with the highest median; `None` if all have failed."""
-    measured = [score for score in scores if score.rates]
-    return max(measured, key=lambda score: score.median, default=None)
-
-
-def ratios(score: Score, winner: Score) -> list[float]:
-    """How fast one is in times of another, round by round: both had their turns under much the same conditions."""
-    return [rate / won for rate, won in zip(score.rates, winner.rates, strict=True)] if score.rates else []
+    """The one with the largest share; `None` if all have failed."""
+    ranked = sorted(zip(shares(scores), scores, strict=True), key=lambda pair: (pair[0], pair[1].median))
+    return ranked[-1][1] if ranked and ranked[-1][1].rates else None
 
 
 def as_fast(scores: Sequence[Score], winner: Score) -> list[Score]:
     """Others that were as fast as the winner in some round: the figures do not tell them apart."""
-    return [score for score in scores if score is not winner and max(ratios(score, winner), default=0) >= 1]
+    return [one for one in scores if one is not winner and max(_parts(one, winner.rates), default=0.0) >= 1]
+
+
+def _parts(score: Score, rates: Sequence[float]) -> list[float]:
+    return [mine / other for mine, other in zip(score.rates, rates, strict=False)]

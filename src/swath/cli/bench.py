@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from swath.bench import Score, Setting, as_fast, best, measure, ratios
+from swath.bench import Score, Setting, as_fast, best, measure, shares
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
 from swath.cli.failure import FAILED, OK, UsageError
 from swath.cli.places import INLINE, place_words
@@ -61,11 +60,11 @@ def score_table(scores: Sequence[Score]) -> Table:
     table.add_column("backend")
     for name in ("workers", "envs each", "frames/s", "lowest", "highest", "of the best"):
         table.add_column(name, justify="right")
-    for score in scores:
+    for score, part in zip(scores, shares(scores), strict=True):
         where, rates = score.setting, score.rates
         place = (where.backend, f"{where.workers}", "-" if where.envs is None else f"{where.envs}")
         numbers = (number(round(rate)) for rate in (score.median, min(rates), max(rates))) if rates else ("failed",)
-        share = (f"{median(ratios(score, winner)):.0%}",) if rates and winner else ()
+        share = (f"{part:.0%}",) if rates else ()
         table.add_row(*place, *numbers, *share, style="bold" if score is winner else None)
     return table
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from swath.collect.shaping import valid_frames
 from swath.doctor.finding import Finding, Level
 from swath.doctor.subject import Subject, is_batched, is_walkable
 from swath.doctor.use import collector_of, together
@@ -95,7 +96,7 @@ def _collected(subject: Subject, envs: int | None, *, acts: bool) -> float:
         next(batches)
         frames, began = 0, time.perf_counter()
         while frames < subject.effort.steps * 8 and time.perf_counter() - began < subject.effort.seconds:
-            frames += next(batches).numel()
+            frames += valid_frames(next(batches))
         return frames / (time.perf_counter() - began)
     finally:
         collector.shutdown(close_env=not subject.is_instance)
