@@ -15,8 +15,11 @@ import pytest
 import torch
 
 import ray_cluster
+import swath
+from swath import rollout_workers
 from swath.cli.app import app
 from swath.cli.app import run as command_line
+from swath.testing.rllib_shim.table import TABLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -117,6 +120,36 @@ def test_the_examples_for_torchrl_run_without_a_warning_of_ours(page, tmp_path, 
 def test_links_between_pages_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def rows(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the table that has this heading, below its own first lines."""
+    _, _, below = page.read_text().partition(f"| {heading} |")
+    lines = below.split("\n\n", maxsplit=1)[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize(
+    "package", ["swath", "swath.rollout_workers", "swath.testing", "swath.testing.envs", "swath.learn"]
+)
+def test_the_reference_has_every_public_name(package):
+    text = "\n".join(page.read_text() for page in sorted((ROOT / "docs").glob("reference*.md")))
+    paths = [path.rpartition(".") for path in re.findall(r"^::: ([\w.]+)", text, re.MULTILINE)]
+    described = [getattr(import_module(home), name) for home, _, name in paths]
+    headed = re.findall(r"^### `(\w+)`", text, re.MULTILINE)
+    module = import_module(package)
+    public = [name for name in getattr(module, "__all__", None) or dir(module) if name not in ("__version__", *headed)]
+    assert [name for name in public if not any(getattr(module, name) is one for one in described)] == []
+
+
+def test_names_of_rllib_are_where_the_page_says():
+    places = rows(ROOT / "docs" / "coming-from-rllib.md", "Module of RLlib")
+    assert len(places) > 20
+    for module, names in places:
+        for bold, name in re.findall(r"(\*\*)?`(\w+)`", names):
+            ours = getattr(rollout_workers, name)
+            assert TABLE[module.strip("`")][name] is ours, name
+            assert (getattr(swath, name, None) is ours) == bool(bold), name
 
 
 def test_the_readmes_example_has_twelve_lines():
