@@ -92,6 +92,10 @@ class LearningMethods(PolicyMethods):
 
         Returns:
             What each tells, by policy id.
+
+        Raises:
+            RemoteFailure: another of the ranks that learn as one has raised.
+            Exception: what a policy's loss or a callback raised, once the other ranks know.
         """
         self._require_open("learn_on_batch")
         with self._drawing():
@@ -169,6 +173,8 @@ class LearningMethods(PolicyMethods):
         self, url: str, world_rank: int, world_size: int, backend: str, *, timeout_s: float = 300.0
     ) -> None:
         """Be one of several ranks, who begin with the weights of rank 0 and average their gradients from then on.
+
+        What raises on one rank while they learn raises on all, `RemoteFailure` on the others; then all can go on.
 
         Args:
             url: where they meet, such as `tcp://host:port`.

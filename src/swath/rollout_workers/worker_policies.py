@@ -85,10 +85,10 @@ class PolicyMethods(WorkerBase):
         else:
             spec = PolicySpec(policy_cls, observation_space, action_space, config)
         spec = self._completed(policy_id, spec)
-        self._check(policy_mapping_fn, policies_to_train)
+        self._policies.check(policy_mapping_fn, policies_to_train)
         with self._drawing():
             made = self._policies.add(policy_id, spec, policy, policy_state)
-        self._adopt(policy_mapping_fn, policies_to_train)
+        self._policies.adopt(policy_mapping_fn, policies_to_train)
         return made
 
     def remove_policy(
@@ -103,9 +103,9 @@ class PolicyMethods(WorkerBase):
         Raises:
             ValueError: there is none of this id.
         """
-        self._check(policy_mapping_fn, policies_to_train)
+        self._policies.check(policy_mapping_fn, policies_to_train)
         self._policies.remove(policy_id)
-        self._adopt(policy_mapping_fn, policies_to_train)
+        self._policies.adopt(policy_mapping_fn, policies_to_train)
 
     def for_policy(self, func: Callable[..., Any], policy_id: str = DEFAULT_POLICY_ID, **kwargs: Any) -> Any:
         """`func(policy, **kwargs)`.
@@ -169,19 +169,6 @@ class PolicyMethods(WorkerBase):
             default_policy_class=self.default_policy_class,
         )
         return setup[policy_id]
-
-    def _check(self, mapping: Any, to_train: Any) -> None:
-        """Raise what setting them would raise, before anything is changed."""
-        before = self._policies.mapping, self._policies.to_train
-        try:
-            self._adopt(mapping, to_train)
-        finally:
-            self._policies.mapping, self._policies.to_train = before
-
-    def _adopt(self, mapping: Any, to_train: Any) -> None:
-        self.set_policy_mapping_fn(mapping)
-        if to_train is not None:
-            self.set_is_policy_to_train(to_train)
 
 
 def _spaces_of(policy: Any, observation_space: Any, action_space: Any) -> tuple[Any, Any]:

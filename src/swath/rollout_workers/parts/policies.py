@@ -103,6 +103,26 @@ class Policies:
         """
         self.to_train = is_policy_to_train(given)
 
+    def adopt(self, mapping: Any, to_train: Any) -> None:
+        """Set both, where they are not None.
+
+        Raises:
+            ValueError: the mapping cannot be called.
+            TypeError: nobody can tell who is to learn.
+        """
+        if mapping is not None:
+            self.set_mapping(mapping)
+        if to_train is not None:
+            self.set_to_train(to_train)
+
+    def check(self, mapping: Any, to_train: Any) -> None:
+        """Raise what `adopt` would raise, before anything is changed."""
+        before = self.mapping, self.to_train
+        try:
+            self.adopt(mapping, to_train)
+        finally:
+            self.mapping, self.to_train = before
+
     def learns(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
         return self.to_train is None or bool(self.to_train(policy_id, batch))
