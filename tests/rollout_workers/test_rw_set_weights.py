@@ -284,3 +284,14 @@ def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, 
         assert workers.fetch_ready_async_reqs(tags="late") == []
         SYNCHRONISE[way](workers, None)
         assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"
+
+
+@pytest.mark.parametrize("way", SYNCHRONISE)
+def test_a_synchronisation_that_waits_for_nobody_loses_nothing(warm_processes, way):
+    counts = lambda worker: worker.filters["default_policy"].rs.n
+    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="process") as workers:
+        workers.sample()
+        SYNCHRONISE[way](workers, 0)
+        SYNCHRONISE[way](workers, None)
+        SYNCHRONISE[way](workers, None)
+        assert workers.foreach_worker(counts) == [2 * STEPS] * 3
