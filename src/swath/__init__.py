@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from swath.evaluators.evaluator import Evaluator
     from swath.evaluators.ray_eval_worker import RayEvalWorker
     from swath.options import Restarts
+    from swath.report.progress import Progress
     from swath.rollout.episodes.gae import GAE
     from swath.rollout.episodes.nstep import MultiStep
     from swath.rollout.episodes.reshape import split_trajectories
@@ -71,6 +72,7 @@ _HOME = {
     "RayCollector": "swath.collectors.ray_collector",
     "RayEvalWorker": "swath.evaluators.ray_eval_worker",
     "RayReplayBuffer": "swath.collectors.ray_replay_buffer",
+    "Progress": "swath.report.progress",
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
     "RandomPolicy": "swath.rollout.policies.random_policy",
@@ -118,6 +120,7 @@ __all__ = [
     "NoWeightSyncScheme",
     "Policy",
     "PolicySpec",
+    "Progress",
     "RandomPolicy",
     "RayCollector",
     "RayEvalWorker",

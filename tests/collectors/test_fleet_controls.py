@@ -481,7 +481,7 @@ AGGREGATE = {
     "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "workers",
     "workers_alive", "worker_frames", "restarts", "workers_lost", "late", "fragments_lost", "env_errors",
     "frames_dropped", "batches_dropped", "batches_overdue", "frames_discarded", "episodes", "fps", "seconds_waiting",
-    "running",
+    "running", "seconds", "staleness",
 }  # fmt: skip
 
 
@@ -498,7 +498,7 @@ def test_stats_are_json_and_know_all_keys(kind):
     assert set(stats) == AGGREGATE | {"total_frames", "completed", "episode_return", "episode_length"}
     assert (stats["frames"], stats["batches"], stats["completed"]) == (40, len(batches), True)
     assert (stats["episode_length"], stats["episodes"] > 0) == (3.0, True)
-    names = ("frames", "life", "state", "policy_version")
+    names = ("frames", "life", "state", "policy_version", "staleness")
     assert set(each) == {f"worker_{worker}/{name}" for worker in (0, 1) for name in names}
     assert collector.stats()["frames"] == 40
     with pytest.raises(ValueError, match="workers must be one of"):

@@ -49,6 +49,18 @@ def test_a_fragment_asked_for_after_a_drop_is_delivered_whatever_its_age(gate):
     assert any("raise max_staleness" in str(one.message) for one in caught)
 
 
+def test_stats_say_how_many_versions_behind_the_last_fragment_came():
+    with fleet("async", numbered(1), Level(0), prefetch=1) as collector:
+        collector.next()
+        for number in (1, 2):
+            collector.update_policy_weights_(level(number))
+        collector.get_distant_attr("worker_idx")  # the second fragment was made before that
+        assert collector.next()[VERSION].unique().tolist() == [0]
+        assert (collector.stats()["staleness"], collector.stats("per_worker")["worker_0/staleness"]) == (2, 2)
+        collector.next()
+        assert collector.stats()["staleness"] == 0
+
+
 def test_weights_that_are_meant_for_others_make_nothing_stale():
     with fleet("async", policy=Level(0), max_staleness=0, backend="inline") as collector:
         drawn(collector, 2)

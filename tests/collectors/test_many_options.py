@@ -212,7 +212,7 @@ def test_max_staleness_is_for_asynchronous_collection(requested):
 
 
 def test_every_argument_is_in_a_table():
-    taken = {"args", "num_threads", "max_staleness", *PEERS, *WEIGHTS}
+    taken = {"args", "num_threads", "max_staleness", "progress", *PEERS, *WEIGHTS}
     multi = {*BOTH, *BY_KEYWORDS, *LOCAL, "num_workers", "collector_class", "no_cuda_sync"}
     assert set(inspect.signature(MultiSyncCollector).parameters) == multi | taken
     ray = {*BOTH, *RAY, "num_collectors", "collector_kwargs", "use_env_creator", "no_cuda_sync"}
@@ -276,7 +276,7 @@ def test_the_defaults_are_those_of_the_contract():
             defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
             wanted = {name: both[column] for name, both in DEFAULTS.items()} | own
             assert {name: defaults[name] for name in wanted} == wanted
-            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "args", "check_finite"}
+            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "args", "check_finite", "progress"}
 
 
 def test_torch_has_as_many_threads_as_a_worker_has_cpus(requested):

@@ -82,8 +82,8 @@ BESIDE = {
 DERIVED = {"device": {"devices.policy", "devices.storing"}, "storing_device": set()}
 """Fields that follow from an argument which has a field of its own."""
 
-HELD = {"no_cuda_sync", "backend"}
-"""Without a field: copies made in this process wait for their data; another backend builds another class."""
+HELD = {"no_cuda_sync", "backend", "progress"}
+"""Without a field: copies here wait for their data; another backend builds another class; who looks changes nothing."""
 
 WEIGHTS = {"weight_updater", "weight_sync_schemes", "weight_recv_schemes"}
 """Taken up by the collector itself when all else is built; the second is for collectors with many workers."""

@@ -29,7 +29,9 @@ KEYS = {
     "frames_discarded",
     "episodes",
     "fps",
+    "seconds",
     "seconds_waiting",
+    "staleness",
     "running",
 }
 
@@ -67,7 +69,7 @@ def test_stats_are_numbers_and_say_what_happened():
     assert (stats["frames"], stats["batches"], stats["episodes"], stats["episode_length"]) == (60, 3, 14, 4)
     assert (stats["policy_version"], stats["policy_version_min"]) == (1, 1)
     assert stats["fps"] > 0
-    assert stats["seconds_waiting"] > 0
+    assert stats["seconds"] >= stats["seconds_waiting"] > 0
     assert made.stats()["frames"] == 60, "works after shutdown"
 
 
@@ -95,6 +97,7 @@ def test_views_of_the_workers():
             "worker_3/frames": 10,
             "worker_3/life": 0,
             "worker_3/state": "ready",
+            "worker_3/staleness": 0,
             "worker_3/policy_version": 0,
         }
         both = made.stats(workers="both", timeout=0.0)

@@ -5,7 +5,8 @@ import pytest
 from rich.console import Console
 
 from swath.report.display import PlainDisplay
-from swath.report.live_display import HINT, LiveDisplay, create_display, progress_words
+from swath.report.live_display import HINT, LiveDisplay, create_display
+from swath.report.picture import progress_words
 from swath.report.status import EvalPoint, Pace, RunTitle, Status
 
 TITLE = RunTitle("CartPole-v1", ("PPO", "8 envs", "seed 0", "cpu"), total_frames=1000)

@@ -15,6 +15,7 @@ from math import inf, nan
 from typing import TYPE_CHECKING
 
 from swath.cli.journal import Journal, Run
+from swath.report.seen import Seen, Sight
 from swath.report.status import Pace, Status
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 RETURN, LENGTH, EPISODES = "train/return", "train/length", "train/episodes"
 SECONDS, SPEED = "time/seconds", "time/frames_per_second"
+KEPT = {
+    "seconds_waiting": "time/seconds_waiting",
+    "workers_alive": "workers/alive",
+    "restarts": "workers/restarts",
+    "staleness": "workers/staleness",
+}
+"""What `stats()` says of the workers, and the columns for it."""
+
 LEARNER = "ppo/"
 SHOWN = {"policy_loss": "policy", "value_loss": "value", "entropy": "entropy", "approx_kl": "kl"}
 """Which of the learner's numbers the display shows, and under which names."""
@@ -41,6 +50,7 @@ class Training:
     def __init__(self, run: Run) -> None:
         self._run, self._config, self._parts, self.progress = run, run.config, run.parts, run.progress
         self._began_at = time.monotonic() - self.progress.seconds
+        self._sight, self._seen = Sight(), Seen()
         self._pace = Pace(self.progress.frames, time.monotonic())
         self._next_evaluation = self._after(self.progress.frames)
 
@@ -70,9 +80,11 @@ class Training:
         losses = self._parts.learner.update(batch)
         self._parts.collector.update_policy_weights_()
         self.progress.version = self._parts.collector.policy_version
-        stats, now = self._parts.collector.stats(), time.monotonic()
+        stats, now = self._parts.collector.stats("both"), time.monotonic()
+        self._seen = self._sight.look(stats, now)
         self.progress.frames, self.progress.seconds = stats["frames"], now - self._began_at
         metrics = {SECONDS: self.progress.seconds, SPEED: self._pace.rate(stats["frames"], now)}
+        metrics |= {column: stats[name] for name, column in KEPT.items() if name in stats}
         if "episode_return" in stats:
             metrics |= {RETURN: stats["episode_return"], LENGTH: stats["episode_length"], EPISODES: stats["episodes"]}
         return metrics | {LEARNER + name: value for name, value in losses.items()}
@@ -85,6 +97,7 @@ class Training:
             episode_return=metrics.get(RETURN, nan),
             episode_length=metrics.get(LENGTH, nan),
             losses={short: metrics[LEARNER + name] for name, short in SHOWN.items() if LEARNER + name in metrics},
+            seen=self._seen,
         )
 
     @property

@@ -72,6 +72,7 @@ class Known:
         fragments_lost: with workers that died, or by their stores.
         next_ids: above every trajectory id given, by worker.
         versions: with which their last fragments were made.
+        lags: how many versions behind the newest that was meant for them these were when they arrived.
         lives: in which of their lives that was.
         frames: collected, by worker.
         fragments: made, by worker.
@@ -84,6 +85,7 @@ class Known:
     fragments_lost: int = 0
     next_ids: dict[int, int] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
+    lags: dict[int, int] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
     fragments: dict[int, int] = field(default_factory=dict)

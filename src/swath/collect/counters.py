@@ -33,12 +33,12 @@ class EpisodeLog:
     @property
     def mean_return(self) -> float | None:
         """Mean over the last 100 episodes; `None` before the first."""
-        return float(np.mean([value for value, _ in self._last])) if self._last else None
+        return float(np.mean([value for value, _ in last])) if (last := tuple(self._last)) else None
 
     @property
     def mean_length(self) -> float | None:
         """Mean steps of the last 100 episodes; `None` before the first."""
-        return float(np.mean([length for _, length in self._last])) if self._last else None
+        return float(np.mean([length for _, length in last])) if (last := tuple(self._last)) else None
 
     def book(self, episodes: Episodes) -> None:
         """These have ended."""
@@ -167,8 +167,13 @@ class Counters:
             self._frames_before = self.frames
 
     @property
+    def seconds(self) -> float:
+        """Since the first draw began; 0 before it."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    @property
     def fps(self) -> float:
         """Delivered frames a second since the first draw."""
         if self._began is None:
             return 0.0
-        return (self.frames - self._frames_before) / max(time.monotonic() - self._began, 1e-9)
+        return (self.frames - self._frames_before) / max(self.seconds, 1e-9)

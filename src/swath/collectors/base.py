@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from swath.collect.deliver import Drawn
+from swath.report.progress import Progress
 
 
 class Batches(Iterator[Any]):
@@ -27,6 +28,19 @@ class Batches(Iterator[Any]):
 
 class BaseCollector(ABC):
     """Base of all collectors; none derives from another."""
+
+    _progress: Progress | None = None
+
+    def _begin_progress(self, progress: Progress | None) -> None:
+        """Be shown, if that is wished."""
+        if progress is not None:
+            self._progress = progress.watch(self)
+
+    def _end_progress(self) -> None:
+        """Leave the last picture, before anything ends."""
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.close()
 
     @abstractmethod
     def _draw(self) -> Drawn:

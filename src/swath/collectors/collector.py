@@ -42,6 +42,7 @@ from swath.options import (
     optional_count,
     seconds,
 )
+from swath.report.progress import as_progress
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
 
@@ -96,6 +97,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             not made are masked, and at least one was made.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the whole source.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
         backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
             class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.
         backend_options: further keywords of the class that is built.
@@ -169,6 +171,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         interruptor: Any = None,
         on_env_error: OnEnvError = "raise",
         check_finite: bool = False,
+        progress: Any = None,
         backend: str | None = None,  # noqa: ARG002  another one builds another class
         backend_options: Mapping[str, Any] | None = None,
         num_collectors: int | None = None,
@@ -197,6 +200,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
                 "receive with weight_recv_schemes"
             )
         incoming = WeightSettings.of(policy, policy_factory, weight_updater, (None, None), weight_recv_schemes)
+        view = as_progress(progress)
         stopping = with_methods("interruptor", interruptor, "collection_stopped")
         self._devices = Devices.resolve(device, env_device, policy_device, storing_device)
         self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
@@ -238,6 +242,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         with self._undone(request.source):
             self._begin_weights(incoming)
         collection.receive = self._receivers.take
+        self._begin_progress(view)
 
     def _draw(self) -> Drawn:
         if self._background.running:
@@ -298,6 +303,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             Exception: what `env.close()` raised.
         """
         patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+        self._end_progress()
         try:
             self._collection.close(patience, close_env=close_env)
         except Exception:

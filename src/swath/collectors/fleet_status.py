@@ -62,6 +62,7 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
         "requested_frames_per_batch": collection.batch_frames,
         "policy_version": collection.version,
         "policy_version_min": _oldest(assembled),
+        "staleness": _staleness(assembled),
         "workers": len(fleet.standings()),
         "workers_alive": 0 if collection.gate.halted else len(fleet.up),
         "worker_frames": sum(known.frames.values()),
@@ -76,6 +77,7 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
         "frames_discarded": counters.frames_discarded + tally.frames_discarded,
         "episodes": known.episodes.finished,
         "fps": counters.fps,
+        "seconds": counters.seconds,
         "seconds_waiting": counters.seconds_waiting,
         "running": background.running,
     }
@@ -97,6 +99,7 @@ def _per_worker(assembled: Assembled) -> dict[str, Any]:
             f"worker_{worker}/life": max(standing.life, known.lives.get(worker, 0)),
             f"worker_{worker}/state": "closed" if closed else _in_words(standing),
             f"worker_{worker}/policy_version": known.versions.get(worker, 0),
+            f"worker_{worker}/staleness": known.lags.get(worker, 0),
         }
     return facts
 
@@ -112,5 +115,15 @@ def _in_words(standing: Standing, *, busy: bool | None = None) -> str:
 def _oldest(assembled: Assembled) -> int:
     """The oldest version that a worker runs, as far as its answers have said."""
     versions = assembled.collection.desk.known.versions
-    there = [worker for worker, standing in assembled.fleet.standings().items() if standing.phase != "gone"]
-    return min((versions.get(worker, 0) for worker in there), default=0)
+    return min((versions.get(worker, 0) for worker in _remaining(assembled)), default=0)
+
+
+def _staleness(assembled: Assembled) -> int:
+    """How many versions behind the last fragments of the workers were when they arrived, at most."""
+    lags = assembled.collection.desk.known.lags
+    return max((lags.get(worker, 0) for worker in _remaining(assembled)), default=0)
+
+
+def _remaining(assembled: Assembled) -> list[int]:
+    """Workers that were not given up."""
+    return [worker for worker, standing in assembled.fleet.standings().items() if standing.phase != "gone"]

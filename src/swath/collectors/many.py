@@ -16,6 +16,7 @@ from swath.collectors.fleet_request import FleetRequest
 from swath.collectors.fleet_weights import FleetWeights
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
+from swath.report.progress import Progress
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
@@ -24,8 +25,8 @@ GOODBYE_S = 1.0
 class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
     """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down."""
 
-    def _begin(self, request: FleetRequest, settings: WeightSettings) -> None:
-        """Bring the workers up; blocks until all have built env and policy.
+    def _begin(self, request: FleetRequest, settings: WeightSettings, view: Progress | None) -> None:
+        """Bring the workers up, and show them; blocks until all have built env and policy.
 
         Raises:
             ValueError: automatic updates have nothing to publish.
@@ -44,6 +45,7 @@ class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
             self._end(0.0)
             raise
         collection.desk.renewal.receive = self._receivers.take
+        self._begin_progress(view)
 
     def _draw(self) -> Drawn:
         if self._background.running:
@@ -55,6 +57,7 @@ class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
 
     def _end(self, timeout: float) -> None:
         """Stop background mode and end the workers; what closing their envs raised is raised."""
+        self._end_progress()
         try:
             self._assembled.collection.close(timeout)
         finally:

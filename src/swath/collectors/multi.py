@@ -27,6 +27,7 @@ from swath.options import (
     TrajFormat,
     seconds,
 )
+from swath.report.progress import as_progress
 from swath.rollout.policies.exploration import ExplorationType
 from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
@@ -92,6 +93,7 @@ class _Multi(FleetState, ManyWorkers):
         placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the worker.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
         collector_class: `None` or `Collector`.
         return_same_td: `False`; batches own their memory.
         reset_when_done: `True`; an env that is done always begins another episode.
@@ -163,6 +165,7 @@ class _Multi(FleetState, ManyWorkers):
         placement_timeout_s: float | None = 300.0,
         on_env_error: OnEnvError = "raise",
         check_finite: bool = False,
+        progress: Any = None,
         collector_class: Any = None,
         return_same_td: bool = False,
         reset_when_done: bool = True,
@@ -193,6 +196,7 @@ class _Multi(FleetState, ManyWorkers):
             (weight_sync_schemes, SharedMemWeightSyncScheme),
             weight_recv_schemes,
         )
+        view = as_progress(progress)
         given = locals()
         settings = settings_of({name: given[name] for name in SETTINGS}, n_workers)
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
@@ -212,7 +216,7 @@ class _Multi(FleetState, ManyWorkers):
             name=name,
             index=self._worker_idx or 0,
         )
-        self._begin(request, weight_settings)
+        self._begin(request, weight_settings, view)
         self._threads_before: int | None = None
         if num_threads is not None:
             self._threads_before = torch.get_num_threads()

@@ -39,6 +39,7 @@ DECIDED = (
     "weight_updater",
     "weight_sync_schemes",
     "weight_recv_schemes",
+    "progress",
 )
 ELSEWHERE = ("interruptor", "backend", "backend_options")
 

@@ -30,6 +30,7 @@ from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of
 from swath.extras import need
 from swath.options import RESTARTS, Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
+from swath.report.progress import as_progress
 from swath.rollout.policies.exploration import ExplorationType
 from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
@@ -93,6 +94,7 @@ class RayCollector(ManyWorkers):
         placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the worker.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
 
     Raises:
         ImportError: Ray is not installed; the message names the extra.
@@ -150,6 +152,7 @@ class RayCollector(ManyWorkers):
         placement_timeout_s: float | None = 300.0,
         on_env_error: OnEnvError = "raise",
         check_finite: bool = False,
+        progress: Any = None,
     ) -> None:
         if args:
             raise TypeError(f"RayCollector takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
@@ -159,6 +162,7 @@ class RayCollector(ManyWorkers):
         envs = sources_of(_with_env_creator(create_env_fn) if use_env_creator else create_env_fn, n_workers, NUMBER)
         survival = Survival(restarts, min_workers, fragment_timeout_s, placement_timeout_s)
         nesting, envs_per_worker = nesting_of(collector_class, num_workers_per_collector, envs_per_worker, survival)
+        view = as_progress(progress)
         given = locals()
         own = {name: (given[name], default) for name, default in DEFAULTS.items() if name in (*SETTINGS, *COLLECTION)}
         settings, whole, further = merged(own, collector_kwargs, len(envs), nesting)
@@ -199,7 +203,7 @@ class RayCollector(ManyWorkers):
             name="RayCollector",
             makers=nesting.makers(settings, further),
         )
-        self._begin(request, weight_settings)
+        self._begin(request, weight_settings, view)
 
     @property
     def remote_collectors(self) -> list[Any]:

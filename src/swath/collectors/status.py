@@ -62,6 +62,7 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
         "requested_frames_per_batch": collection.batch_frames,
         "policy_version": collection.version,
         "policy_version_min": collection.worker.version,
+        "staleness": collection.version - collection.worker.version,
         "restarts": tally.restarts,
         "workers_lost": 0,
         "late": 0,
@@ -73,6 +74,7 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
         "frames_discarded": counters.frames_discarded,
         "episodes": meter.finished,
         "fps": counters.fps,
+        "seconds": counters.seconds,
         "seconds_waiting": counters.seconds_waiting,
         "running": background.running,
     }
@@ -92,6 +94,7 @@ def _per_worker(collection: Collection, background: Background) -> dict[str, Any
         f"{name}/life": worker.life,
         f"{name}/state": _state(collection, background),
         f"{name}/policy_version": worker.version,
+        f"{name}/staleness": collection.version - worker.version,
     }
 
 

@@ -84,6 +84,7 @@ def status_line(status: Status, total: int) -> str:
         f"return {number(status.episode_return)}",
         f"length {number(status.episode_length)}",
         *(f"{name} {number(value)}" for name, value in status.losses.items()),
+        *status.seen.trouble,
         f"{status.frames_per_second:,.0f} frames/s",
         f"{duration(status.seconds_left)} left",
     ]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from math import inf, nan
 from typing import TYPE_CHECKING
 
+from swath.report.seen import Seen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,6 +49,7 @@ class Status:
         episode_return: mean over the last episodes; NaN before the first has ended.
         episode_length: likewise, in env steps.
         losses: the learner's numbers, in the order to show them.
+        seen: the collector.
     """
 
     frames: int
@@ -55,6 +58,7 @@ class Status:
     episode_return: float = nan
     episode_length: float = nan
     losses: Mapping[str, float] = field(default_factory=dict)
+    seen: Seen = field(default_factory=Seen)
 
 
 class Pace:

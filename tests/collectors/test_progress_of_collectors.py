@@ -1,0 +1,122 @@
+"""Collectors that are shown while they work."""
+
+import gc
+import io
+import logging
+import threading
+
+import pytest
+from collector_toys import Always, collector
+from fleet_toys import AT_ONCE, LONG, drawn, fleet
+from rich.console import Console
+
+import ray_cluster
+from swath import Collector, Progress
+from swath.testing import CountingEnvs, Fault, Lives
+
+PATIENCE_S = 60
+
+
+def lines():
+    """A view that prints lines, and what it has printed."""
+    file = io.StringIO()
+    return Progress(Console(file=file, width=200), every_s=0.01), lambda: file.getvalue().splitlines()
+
+
+def views():
+    return [thread for thread in threading.enumerate() if thread.name == "swath-progress"]
+
+
+@pytest.fixture(autouse=True)
+def no_view_is_left():
+    yield
+    assert views() == []
+
+
+def test_a_collector_in_this_process_is_shown_until_it_is_shut_down():
+    view, printed = lines()
+    with collector(total_frames=40, progress=view) as made:
+        assert len(list(made)) == 4
+        assert len(views()) == 1
+        made.shutdown()
+        assert views() == []
+    assert printed()[-1].startswith("Collector: 40 of 40 frames, ")
+
+
+@pytest.mark.usefixtures("nursery")
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_workers_are_shown_with_what_became_of_them(kind, backend, tmp_path):
+    sources = [*Lives(tmp_path, {0: [[Fault("kill", step=7)]]}, 1, LONG).sources(1), CountingEnvs(LONG, first=1)]
+    if backend != "process":
+        sources = [CountingEnvs(LONG), CountingEnvs(LONG, first=1)]
+    view, printed = lines()
+    with fleet(kind, sources, envs_per_worker=1, backend=backend, total_frames=200, progress=view) as made:
+        drawn(made, len(made))
+    last = printed()[-1]
+    assert " 200 of 200 frames, " in last
+    assert " of 2 workers" in last
+    assert ("1 restart, 1 fragment lost" in last) == (backend == "process")
+
+
+def test_workers_on_ray_are_shown():
+    view, printed = lines()
+    with fleet("sync", backend="ray", total_frames=40, progress=view) as made:
+        list(made)
+    assert printed()[-1].startswith("RayCollector: 40 of 40 frames, ")
+    assert "2 of 2 workers" in printed()[-1]
+
+
+def test_a_keyword_of_the_whole_is_none_of_a_worker_on_ray():
+    with pytest.raises(ValueError, match="progress"):
+        ray_cluster.collector(
+            ["CartPole-v1"], None, frames_per_batch=10, restarts=AT_ONCE, collector_kwargs={"progress": True}
+        )
+
+
+@pytest.mark.parametrize("backend", ["direct", "thread"])
+def test_what_collects_elsewhere_is_shown_too(backend):
+    view, printed = lines()
+    with Collector("CartPole-v1", frames_per_batch=10, total_frames=20, backend=backend, progress=view) as made:
+        list(made)
+    assert " 20 of 20 frames, " in printed()[-1]
+
+
+def test_a_view_changes_no_batch():
+    def batches(progress):
+        with fleet("sync", ["CartPole-v1"] * 2, Always(), seed=3, backend="thread", progress=progress) as made:
+            return drawn(made, 5)
+
+    for shown, alone in zip(batches(lines()[0]), batches(None), strict=True):
+        assert (shown == alone).all()
+
+
+def test_a_collector_that_is_forgotten_ends_its_view():
+    made = collector(progress=lines()[0])
+    (thread,) = views()
+    del made
+    gc.collect()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_collection_goes_on_when_the_terminal_fails(caplog):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise OSError("the terminal is gone")
+
+    with (
+        caplog.at_level(logging.WARNING, "swath"),
+        collector(total_frames=40, progress=Progress(Console(file=Gone()), every_s=0.01)) as made,
+    ):
+        assert len(list(made)) == 4
+    assert "the view of Collector has ended" in caplog.text
+
+
+@pytest.mark.parametrize("make", [collector, fleet])
+def test_what_is_no_view_is_refused_before_anything_is_built(make):
+    with pytest.raises(TypeError, match=r"progress='yes' must be True, False or a swath\.Progress"):
+        make(progress="yes")
+    view, _ = lines()
+    with collector(progress=view), pytest.raises(RuntimeError, match="watches another collector"):
+        make(progress=view)

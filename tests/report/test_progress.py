@@ -1,0 +1,219 @@
+import gc
+import io
+import logging
+import sys
+import threading
+
+import pytest
+import torch
+from rich.console import Console
+from seen_toys import Collecting, of_fleet
+from tensordict import TensorDict
+
+from swath import Progress
+from swath.report import progress as module
+from swath.report.progress import as_progress, point_of
+
+PATIENCE_S = 60
+RESULT = {"eval/reward": 475.3, "eval/reward_ci_low": 451.0, "eval/reward_ci_high": 498.0, "eval/num_episodes": 20}
+
+PICTURES = {"force_terminal": True, "color_system": None, "_environ": {"TERM": "xterm"}}
+
+
+class Terminal(io.StringIO):
+    """Fails when it is told to, and tells what was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.fails = False
+        self.news = threading.Condition()
+
+    def write(self, text):
+        if self.fails:
+            raise OSError("the terminal is gone")
+        with self.news:
+            count = super().write(text)
+            self.news.notify_all()
+        return count
+
+    def await_text(self, text):
+        with self.news:
+            assert self.news.wait_for(lambda: text in self.getvalue(), PATIENCE_S), self.getvalue()
+
+
+@pytest.fixture
+def terminal():
+    return Terminal()
+
+
+@pytest.fixture
+def make(terminal):
+    """Makes views on that terminal that are closed at the end."""
+    made = []
+
+    def view(every_s=0.01, **settings):
+        console = Console(file=terminal, width=80, height=30, **{**PICTURES, **settings})
+        made.append(Progress(console, every_s=every_s))
+        return made[-1]
+
+    yield view
+    for one in made:
+        one.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "swath-progress"]
+
+
+def test_a_view_follows_its_collector_until_it_is_closed(make, terminal):
+    collector = Collecting(of_fleet())
+    with make().watch(collector):
+        terminal.await_text("100 ")
+        collector.facts = of_fleet(frames=4321)
+        terminal.await_text("4,321")
+    asked = collector.asked
+    collector.facts = of_fleet(frames=5678)
+    assert "5,678" not in terminal.getvalue()
+    assert collector.asked == asked
+
+
+def test_the_last_picture_is_the_newest(make, terminal):
+    collector = Collecting(of_fleet())
+    view = make(every_s=1000).watch(collector)
+    collector.facts = of_fleet(frames=4321)
+    view.close()
+    view.close()
+    assert "4,321" in terminal.getvalue()
+
+
+def test_the_terminal_is_given_back(make, terminal):
+    out, err = sys.stdout, sys.stderr
+    collector = Collecting(of_fleet())
+    view = make().watch(collector)
+    assert sys.stdout is not out
+    view.close()
+    assert (sys.stdout, sys.stderr) == (out, err)
+    assert terminal.getvalue().endswith("\x1b[?25h")
+
+
+def test_what_is_printed_meanwhile_stays_above_the_picture(make, terminal):
+    collector = Collecting(of_fleet())
+    with make().watch(collector):
+        print("a remark")  # noqa: T201  as users do
+    assert "a remark\n" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_terminal_that_fails_ends_the_view_only_and_is_given_back(make, terminal, caplog, lines):
+    out = sys.stdout
+    collector = Collecting(of_fleet(total_frames=100))
+    view = make(force_terminal=not lines)
+    with caplog.at_level(logging.WARNING, "swath"):
+        view.watch(collector)
+        terminal.fails = True
+        collector.facts = of_fleet(frames=200, total_frames=100)
+        thread = view._view._thread
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert sys.stdout is out
+    assert [record.getMessage() for record in caplog.records] == [
+        "the view of Collecting has ended (OSError('the terminal is gone')); it collects as before"
+    ]
+    view.evaluated(RESULT)
+    view.close()
+
+
+def test_a_terminal_that_fails_at_once_is_no_obstacle(make, terminal, caplog):
+    terminal.fails = True
+    out, collector = sys.stdout, Collecting(of_fleet())
+    with caplog.at_level(logging.WARNING, "swath"):
+        view = make().watch(collector)
+    assert sys.stdout is out
+    assert "has ended" in caplog.text
+    view.close()
+
+
+def test_a_terminal_that_hangs_does_not_hold_up_the_end(make, terminal, monkeypatch):
+    from swath.report import view as views
+
+    monkeypatch.setattr(views, "GOODBYE_S", 0.01)
+    arrived, released = threading.Event(), threading.Event()
+
+    class Hanging(Collecting):
+        def stats(self, workers):
+            facts = super().stats(workers)
+            if threading.current_thread().name == "swath-progress":
+                arrived.set()
+                assert released.wait(PATIENCE_S)
+            return facts
+
+    collector = Hanging(of_fleet())
+    view = make().watch(collector)
+    assert arrived.wait(PATIENCE_S)
+    view.close()
+    released.set()
+    view._view._thread.join(PATIENCE_S)
+
+
+def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):
+    collector = Collecting(of_fleet())
+    view = make().watch(collector)
+    thread = view._view._thread
+    del collector
+    gc.collect()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert not view._view.open
+
+
+def test_a_view_watches_one_collector_at_a_time(make, terminal):
+    first, second = Collecting(of_fleet()), Collecting(of_fleet(frames=777))
+    view = make().watch(first)
+    with pytest.raises(RuntimeError, match="watches another collector; make one for each"):
+        view.watch(second)
+    with pytest.raises(RuntimeError, match="watches another collector"):
+        as_progress(view)
+    view.close()
+    view.watch(second)
+    assert "777" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {**RESULT, "eval/step": 512},
+        TensorDict({name: torch.tensor(value) for name, value in {**RESULT, "eval/step": 512}.items()}, []),
+    ],
+    ids=["dict", "tensordict"],
+)
+def test_an_evaluation_is_shown_with_its_interval(make, terminal, result):
+    collector = Collecting(of_fleet())
+    with make().watch(collector) as view:
+        view.evaluated(result)
+        terminal.await_text("475.3 [451, 498]")
+    assert "at step 512, 20 episodes" in terminal.getvalue()
+
+
+def test_an_evaluation_before_there_is_something_to_watch_is_shown_later(make, terminal):
+    view = make()
+    view.evaluated(RESULT)
+    collector = Collecting(of_fleet())
+    with view.watch(collector):
+        terminal.await_text("475.3 [451, 498]")
+
+
+def test_what_is_no_result_is_refused():
+    with pytest.raises(KeyError, match=r"no 'reward' among \['x'\]"):
+        point_of({"x": 1.0})
+
+
+def test_the_argument_of_collectors_is_a_bool_or_a_view():
+    assert as_progress(None) is as_progress(False) is None
+    assert isinstance(as_progress(True), Progress)
+    view = Progress()
+    assert as_progress(view) is view
+    with pytest.raises(TypeError, match=r"progress=3 must be True, False or a swath\.Progress"):
+        as_progress(3)
+
+
+def test_a_pace_that_is_no_pace_is_refused():
+    with pytest.raises(ValueError, match="every_s=0 must be greater than 0"):
+        Progress(every_s=0)
+    assert module.EVERY_S > 0
