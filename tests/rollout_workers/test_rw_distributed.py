@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from policy_batches import batch_for, ppo
 
-from swath.rollout_workers import DefaultCallbacks, PPOTorchPolicy, RandomPolicy
+from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, PPOTorchPolicy, RandomPolicy, RolloutWorker
 from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
 
@@ -25,8 +26,8 @@ def free_url():
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """What two processes wrote into a folder, and said, when both ran `learn`, `average` and `fail` of this file."""
-    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(3)]
+    """What two processes wrote into a folder, and said, when both ran `learn`, `average`, `fail` and `work`."""
+    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(4)]
     code = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})
@@ -35,6 +36,7 @@ rank = int(sys.argv[1])
 these.learn(rank, {urls[0]!r}, {str(folder)!r})
 these.average(rank, {urls[1]!r}, {str(folder)!r})
 these.fail(rank, {urls[2]!r}, {str(folder)!r})
+these.work(rank, {urls[3]!r}, {str(folder)!r})
 """
     started = [
         subprocess.Popen(
@@ -183,6 +185,43 @@ def test_where_one_rank_raises_all_do_at_once_and_go_on_together(done):
         assert text in said
     first, second = (np.load(folder / f"after{rank}.npz") for rank in range(2))
     assert all(np.array_equal(first[name], second[name]) for name in first.files)
+
+
+def work(rank, url, folder):
+    """Two workers whose envs are seeded differently: 20 updates, then 6 of 3 minibatches twice over."""
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
+    with RolloutWorker(
+        env_creator=lambda _: gym.make("CartPole-v1"),
+        default_policy_class=PPOTorchPolicy,
+        config=config.training(lr=0.01).debugging(seed=3),
+        worker_index=rank + 1,
+    ) as worker:
+        worker.setup_torch_data_parallel(url, rank, 2, "gloo", timeout_s=60)
+        begun, batches = worker.get_weights()["default_policy"], [worker.sample() for _ in range(20)]
+        for batch in batches:
+            worker.learn_on_batch(batch)
+        learnt = worker.get_weights()["default_policy"]
+        for _ in range(6):
+            worker.sample_and_learn(40, 2, 16, ["advantages"])
+        updates = worker.get_policy().num_grad_updates
+        passed = worker.get_weights()["default_policy"]
+    for name, weights in (("begun", begun), ("learnt", learnt), ("passed", passed)):
+        np.savez(f"{folder}/worker_{name}{rank}.npz", **weights)
+    np.savez(f"{folder}/worker_seen{rank}.npz", seen=np.stack([batch["obs"] for batch in batches]), updates=updates)
+
+
+def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the_bit(done):
+    folder, _ = done
+    begun, learnt, passed, seen = (
+        [np.load(folder / f"worker_{name}{rank}.npz") for rank in range(2)]
+        for name in ("begun", "learnt", "passed", "seen")
+    )
+    assert not any(np.array_equal(*batches) for batches in zip(seen[0]["seen"], seen[1]["seen"], strict=True))
+    assert [int(each["updates"]) for each in seen] == [20 + 6 * 2 * 3] * 2
+    for first, second in (begun, learnt, passed):
+        assert all(first[name].tobytes() == second[name].tobytes() for name in first.files)
+    for before, after in ((begun[0], learnt[0]), (learnt[0], passed[0])):
+        assert any(not np.array_equal(before[name], after[name]) for name in before.files)
 
 
 def test_a_place_must_be_one():
