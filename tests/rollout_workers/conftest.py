@@ -4,7 +4,14 @@ import pytest
 
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
-pytest.register_assert_rewrite("checklist_arguments", "checklist_learning", "checklist_methods", "checklist_policies")
+pytest.register_assert_rewrite(
+    "checklist_arguments",
+    "checklist_learning",
+    "checklist_methods",
+    "checklist_policies",
+    "defects_of_sets",
+    "defects_of_workers",
+)
 
 
 @pytest.fixture(autouse=True)

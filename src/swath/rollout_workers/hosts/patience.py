@@ -10,6 +10,9 @@ from typing import Any
 LONGEST_DELAY = 5.0
 """Seconds."""
 
+_MOST_DOUBLINGS = 64
+"""More would not fit into a float some day."""
+
 
 @dataclass(frozen=True)
 class Patience:
@@ -39,7 +42,8 @@ class Patience:
 
     def pause(self, in_a_row: int) -> None:
         """Leave a sub-env alone that has failed so often in a row."""
-        self.wait(min(LONGEST_DELAY, self.delay * 2 ** (in_a_row - 1)))
+        doublings = min(in_a_row - 1, _MOST_DOUBLINGS)
+        self.wait(min(LONGEST_DELAY, self.delay * 2**doublings))
 
     def note(self, error: Exception, in_a_row: int) -> None:
         """Tell in the error why it is raised, if others like it were borne."""

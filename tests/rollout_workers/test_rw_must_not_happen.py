@@ -1,0 +1,89 @@
+"""What must not happen: the peer's defects, by their numbers, and what holds instead of each, wherever workers live."""
+
+import inspect
+
+import cloudpickle
+import defect_toys
+import defects_of_sets as sets
+import defects_of_workers as here
+import pytest
+import toy_rollout_worker
+
+import ray_cluster
+from swath.testing.toy_worker import Gate
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
+APART = ("process", "ray")
+ANYWHERE = ("inline", *APART)
+ROWS = {
+    "R1": [(sets.a_kill_while_sampling, APART), (sets.a_loss_is_raised_where_it_is_not_borne, None)],
+    "R2": [(sets.a_function_that_raises, ANYWHERE), (sets.an_env_that_raises, ANYWHERE)],
+    "R3": [(sets.a_call_that_is_late, APART)],
+    "R5": [(sets.old_weights_after_new_ones, APART)],
+    "R6": [(sets.copies_that_pile_up, ANYWHERE)],
+    "R7": [(sets.nobody_taken_for_everybody, ANYWHERE)],
+    "R8": [(sets.names_of_methods_that_are_not_called_locally, ANYWHERE)],
+    "R9": [(sets.lists_that_are_mixed_up_and_tags_that_block_each_other, ANYWHERE)],
+    "R10": [(sets.a_policy_that_raises, ANYWHERE)],
+    "R11": [(here.one_crash_among_eight, None), (here.a_reset_that_always_fails, None)],
+    "R12": [(sets.seeds_that_are_shared, ANYWHERE), (here.starts_that_are_repeated, None)],
+    "R13": [(here.short_episodes_in_too_great_number, None)],
+    "R14": [(here.memory_that_grows, None), (here.metrics_that_nobody_reads, None)],
+    "R15": [(here.batches_that_lose_their_order, None)],
+    "R16": [(here.filters_that_miscount, None)],
+    "R17": [(here.settings_that_do_nothing, None)],
+    "R18": [(here.calls_of_the_policy_that_nobody_needs, None)],
+    "R19": [(sets.a_replacement_that_does_not_know_it, APART)],
+    "R20": [(here.two_measurements_that_are_one, None)],
+    "R21": [(here.a_recipe_that_lies_elsewhere, None)],
+    "config": [(here.a_config_that_is_changed, None)],
+    "state": [(here.a_look_that_changes_what_it_looks_at, None)],
+    "setters": [(here.a_setter_that_refuses_and_acts, None)],
+    "removal": [(here.a_removal_that_kills, None)],
+    "weights": [(sets.weights_that_do_not_fit, ANYWHERE)],
+    "aliases": [(sets.weights_that_follow_the_learners, ANYWHERE)],
+    "R4": [(sets.an_end_that_waits_for_who_hangs, APART)],  # the set is stopped: the last row
+}
+EVERYWHERE = [
+    pytest.param(defect, place, id=f"{row}-{defect.__name__}-{place or 'here'}")
+    for place in (None, *ANYWHERE)
+    for row, defects in ROWS.items()
+    for defect, places in defects
+    if place in (places or (None,))
+]
+
+
+@pytest.fixture(scope="module")
+def set_at():
+    """Gives the set of a place, one for all rows."""
+    modules, kept = [defect_toys, sets, toy_rollout_worker], {}
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+
+    def of(place):
+        if place == "ray":
+            ray_cluster.up()
+        if place not in kept:
+            kept[place] = defect_toys.made(place)
+        return kept[place]
+
+    yield of
+    for made in kept.values():
+        made.stop()
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_every_row_is_there():
+    assert {row for row in ROWS if row[0] == "R"} == {f"R{number}" for number in range(1, 22)}
+
+
+@pytest.mark.parametrize(("defect", "place"), EVERYWHERE)
+def test_it_does_not_happen(defect, place, set_at, tmp_path):
+    takes, given = inspect.signature(defect).parameters, {}
+    if "workers" in takes:
+        given["workers"] = set_at(place)
+    if "gate" in takes and place in APART:
+        given["gate"] = Gate.at(tmp_path / "gate")
+    defect(**given)
