@@ -43,6 +43,8 @@ class Chunks:
 def take_out(role: Role, cuts: Sequence[int]) -> Ledger:
     """The transitions that lie before the cuts; the role keeps the others."""
     ledger = role.ledger
+    if not ledger or max(ledger.clocks) < min(cuts):
+        return ledger.take_all()
     return ledger.take(clock < cuts[seat.play.env] for seat, clock in zip(ledger.seats, ledger.clocks, strict=True))
 
 

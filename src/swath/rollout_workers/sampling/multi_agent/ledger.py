@@ -68,11 +68,18 @@ class Ledger:
     def take(self, which: Iterable[bool]) -> Ledger:
         """Take some entries out: these."""
         chosen, taken = list(which), Ledger()
-        everything = all(chosen)
         for name in FIELDS:
             values = getattr(self, name)
-            setattr(taken, name, values if everything else list(compress(values, chosen)))
-            setattr(self, name, [] if everything else list(compress(values, map(not_, chosen))))
+            setattr(taken, name, list(compress(values, chosen)))
+            setattr(self, name, list(compress(values, map(not_, chosen))))
+        return taken
+
+    def take_all(self) -> Ledger:
+        """Take all entries out."""
+        taken = Ledger()
+        for name in FIELDS:
+            setattr(taken, name, getattr(self, name))
+            setattr(self, name, [])
         return taken
 
     def renumber(self, rows: Mapping[int, int]) -> None:

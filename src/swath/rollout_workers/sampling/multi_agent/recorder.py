@@ -9,6 +9,7 @@ the env's episode over  ──▶ all that is open is closed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -44,20 +45,18 @@ class Recorder:
         self._progress.clocks[play.env] += 1
         play.tally.step()
         _pay(play, answer[REWARDS])
-        terminateds, truncateds = answer[TERMINATEDS], answer[TRUNCATEDS]
-        all_terminated, all_truncated = bool(terminateds[ALL]), bool(truncateds[ALL])
-        for seat in _concerned(play, sight, terminateds, truncateds):
-            agent = seat.agent
-            terminated = all_terminated or bool(terminateds.get(agent, False))
-            truncated = all_truncated or bool(truncateds.get(agent, False))
+        ends = _ends(answer[TERMINATEDS], answer[TRUNCATEDS])
+        for_all = ends.get(ALL, 0)
+        for seat in _concerned(play, sight, ends):
+            end = for_all | ends.get(seat.agent, 0)
             if seat.acted != NO_ROW:
-                self._close(seat, clock, TERMINATED * terminated + TRUNCATED * truncated)
-            if terminated or truncated:
+                self._close(seat, clock, end)
+            if end:
                 seat.over = True
-                play.tally.mark(agent, terminated=terminated, truncated=truncated)
-        if all_terminated or all_truncated:
-            end = Finished(clock + 1, play.tally.env_steps, play.tally.agent_steps)
-            self._progress.finished[play.env].append(end)
+                play.tally.mark(seat.agent, terminated=bool(end & TERMINATED), truncated=bool(end & TRUNCATED))
+        if for_all:
+            finished = Finished(clock + 1, play.tally.env_steps, play.tally.agent_steps)
+            self._progress.finished[play.env].append(finished)
 
     def cut(self, play: Play) -> None:
         """The episode ended with the last transition of each agent, truncated, if that is here; open ones are lost."""
@@ -95,14 +94,21 @@ def _pay(play: Play, rewards: ByAgent) -> None:
             seat.unpaid += reward
 
 
-def _concerned(play: Play, sight: Sight, terminateds: ByAgent, truncateds: ByAgent) -> Iterable[Seat]:
+def _ends(terminateds: ByAgent, truncateds: ByAgent) -> dict[Any, int]:
+    """How those ended who are flagged; `ALL` among them."""
+    ends = {agent: TERMINATED for agent, flag in terminateds.items() if flag}
+    for agent in [agent for agent, flag in truncateds.items() if flag]:
+        ends[agent] = ends.get(agent, 0) | TRUNCATED
+    return ends
+
+
+def _concerned(play: Play, sight: Sight, ends: Mapping[Any, int]) -> Iterable[Seat]:
     """Seats whose open transition the step closes."""
-    if terminateds[ALL] or truncateds[ALL]:
-        return [seat for seat in play.seats.values() if not seat.over]
-    if not (any(terminateds.values()) or any(truncateds.values())):
+    if not ends:
         return sight.seen
-    ended = [agent for flags in (terminateds, truncateds) for agent, flag in flags.items() if flag and agent != ALL]
-    unseen = [play.seats[agent] for agent in ended if agent in play.seats]
+    if ALL in ends:
+        return [seat for seat in play.seats.values() if not seat.over]
+    unseen = [play.seats[agent] for agent in ends if agent in play.seats]
     return dict.fromkeys([*sight.seen, *(seat for seat in unseen if not seat.over)])
 
 
