@@ -172,7 +172,7 @@ def test_rows_are_valued_in_pieces(monkeypatch):
     whole = policy.compute_values({"obs": OBS})
     value = policy.model.value
     policy.model.value = lambda obs, **given: asked.append(len(obs)) or value(obs, **given)
-    np.testing.assert_allclose(values.values_of(policy, OBS), whole, rtol=1e-5)
+    np.testing.assert_allclose(values.values_of(policy, len(OBS), OBS.__getitem__), whole, rtol=1e-5)
     assert asked == [4, 4, 1]
 
 

@@ -117,8 +117,11 @@ class Acting:
         """The values `[B, T]` of what was acted on, leaves `[B, T, …]`; None if they are among the outputs."""
         if not self.wants.values_apart:
             return None
-        rows = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in observation]
-        return values_of(self.policy, nest_of(self._seen, rows)).reshape(observation[0].shape[:2])
+        rows, shape = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in observation], observation[0].shape[:2]
+        values = values_of(
+            self.policy, shape[0] * shape[1], lambda piece: nest_of(self._seen, [leaf[piece] for leaf in rows])
+        )
+        return values.reshape(shape)
 
     def rewind(self) -> None:
         """Never asked for: the hosts of rollout workers make no step twice."""

@@ -33,7 +33,8 @@ class Values:
         if not self._due:
             return
         rows, self._due = self._due, []
-        self._values.write(rows, values_of(self._policy, self._observations.take(rows)))
+        values = values_of(self._policy, len(rows), lambda piece: self._observations.take(rows[piece]))
+        self._values.write(rows, values)
 
     def take(self, rows: Array) -> dict[str, Any]:
         """The column of these rows."""
