@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from swath.report.screens import Screen, create_screen
 from swath.report.seen import Seen, Sight
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from swath.report.screens import Screen
     from swath.report.status import EvalPoint
 
 _log = logging.getLogger("swath")
@@ -77,7 +77,9 @@ class View:
                 self.close()
 
     def _opened(self, console: Console | None) -> bool:
-        from rich.console import Console as OnStdout  # noqa: PLC0415  who watches nothing needs none
+        from rich.console import Console as OnStdout  # noqa: PLC0415  collectors that nobody watches need no rich
+
+        from swath.report.screens import create_screen  # noqa: PLC0415  likewise
 
         self._screen = create_screen(console or OnStdout(), self._title)
         return self._show()
