@@ -77,10 +77,13 @@ class Toiling(CountingEnv):
         number: which of its envs, from 0; the first writes the diary, and hangs when it is told to.
         diary: where.
         faults: what goes wrong in it.
+        counting: what it is like.
     """
 
-    def __init__(self, worker: int, number: int, diary: Diary, faults: tuple[Fault, ...]) -> None:
-        super().__init__(worker * ENVS + number, COUNTING, faults)
+    def __init__(
+        self, worker: int, number: int, diary: Diary, faults: tuple[Fault, ...] = (), counting: Counting = COUNTING
+    ) -> None:
+        super().__init__(worker * ENVS + number, counting, faults)
         self._worker, self._diary, self._first = worker, diary, number == 0
         self._made = 0
 

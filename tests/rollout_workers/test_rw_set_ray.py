@@ -47,6 +47,11 @@ def cartpole(_):
     return gym.make("CartPole-v1")
 
 
+def same(one, other):
+    mine, others = one["default_policy"], other["default_policy"]
+    return mine.keys() == others.keys() and all((mine[name] == others[name]).all() for name in mine)
+
+
 def test_where_ray_is_up_it_is_the_place_and_a_set_there_is_like_any_other(workers):
     assert workers.foreach_worker(index, with_ids=True) == [(0, 0), (1, 1), (2, 2)]
     with pytest.raises(Broken, match="in worker 2"):
@@ -147,3 +152,19 @@ def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):
     for here, there in zip(*batches, strict=True):
         assert here.keys() == there.keys()
         assert all((here[name] == there[name]).all() for name in here)
+
+
+def test_weights_go_from_one_plain_ray_actor_to_another_by_reference(ray):
+    actor = ray.remote(num_cpus=0)(RolloutWorker)
+    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
+    first, second = (actor.remote(config=AlgorithmConfig().debugging(seed=seed), **made) for seed in (1, 2))
+    reference = first.get_weights.remote()
+    ray.get(second.set_weights.remote(reference, {"timestep": 5}, 7))
+    wanted, got = ray.get([reference, second.get_weights.remote()])
+    assert same(got, wanted)
+    known = second.apply.remote(lambda worker: (worker.policy_version, worker.get_global_vars()["timestep"]))
+    assert ray.get(known) == (7, 5)
+    with RolloutWorker(config=AlgorithmConfig().debugging(seed=3), **made) as here:
+        assert not same(here.get_weights(), wanted)
+        here.set_weights(ray.put(wanted))
+        assert same(here.get_weights(), wanted)
