@@ -90,3 +90,15 @@ def test_the_example_of_self_play_adds_versions_while_it_runs(tmp_path):
     *lines, last = run("self_play.py", tmp_path, "--iterations", "3", "--workers", "1", "--clearly", "-2")
     assert [line.split()[-2] for line in lines] == ["1", "2", "3"]
     assert last.endswith("of 9 positions that can be won")
+
+
+def test_the_example_of_ppo_plays_to_the_end_and_leaves_its_curve(tmp_path):
+    lines = run("rollout_worker_ppo.py", tmp_path, "--frames", "1024", "--seeds", "0", "1", "--out", "ppo.csv")
+    assert [line.split(":")[0] for line in lines] == ["seed 0", "seed 1"]
+    assert all(8 < float(line.split()[-1]) <= 500 for line in lines)
+    with (tmp_path / "ppo.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["seed"], row["frames"]) for row in rows] == [
+        (seed, str(frames)) for seed in "01" for frames in (256, 512, 768, 1024)
+    ]
+    assert all(8 < float(row["return"]) <= 500 for row in rows)
