@@ -1,4 +1,5 @@
 import pytest
+from tensordict import TensorDict
 
 from swath.bench import Rounds, Setting, Subject, measure
 
@@ -49,6 +50,38 @@ def test_a_policy_acts_wherever_workers_live():
 
     scores = measure(Subject("CartPole-v1", policy, frames=32), SETTINGS, Rounds(1, 0.0))
     assert [score.failure for score in scores] == ["", "", ""]
+
+
+class Drawn:
+    """A collector that counts what is asked of it; the second batch may raise."""
+
+    def __init__(self, raises):
+        self.raises, self.batches, self.shut = raises, 0, 0
+
+    def __iter__(self):
+        while True:
+            self.batches += 1
+            if self.raises and self.batches == 2:
+                raise FloatingPointError("diverged")
+            yield TensorDict(batch_size=[8])
+
+    def shutdown(self):
+        self.shut += 1
+
+
+def test_a_turn_draws_a_batch_to_warm_up_and_ends_with_a_shutdown(monkeypatch):
+    made = []
+    monkeypatch.setattr(Subject, "collector", lambda self, setting: made.append(Drawn(raises=False)) or made[-1])
+    measure(Subject("CartPole-v1"), SETTINGS[:1], AT_ONCE)
+    assert [(one.batches, one.shut) for one in made] == [(2, 1), (2, 1)]
+
+
+def test_a_setting_that_failed_has_no_further_turn(monkeypatch):
+    made = []
+    monkeypatch.setattr(Subject, "collector", lambda self, setting: made.append(Drawn(raises=True)) or made[-1])
+    (score,) = measure(Subject("CartPole-v1"), SETTINGS[:1], AT_ONCE)
+    assert (score.rates, score.failure) == ((), "FloatingPointError: diverged")
+    assert [(one.batches, one.shut) for one in made] == [(2, 1)]
 
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"seconds": -1.0}])
