@@ -44,7 +44,9 @@ class Stack:
 
     def take(self, rows: Array | slice | list[int]) -> Any:
         """Copies of rows, in a nest as it was written."""
-        return map_nest(lambda column: np.array(column[rows]), self._columns)
+        if isinstance(rows, slice):
+            return map_nest(lambda column: column[rows].copy(), self._columns)
+        return map_nest(lambda column: column[rows], self._columns)  # an index copies
 
     def keep(self, rows: Array) -> None:
         """Only these rows, in rising order, stay as the first ones; the others are written over."""
