@@ -1,9 +1,16 @@
-"""How tests are shared out when several processes run them: whole files, and all that is on Ray to one of them."""
+"""How tests are shared out when several processes run them: whole files, and all that is on Ray to one of them.
+
+No example of a property is timed: how long it takes says how busy the machine is.
+"""
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from ray_cluster import is_on_ray
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 class ByFile(LoadScopeScheduling):
