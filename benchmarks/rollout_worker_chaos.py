@@ -22,10 +22,9 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
 from pathlib import Path
 
 from chaos import begin_ray
@@ -33,80 +32,13 @@ from chaos_toys import Diary, Killer
 from figures import claim, ended, verdict
 from policies import quiet_threads
 from rollout_worker_chaos_check import Ledger, Said
+from rollout_worker_chaos_course import Course
 from rollout_worker_chaos_toys import Mapping, SubEnvs
 from swath import AlgorithmConfig, WorkerSet
 from swath.testing.telling import Telling, TellingFilter
 
 WORKERS, STEPS = 4, 64
 TURN_S, KILL_AT_S, KILL_EVERY_S, QUIET_S = 10.0, 2.0, 5.0, 5.0
-FILTERS_EVERY_S, POLICY_EVERY_S = 1.0, 4.0
-
-
-@dataclass
-class Course:
-    """A set, what it is told as if it was trained, and what it gave.
-
-    Attributes:
-        workers: the set.
-        ledger: of its batches.
-        agents: of a sub-env.
-        frames: drawn while it was timed.
-        seconds: for how long that was.
-        policies: ids of all that there are.
-        due: when filters are shared next, and when a policy is added.
-    """
-
-    workers: WorkerSet
-    ledger: Ledger
-    agents: int
-    frames: int = 0
-    seconds: float = 0.0
-    policies: list[str] = field(default_factory=list)
-    due: dict[str, float] = field(default_factory=lambda: {"filters": 0.0, "policy": inf})
-
-    @property
-    def rate(self) -> float:
-        """Env steps per second."""
-        return self.frames / self.seconds
-
-    def draw(self, is_enough: Callable[[], bool]) -> None:
-        """Sample until it is enough."""
-        while not is_enough():
-            if time.monotonic() >= self.due["policy"]:
-                self._add_policy()
-            self._publish()
-            self.ledger.add(self.workers.sample(), time.monotonic())
-            if time.monotonic() >= self.due["filters"]:
-                self._share_filters()
-
-    def draw_for(self, seconds: float) -> None:
-        """Sample for so long, timed."""
-        began, frames = time.monotonic(), self.ledger.frames
-        self.draw(lambda: time.monotonic() - began >= seconds)
-        self.frames += self.ledger.frames - frames
-        self.seconds += time.monotonic() - began
-
-    def _publish(self) -> None:
-        number = len(self.ledger.told.numbers) + 1
-        for policy in self.workers.local_worker().policy_map.values():
-            policy.set_weights({"number": [number]})
-        version = self.workers.sync_weights()
-        self.ledger.told.numbers[version] = number
-        self.ledger.told.weights.append(Said(time.monotonic(), version))
-
-    def _share_filters(self) -> None:
-        self.workers.sync_filters()
-        known = {policy_id: own.rs.n for policy_id, own in self.workers.local_worker().filters.items()}
-        self.ledger.told.filters.append(Said(time.monotonic(), known))
-        self.due["filters"] = time.monotonic() + FILTERS_EVERY_S
-
-    def _add_policy(self) -> None:
-        """One that acts for the second agent; the one that did acts for the first."""
-        self.policies.append(f"policy_{len(self.policies)}")
-        newest = tuple(self.policies[-2:])
-        self.workers.add_policy(self.policies[-1], Telling, policy_mapping_fn=Mapping(newest))
-        self.ledger.told.mappings.append(Said(time.monotonic(), newest))
-        self.due["policy"] = time.monotonic() + POLICY_EVERY_S
 
 
 @dataclass(frozen=True)
@@ -136,7 +68,7 @@ class Scene:
                     backend=self.backend,
                 )
             )
-            course = Course(workers, Ledger(WORKERS * envs.number * STEPS, self.agents), self.agents)
+            course = Course(workers, Ledger(WORKERS * envs.number * STEPS, self.agents))
             course.ledger.told.mappings.append(Said(time.monotonic(), tuple(policies)))
             if self.agents > 1:
                 course.policies, course.due["policy"] = policies, 0.0
@@ -174,10 +106,12 @@ def chaos(scene: Scene) -> bool:
     kinds = Counter(event.kind for event in events)
     told = kinds["died"] == kinds["replaced"] == restarts == len(killer.killed)
     note = f"{len(killer.killed)} kills, {restarts} restarts, {kinds['discarded']} fragments discarded"
-    return claim(f"{scene}: each loss is told of", told, note) and claim(
-        f"{scene}: frames whole and once, lives begin with the newest",
-        returned > 0,
-        f"{course.ledger.frames:,} frames, {returned} lives that replaced others",
+    frames = f"{course.ledger.frames:,} frames, {returned} lives that replaced others"
+    return all(
+        [
+            claim(f"{scene}: each loss is told of", told, note),
+            claim(f"{scene}: frames whole, lives begin with the newest", returned > 0, frames),
+        ]
     )
 
 

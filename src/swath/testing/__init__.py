@@ -30,7 +30,8 @@ however many envs and workers they are played.
 `ChannelContract` for how weights reach them there. The `Counted…` contracts ask for counting envs, in which
 a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
 `Fault` says what goes wrong in which of them, `FaultyEnv` does so for envs of any kind. `Lives` scripts whole lives of
-workers in other processes, as data: who dies when, who hangs, who is fine the second time.
+workers in other processes, as data: who dies when, who hangs, who is fine the second time. With the policy and the
+filter of `swath.testing.telling` each row of a rollout worker says which weights and which statistics it was made with.
 """
 
 from __future__ import annotations
