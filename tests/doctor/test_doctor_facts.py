@@ -12,7 +12,7 @@ from swath.doctor.growth import RESIDENT_NOISE, TRACED_NOISE, Growth, measure
 from swath.doctor.machine import Machine, cpus_allowed, name_of, shared_memory
 from swath.doctor.memory import check_memory
 from swath.doctor.ray_cluster import check_ray
-from swath.doctor.ray_facts import RayFacts, ask, cluster_meant, ray_here, tokens
+from swath.doctor.ray_facts import RayFacts, ask, cluster_meant, mode_meant, ray_here, tokens
 from swath.doctor.subject import Effort, Subject
 from swath.doctor.versions import check_versions, number_of
 
@@ -81,6 +81,14 @@ def test_the_cluster_is_the_variable_s_or_the_one_that_was_started_here(tmp_path
     assert cluster_meant({**here, "RAY_ADDRESS": "local"}) is None
 
 
+def test_ray_shows_its_token_unasked_only_to_a_cluster_that_it_has_found_itself():
+    assert mode_meant({}, "/me/.ray/auth_token") == "token"
+    assert mode_meant({"RAY_ADDRESS": "auto"}, "/me/.ray/auth_token") == "token"
+    assert mode_meant({}, "") == ""
+    assert mode_meant({"RAY_ADDRESS": "10.0.0.1:6379"}, "/me/.ray/auth_token") == ""
+    assert mode_meant({"RAY_AUTH_MODE": "disabled"}, "/me/.ray/auth_token") == "disabled"
+
+
 def test_a_client_s_address_is_not_asked(tmp_path):
     pytest.importorskip("ray")
     facts = ray_here({"RAY_ADDRESS": "ray://head:10001"}, tmp_path)
@@ -94,7 +102,7 @@ def test_where_nothing_listens_ray_is_not_even_asked(monkeypatch):
     monkeypatch.setattr("subprocess.run", None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = "127.0.0.1:{1}".format(*server.getsockname())
-    answer, said = ask(address)
+    answer, said = ask(address, "")
     assert answer == "none"
     assert "refused" in said
 
@@ -103,13 +111,17 @@ def test_a_cluster_that_says_nothing_is_not_waited_for(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr("swath.doctor.ray_facts.ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert ask("127.0.0.1:{1}".format(*server.getsockname())) == ("none", "no answer in 0.2 s")
+        assert ask("127.0.0.1:{1}".format(*server.getsockname()), "") == ("none", "no answer in 0.2 s")
 
 
 RAY = {
     "a stale token in the variable, a better one in the file": (
         RayFacts("2.60.0", "a:1", "token", "RAY_AUTH_TOKEN", "/me/.ray/auth_token", "refused"),
         (Level.ERROR, "the one in RAY_AUTH_TOKEN is refused", "unset RAY_AUTH_TOKEN to use it"),
+    ),
+    "a token that is not shown": (
+        RayFacts("2.60.0", "a:1", token="/me/.ray/auth_token", answer="refused"),
+        (Level.ERROR, "the one in /me/.ray/auth_token is not shown to the cluster at a:1", "set RAY_AUTH_MODE=token"),
     ),
     "no token where one is wanted": (
         RayFacts("2.60.0", "a:1", answer="refused"),

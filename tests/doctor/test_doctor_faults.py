@@ -64,7 +64,7 @@ TEN = {
     "a stale token": (
         {
             "here": machine(
-                ray=RayFacts("2.60.0", "10.0.0.1:6379", token="/home/me/.ray/auth_token", answer="refused")
+                ray=RayFacts("2.60.0", "10.0.0.1:6379", "token", "/home/me/.ray/auth_token", answer="refused")
             ),
             "backend": "ray",
         },

@@ -36,6 +36,14 @@ def _token(ray: RayFacts, level: Level) -> Iterator[Finding]:
                 "the token of that cluster",
                 "run `ray get-auth-token` on its head and put what it prints into ~/.ray/auth_token or RAY_AUTH_TOKEN",
             )
+        elif ray.mode.lower() != "token":
+            yield Finding(
+                level,
+                "Ray's token",
+                f"the one in {ray.token} is not shown to the cluster at {ray.address}, which wants one",
+                "RAY_AUTH_MODE=token, where the cluster's address is given",
+                "set RAY_AUTH_MODE=token",
+            )
         else:
             yield _stale(ray, level)
     elif ray.mode.lower() == "token" and not ray.token and ray.address:

@@ -28,7 +28,7 @@ class RayFacts:
     Attributes:
         version: of the package; `None` without it.
         address: of the cluster that would be joined; `None` where one would be started here.
-        mode: `RAY_AUTH_MODE`; empty if it is not set.
+        mode: `RAY_AUTH_MODE`; if it is not set `"token"` where Ray shows its token unasked, else empty.
         token: where the token comes from that is shown to a cluster; empty without one.
         shadowed: where another token is that is not shown, because of the first; empty if there is none.
         answer: what the cluster said: `"ok"`, `"refused"` the token, or `"none"`; `None` if it was not asked.
@@ -51,10 +51,10 @@ def ray_here(environment: Mapping[str, str] = os.environ, home: Path | None = No
     except PackageNotFoundError:
         return RayFacts(None)
     address, (token, shadowed) = cluster_meant(environment), tokens(environment, home or Path.home())
-    known = RayFacts(have, address, environment.get(MODE, ""), token, shadowed)
+    known = RayFacts(have, address, mode_meant(environment, token), token, shadowed)
     if address is None or "://" in address:
         return known
-    answer, said = ask(address)
+    answer, said = ask(address, known.mode)
     return RayFacts(have, address, known.mode, token, shadowed, answer, said)
 
 
@@ -64,6 +64,13 @@ def cluster_meant(environment: Mapping[str, str]) -> str | None:
         return None if given == "local" else given
     left = Path(environment.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"  # noqa: S108  Ray's own place
     return (left.read_text(encoding="utf-8").strip() or None) if left.is_file() else None
+
+
+def mode_meant(environment: Mapping[str, str], token: str) -> str:
+    """Whether `ray.init()` shows its token: without being told to, it does so to a cluster that it has found itself."""
+    if mode := environment.get(MODE, ""):
+        return mode
+    return "token" if token and environment.get(ADDRESS, "auto") in ("", "auto") else ""
 
 
 def tokens(environment: Mapping[str, str], home: Path) -> tuple[str, str]:
@@ -79,12 +86,12 @@ def tokens(environment: Mapping[str, str], home: Path) -> tuple[str, str]:
     return names[0] if names else "", others[0] if others else ""
 
 
-def ask(address: str) -> tuple[Answer, str]:
+def ask(address: str, mode: str) -> tuple[Answer, str]:
     """Join the cluster in a process of its own, and leave it again."""
     if deaf := _unheard(address):
         return "none", deaf
     command = [sys.executable, "-m", "swath.doctor.ray_probe", address]
-    environment = {**os.environ, **FEW_TRIES}
+    environment = {**os.environ, **FEW_TRIES, **({MODE: mode} if mode else {})}
     try:
         done = subprocess.run(  # noqa: S603  our own module
             command, env=environment, capture_output=True, text=True, timeout=ANSWER_S, check=False
