@@ -3,6 +3,8 @@
 import gc
 import io
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -98,6 +100,18 @@ def test_a_collector_that_is_forgotten_ends_its_view():
     gc.collect()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
+
+
+def test_a_script_that_just_ends_is_shown_to_its_end_and_nothing_is_restarted():
+    code = """
+from swath import MultiSyncCollector
+collector = MultiSyncCollector(["CartPole-v1"] * 2, frames_per_batch=20, progress=True)
+collector.next()
+"""
+    child = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=100)
+    assert (child.returncode, child.stderr) == (0, "")
+    assert child.stdout.startswith("MultiSyncCollector: 20 frames, ")
+    assert "2 of 2 workers" in child.stdout
 
 
 def test_collection_goes_on_when_the_terminal_fails(caplog):

@@ -130,6 +130,21 @@ def test_a_terminal_that_fails_at_once_is_no_obstacle(make, terminal, caplog):
     view.close()
 
 
+def test_facts_that_fail_at_the_end_leave_no_terminal_behind(make, terminal, caplog):
+    class Failing(Collecting):
+        def stats(self, workers):
+            if self.asked:
+                raise RuntimeError("no facts")
+            return super().stats(workers)
+
+    out, collector = sys.stdout, Failing(of_fleet())
+    with caplog.at_level(logging.WARNING, "swath"):
+        make(every_s=1000).watch(collector).close()
+    assert sys.stdout is out
+    assert "has ended (RuntimeError('no facts'))" in caplog.text
+    assert terminal.getvalue().endswith("\x1b[?25h")
+
+
 def test_a_terminal_that_hangs_does_not_hold_up_the_end(make, terminal, monkeypatch):
     from swath.report import view as views
 

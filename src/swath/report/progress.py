@@ -61,7 +61,7 @@ class Progress:
             self._view = View(type(collector).__name__, _weakly(collector), self._every_s)
             self._view.point = self._point
             self._view.begin(self._console)
-        weakref.finalize(collector, self._view.close)
+        weakref.finalize(collector, self._view.close).atexit = False  # the view sees to that, in good time
         return self
 
     def require_free(self) -> None:

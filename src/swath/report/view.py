@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -49,9 +50,10 @@ class View:
         self._thread = threading.Thread(target=self._run, name="swath-progress", daemon=True)
 
     def begin(self, console: Console | None) -> None:
-        """Open the screen and start looking."""
+        """Open the screen and start looking, until the interpreter exits at the latest."""
         self._guarded(lambda: self._opened(console))
         if self.open:
+            atexit.register(self.close)  # those who registered later are called earlier
             self._thread.start()
 
     def close(self) -> None:
@@ -59,6 +61,7 @@ class View:
         self._ended.set()
         if not self._claim():
             return
+        atexit.unregister(self.close)
         if threading.current_thread() is not self._thread:
             self._thread.join(GOODBYE_S)
             if self._thread.is_alive():
@@ -99,10 +102,9 @@ class View:
         return facts is not None
 
     def _leave(self) -> bool:
-        screen, self._screen = self._screen, None
         self._see()
-        if screen is not None:
-            screen.close(self._seen, self.point)
+        if self._screen is not None:
+            self._screen.close(self._seen, self.point)
         return True
 
     def _guarded(self, act: Callable[[], bool]) -> bool:
@@ -116,6 +118,7 @@ class View:
     def _give_up(self, error: Exception) -> None:
         self.open = False
         self._ended.set()
+        atexit.unregister(self.close)
         screen, self._screen = self._screen, None
         if screen is not None:
             with suppress(Exception):  # it has failed before; what it has taken of the terminal it gives back first
