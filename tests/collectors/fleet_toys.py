@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -121,25 +119,3 @@ class InThread:
         self._thread.join(60)
         assert not self._thread.is_alive(), "it hangs"
         return self
-
-
-def children():
-    """Processes of this one and of its children, but for those that have ended."""
-    found, above = [], [os.getpid()]
-    while above:
-        below = [pid for task in _tasks(above.pop()) for pid in _below(task)]
-        found += below
-        above += below
-    return found
-
-
-def _tasks(pid):
-    with suppress(FileNotFoundError):  # the process has ended
-        return list(Path(f"/proc/{pid}/task").iterdir())
-    return []
-
-
-def _below(task):
-    with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended; what it began is another's by now
-        return [int(pid) for pid in (task / "children").read_text().split()]
-    return []

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 import torch
 from collector_toys import Memory
-from fleet_toys import AT_ONCE, IDS, MASK, VERSION, Level, Notebook, children, drawn, level, made_by
+from fleet_toys import AT_ONCE, IDS, MASK, VERSION, Level, Notebook, drawn, level, made_by
 from gymnasium import spaces
 
 import ray_cluster
@@ -32,6 +32,7 @@ from swath.testing import (
     check_lives,
     same_data,
 )
+from traces import children
 
 
 class Plain(Collector):

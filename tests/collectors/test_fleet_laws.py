@@ -17,7 +17,6 @@ from fleet_toys import (
     InThread,
     Level,
     Notebook,
-    children,
     drawn,
     fleet,
     level,
@@ -28,6 +27,7 @@ from swath.errors import Closed, RemoteFailure, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives, same_data
 from swath.testing.backend.asking import descriptors
 from swath.testing.toy_worker import Gate, Odd
+from traces import children
 
 pytestmark = pytest.mark.usefixtures("nursery")
 

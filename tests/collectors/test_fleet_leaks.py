@@ -1,34 +1,16 @@
 """Collectors that are built, drawn from and shut down, again and again, leave nothing behind."""
 
-import gc
 import threading
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from fleet_toys import KINDS, Level, children, drawn, fleet, numbered
+from fleet_toys import KINDS, Level, drawn, fleet, numbered
 
 import ray_cluster
 from swath import RayCollector
+from traces import left
 
 LARGE = 4_000
 """Frames of a batch whose arrays travel in blocks of shared memory."""
-
-
-def descriptors():
-    """What is open, by kind: numbers of sockets and pipes are new each time."""
-    found = []
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # of the directory itself
-            found.append(str(path.readlink()).partition(":")[0])
-    return sorted(found)
-
-
-def left():
-    """Processes below this one, threads, descriptors, blocks of shared memory."""
-    gc.collect()
-    maps = Path("/proc/self/maps").read_text()
-    return set(children()), threading.active_count(), descriptors(), maps.count("memfd:")
 
 
 @pytest.mark.usefixtures("nursery")

@@ -1,0 +1,60 @@
+"""A hundred workers that were built, used and stopped leave nothing behind; and importing them imports no Ray."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, WorkerSet
+from swath.testing.envs import MockEnv
+from traces import left
+
+SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 4, "num_envs_per_env_runner": 2}
+
+
+def made(kind, **options):
+    creator = lambda _: MockEnv(5)
+    config = AlgorithmConfig().update_from_dict({**SMALL, "observation_filter": "MeanStdFilter"})
+    return kind(env_creator=creator, config=config, **options)
+
+
+def used(n, log_dir):
+    for _ in range(n):
+        with made(RolloutWorker, default_policy_class=PPOTorchPolicy, log_dir=log_dir) as worker:
+            worker.learn_on_batch(worker.sample())
+
+
+def objects():
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def test_a_hundred_workers_leave_no_thread_descriptor_or_object(tmp_path):
+    used(10, str(tmp_path))
+    before, objects_before = left(), objects()
+    used(100, str(tmp_path))
+    assert left() == before
+    assert not [one for one in gc.get_objects() if type(one) is RolloutWorker]
+    assert objects() - objects_before < 100, "less than one object per worker"
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_a_hundred_workers_of_sets_leave_no_process_thread_descriptor_or_memory():
+    before = left()
+    for _ in range(5):
+        with made(WorkerSet, default_policy_class=RandomPolicy, num_workers=20, backend="process") as workers:
+            assert workers.sample().count == 160
+            assert left() != before
+    assert left() == before
+
+
+def test_importing_all_names_imports_neither_of_the_peers():
+    code = """
+import sys
+import swath.rollout_workers as names
+found = [getattr(names, name) for name in dir(names)]
+print(len(found) > 50, sorted({"ray", "torchrl"} & set(sys.modules)))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+    assert told.stdout.strip() == "True []"

@@ -1,0 +1,45 @@
+"""What is there of this process: the processes below it, its threads, descriptors and blocks of shared memory."""
+
+import gc
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+
+def descriptors():
+    """What is open, by kind: numbers of sockets and pipes are new each time."""
+    found = []
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of the directory itself
+            found.append(str(path.readlink()).partition(":")[0])
+    return sorted(found)
+
+
+def left():
+    """Processes below this one, threads, descriptors, blocks of shared memory."""
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text()
+    return set(children()), threading.active_count(), descriptors(), maps.count("memfd:")
+
+
+def children():
+    """Processes of this one and of its children, but for those that have ended."""
+    found, above = [], [os.getpid()]
+    while above:
+        below = [pid for task in _tasks(above.pop()) for pid in _below(task)]
+        found += below
+        above += below
+    return found
+
+
+def _tasks(pid):
+    with suppress(FileNotFoundError):  # the process has ended
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    return []
+
+
+def _below(task):
+    with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended; what it began is another's by now
+        return [int(pid) for pid in (task / "children").read_text().split()]
+    return []
