@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from swath.doctor.env_api import findings_of
 from swath.doctor.env_autoreset import Row, batched
 from swath.doctor.env_pickling import LARGE, recipe
+from swath.doctor.env_speed import measure_pace
 from swath.doctor.finding import Level
 from swath.doctor.machine import Threads
 from swath.doctor.misfits import misfits
@@ -150,3 +151,28 @@ def test_envs_that_were_built_are_closed_and_the_user_s_stay_open():
     theirs = Subject(Closing)
     theirs.done_with(theirs.make())
     assert len(closed) == 1
+
+
+class Slow(sick_envs.Healthy):
+    """Takes its time, on a clock of its own."""
+
+    clock = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        type(self).clock += 1.0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        type(self).clock += 0.0625
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("steps", "typical"), [(8 * 5, 1.0), (8 * 3, 0.0)])
+def test_resets_are_timed_apart_from_steps_and_one_that_was_held_up_says_nothing(steps, typical, monkeypatch):
+    monkeypatch.setattr("swath.doctor.walk.time", SimpleNamespace(perf_counter=lambda: Slow.clock, monotonic=lambda: 0))
+    subject = Subject(Slow, envs=1, effort=Effort(steps, 1.0))
+    pace = measure_pace(subject)
+    resets = steps // 8 + 1
+    assert pace.reset_seconds == typical
+    assert pace.resetting == resets / (resets + steps / 16)
+    assert pace.env == steps / (resets + steps / 16)

@@ -22,7 +22,7 @@ def test_a_token_that_is_refused_is_told_from_a_ray_cluster_that_is_gone(cause, 
     def refuse(**_):
         raise ConnectionError("Failed to connect") from cause
 
-    monkeypatch.setattr(ray_probe.ray, "init", refuse)
+    monkeypatch.setattr(ray, "init", refuse)
     assert ray_probe.probe("a:1") == {"answer": "refused", "said": "Failed to connect"}
 
 
@@ -30,5 +30,5 @@ def test_a_ray_cluster_that_is_gone_did_not_refuse_anything(monkeypatch):
     def fail(**_):
         raise ConnectionError("Failed to connect")
 
-    monkeypatch.setattr(ray_probe.ray, "init", fail)
+    monkeypatch.setattr(ray, "init", fail)
     assert ray_probe.probe("a:1") == {"answer": "none", "said": "Failed to connect"}

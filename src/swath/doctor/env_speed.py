@@ -16,6 +16,7 @@ from swath.doctor.walk import walk
 
 MOST_RESETTING = 0.5
 SLOW_RESET_S = 0.001
+FEWEST_RESETS = 5
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Pace:
     Attributes:
         env: of the env alone, one of it, stepped by hand; `None` where it cannot be.
         resetting: which part of that time resets take.
-        reset_seconds: how long one of them takes, the median.
+        reset_seconds: how long one of them takes, the median; 0 if there were too few to tell.
         random: of a `Collector` with random actions.
         policy: of one with the policy; `None` without one.
     """
@@ -86,7 +87,8 @@ def _alone(env: Any, subject: Subject) -> tuple[float, float, float]:
         spent[moment.call].append(moment.seconds)
     resets, steps = spent["reset"], spent["step"]
     whole = sum(resets) + sum(steps)
-    return len(steps) * (env.num_envs if is_batched(env) else 1) / whole, sum(resets) / whole, median(resets)
+    typical = median(resets) if len(resets) >= FEWEST_RESETS else 0.0
+    return len(steps) * (env.num_envs if is_batched(env) else 1) / whole, sum(resets) / whole, typical
 
 
 def _collected(subject: Subject, envs: int | None, *, acts: bool) -> float:

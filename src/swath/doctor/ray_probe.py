@@ -11,26 +11,27 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import ray
-from ray.exceptions import AuthenticationError
+from swath.extras import need
+
+REFUSAL = "AuthenticationError"
+"""Ray's exception for a token; older versions have none."""
 
 
 def probe(address: str) -> dict[str, Any]:
     """What the cluster at the address answers."""
+    ray: Any = need("ray", extra="ray", why="to ask a cluster")
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # noqa: BLE001  what it says is the answer
         return {"answer": "refused" if is_refusal(error) else "none", "said": " ".join(str(error).split())}
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes = sum(node["Alive"] for node in ray.nodes())
     ray.shutdown()
-    return {"answer": "ok", "said": f"{sum(node['Alive'] for node in nodes)} nodes"}
+    return {"answer": "ok", "said": f"{nodes} nodes"}
 
 
 def is_refusal(error: BaseException) -> bool:
     """Whether this came of a token: Ray tries again and again, and then says only that it could not connect."""
-    return any(
-        isinstance(one, AuthenticationError) or AuthenticationError.__name__ in str(one) for one in _chain(error)
-    )
+    return any(REFUSAL in f"{type(one).__name__} {one}" for one in _chain(error))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
