@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 from sampling_toys import Foreseen, counting_worker, made_of
@@ -107,7 +108,7 @@ ROWS = {
     "reset": Row(envs("raise_at_reset", episode=1), EnvBroke, faulty=1),
     "first reset": Row(envs("raise_at_reset"), EnvBroke, faulty=1),
     "step, restarted": Row(lambda **given: envs("raise", step=3)(**RESTART, **given), None, (1,), faulty=1),
-    "reset, restarted": Row(lambda **given: envs("raise_at_reset", episode=1)(**RESTART, **given), None, faulty=1),
+    "reset, restarted": Row(lambda **given: envs("raise_at_reset")(**RESTART, **given), None, faulty=1),
     "vector env": Row(vector_env, EnvBroke, (0, 1, 2), faulty=B),
     "vector env, restarted": Row(lambda **given: vector_env(**RESTART, **given), None, (0, 1, 2), faulty=B),
     "policy inference": Row(policy("compute_actions"), Once),
@@ -142,9 +143,13 @@ def sampled(worker, error):
 
 
 def by_env(batches):
-    """The episode and step of all rows, of each sub-env in order."""
-    marks = [batch["obs"].astype(int).reshape(B, F, 3)[:, :, 1:].tolist() for batch in batches]
-    return [[tuple(mark) for batch in marks for mark in batch[env]] for env in range(B)]
+    """The episode and step of all rows, of each sub-env in order; and which rows are truncated."""
+    marks = np.concatenate([batch["obs"].astype(int).reshape(B, F, 3)[:, :, 1:] for batch in batches], axis=1)
+    truncated = np.concatenate([batch["truncateds"].reshape(B, F) for batch in batches], axis=1)
+    return [
+        ([tuple(mark) for mark in own.tolist()], np.flatnonzero(t).tolist())
+        for own, t in zip(marks, truncated, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["plain", "watched"])
@@ -158,13 +163,13 @@ def test_the_others_go_on_and_the_next_call_works(what, watched):
     assert [batch.count for batch in batches] == [B * F] * CALLS
     assert counters["env_steps_discarded"] == row.discarded
     assert counters["episodes_faulty"] == sum(metrics.episode_faulty for metrics in told) == row.faulty
-    for env, marks in enumerate(by_env(batches)):
+    for env, (marks, truncated) in enumerate(by_env(batches)):
         if env in row.ended:
-            assert marks[:2] == [(0, 0), (0, 1)], "its good rows"
+            assert (marks[:2], truncated) == ([(0, 0), (0, 1)], [1]), "its good rows"
             assert [step for _, step in marks[2:]] == [t % LENGTH for t in range(len(marks) - 2)], "then other episodes"
         else:
-            lost = row.discarded // B
-            assert [step for _, step in marks] == [(lost + t) % LENGTH for t in range(len(marks))]
+            wanted = [divmod(row.discarded // B + t, LENGTH) for t in range(len(marks))]
+            assert (marks, truncated) == (wanted, [])
 
 
 @pytest.mark.parametrize("restarts", [False, True])
