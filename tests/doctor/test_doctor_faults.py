@@ -140,6 +140,12 @@ def test_an_env_of_another_interface_is_looked_at_in_use_only():
     assert set(found.figures) == {"collector_frames_per_second", "policy_frames_per_second", "policy_share"}
 
 
+def test_a_look_without_time_is_a_short_one():
+    found = examine(Subject(sick_envs.Healthy, sick_envs.acts, effort=Effort(1000, 0.0)), WELL)
+    assert (found.findings, found.left_out) == ([], [])
+    assert found.figures["policy_frames_per_second"] > 0
+
+
 def test_warnings_do_not_fail():
     assert not report(sick_envs.next_step).failed
 

@@ -29,7 +29,7 @@ def run_doctor(env: str | None, given: dict[str, Any], *, as_json: bool) -> int:
         raise UsageError("doctor: name an env, such as: swath doctor CartPole-v1")
     console = Console(highlight=False, emoji=False, markup=False)
     subject, actor = subject_of(env, given)
-    with console.status("") as status:
+    with console.status("looking at this machine, and for a Ray cluster") as status:
         report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"))
     if as_json:
         print(json.dumps({"env": env, **report.to_dict()}, indent=2, allow_nan=False))

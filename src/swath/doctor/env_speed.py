@@ -96,9 +96,10 @@ def _collected(subject: Subject, envs: int | None, *, acts: bool) -> float:
     try:
         batches = iter(collector)
         next(batches)
-        frames, began = 0, time.perf_counter()
-        while frames < subject.effort.steps * 8 and time.perf_counter() - began < subject.effort.seconds:
+        frames, spent, began = 0, 0.0, time.perf_counter()
+        while not frames or (frames < subject.effort.steps * subject.envs and spent < subject.effort.seconds):
             frames += valid_frames(next(batches))
-        return frames / (time.perf_counter() - began)
+            spent = time.perf_counter() - began
+        return frames / spent
     finally:
         collector.shutdown(close_env=not subject.is_instance)
