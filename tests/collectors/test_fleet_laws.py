@@ -18,8 +18,10 @@ from fleet_toys import (
     Level,
     Notebook,
     drawn,
+    drawn_until,
     fleet,
     level,
+    made_by,
     numbered,
 )
 
@@ -195,7 +197,7 @@ def test_law_6_an_exception_leaves_as_its_own_type_with_one_note_and_the_service
         seed = collector.get_distant_attr("env.seeds[-1]")[1]
         collector.increment_version()
         with pytest.raises(Own, match="mine") as caught:
-            drawn(collector, 10)
+            drawn_until(collector, lambda _: False)
         assert type(caught.value) is Own
         (note,) = caught.value.__notes__
         assert note.startswith(
@@ -203,7 +205,7 @@ def test_law_6_an_exception_leaves_as_its_own_type_with_one_note_and_the_service
         )
         assert re.search(r"raise error\n.*Own: mine$", note, re.DOTALL)
         assert note.count("raised by env 0") == 1
-        batches = drawn(collector, 4)
+        batches = drawn_until(collector, lambda batch: 1 in made_by(batch))
         stats = collector.stats()
     check_lives(batches, LONG, gaps=True)
     assert by_life(batches)[1, 0]["observation"][..., 1].unique().tolist() == [2], "new episodes were not begun"
