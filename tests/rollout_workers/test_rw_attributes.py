@@ -1,0 +1,74 @@
+"""What can be read of a worker: each attribute that is written of, on a worker of two envs that has learnt once."""
+
+import pytest
+from checklist_toys import DEFAULT, learner
+
+from swath.rollout_workers import (
+    AlgorithmConfig,
+    DefaultCallbacks,
+    EnvContext,
+    PPOTorchPolicy,
+    RolloutWorker,
+    SampleBatch,
+)
+
+COUNTERS = {
+    "env_steps_sampled": 20,
+    "agent_steps_sampled": 20,
+    "env_steps_discarded": 0,
+    "episodes": 0,
+    "episodes_faulty": 0,
+    "sub_env_restarts": 0,
+}
+ATTRIBUTES = {
+    "env": lambda worker: worker.env is worker.foreach_env(lambda env: env)[0],
+    "async_env": lambda worker: worker.async_env.vector_env.envs == worker.async_env.get_sub_environments(),
+    "policy_map": lambda worker: [*map(type, worker.policy_map.values())] == [PPOTorchPolicy],
+    "policy_dict": lambda worker: None not in vars(worker.policy_dict[DEFAULT]).values(),
+    "filters": lambda worker: worker.filters.keys() == worker.policy_map.keys(),
+    "preprocessors": lambda worker: worker.preprocessors.keys() == worker.policy_map.keys(),
+    "policy_mapping_fn": lambda worker: worker.policy_mapping_fn("agent0", None) == DEFAULT,
+    "is_policy_to_train": lambda worker: worker.is_policy_to_train is None,
+    "total_rollout_fragment_length": lambda worker: worker.total_rollout_fragment_length == 20,
+    "weights_seq_no": lambda worker: worker.weights_seq_no is None,
+    "policy_version": lambda worker: worker.policy_version == 1,
+    "counters": lambda worker: {**worker.counters, "episodes": 0} == COUNTERS,
+    "config": lambda worker: isinstance(worker.config, AlgorithmConfig),
+    "env_context": lambda worker: type(worker.env_context) is EnvContext and worker.env_context.worker_index == 0,
+    "env_creator": lambda worker: callable(worker.env_creator),
+    "callbacks": lambda worker: isinstance(worker.callbacks, DefaultCallbacks),
+    "spaces": lambda worker: worker.spaces == worker.get_spaces(),
+    "worker_index": lambda worker: worker.worker_index == 0,
+    "num_workers": lambda worker: worker.num_workers == 0,
+    "recreated_worker": lambda worker: worker.recreated_worker is False,
+    "seed": lambda worker: worker.seed == 3,
+    "default_policy_class": lambda worker: worker.default_policy_class is PPOTorchPolicy,
+    "global_vars": lambda worker: worker.global_vars == {"timestep": 0, "num_grad_updates_per_policy": {}},
+    "last_batch": lambda worker: worker.last_batch is None,
+}
+OWN = {"is_stopped"}
+"""Which a set reads, and `get_global_worker`."""
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with learner(num_envs_per_env_runner=2) as made:
+        made.learn_on_batch(made.sample())
+        yield made
+
+
+def test_the_list_has_every_property():
+    found = {name for name in dir(RolloutWorker) if isinstance(getattr(RolloutWorker, name), property)}
+    assert {name for name in found if not name.startswith("_")} - OWN <= set(ATTRIBUTES)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_it_is_what_is_written(name, worker):
+    assert ATTRIBUTES[name](worker)
+
+
+def test_the_last_batch_is_kept_only_where_it_is_copied():
+    with learner(fake_sampler=True) as faking:
+        batch = faking.sample()
+        assert isinstance(faking.last_batch, SampleBatch)
+        assert batch is not faking.last_batch
