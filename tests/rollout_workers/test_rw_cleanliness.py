@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -25,6 +26,15 @@ def used(n, log_dir):
             worker.learn_on_batch(worker.sample())
 
 
+def require_no_more_than(before):
+    """What others left may end meanwhile."""
+    processes, threads, descriptors, blocks = left()
+    assert processes <= before[0]
+    assert threads <= before[1]
+    assert Counter(descriptors) <= Counter(before[2])
+    assert blocks <= before[3]
+
+
 def objects():
     gc.collect()
     return len(gc.get_objects())
@@ -34,7 +44,7 @@ def test_a_hundred_workers_leave_no_thread_descriptor_or_object(tmp_path):
     used(10, str(tmp_path))
     before, objects_before = left(), objects()
     used(100, str(tmp_path))
-    assert left() == before
+    require_no_more_than(before)
     assert not [one for one in gc.get_objects() if type(one) is RolloutWorker]
     assert objects() - objects_before < 100, "less than one object per worker"
 
@@ -45,8 +55,8 @@ def test_a_hundred_workers_of_sets_leave_no_process_thread_descriptor_or_memory(
     for _ in range(5):
         with made(WorkerSet, default_policy_class=RandomPolicy, num_workers=20, backend="process") as workers:
             assert workers.sample().count == 160
-            assert left() != before
-    assert left() == before
+            assert len(left()[0] - before[0]) == 20
+    require_no_more_than(before)
 
 
 def test_importing_all_names_imports_neither_of_the_peers():
