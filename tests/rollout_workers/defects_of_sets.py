@@ -1,5 +1,7 @@
 """What must not happen in a set, wherever its workers live; each function leaves the set in working order."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -187,7 +189,7 @@ def a_replacement_that_does_not_know_it(workers):
 
 def weights_that_follow_the_learners(workers):
     local = workers.local_worker()
-    published = local.get_weights()
+    published = copy.deepcopy(local.get_weights())
     workers.sync_weights()
     with torch.no_grad():
         for parameter in local.get_policy().model.parameters():
