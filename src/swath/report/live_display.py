@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.text import Text
 
+from swath.report.course import Course
 from swath.report.display import PlainDisplay, eval_line
 from swath.report.picture import (
     SPARK_COLUMNS,
@@ -39,7 +40,7 @@ from swath.report.picture import (
     worker_table,
 )
 from swath.report.status import Status
-from swath.report.text import number, sparkline
+from swath.report.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,14 +78,14 @@ class LiveDisplay:
         self._console, self._title = console, title
         self._status = Status(frames=0, frames_per_second=0.0, seconds_left=inf)
         self._point: EvalPoint | None = None
-        self._returns: list[float] = []
+        self._returns = Course()
         self._live = Live(self._picture(HINT), console=console, auto_refresh=False)
         self._live.start(refresh=True)
 
     def update(self, status: Status) -> None:
         """Redraw with this status."""
         self._status = status
-        self._returns.append(status.episode_return)
+        self._returns.add(status.episode_return)
         self._draw(HINT)
 
     def evaluated(self, point: EvalPoint) -> None:
@@ -123,11 +124,10 @@ class LiveDisplay:
 
     def _facts(self) -> Iterator[tuple[str, Text]]:
         now, point = self._status, self._point
-        spark = sparkline(self._returns, SPARK_COLUMNS)
         frames = f"{now.frames:,} of {self._title.total_frames:,}"
         yield "frames", fact(frames, f"{now.frames_per_second:,.0f} frames/s")
         length = f"length {number(now.episode_length)}".ljust(13)
-        yield "return", fact(number(now.episode_return), length + spark)
+        yield "return", fact(number(now.episode_return), length + self._returns.bars(SPARK_COLUMNS))
         if point:
             yield "evaluation", fact(eval_line(point), f"at {point.frames:,} frames, {point.episodes} episodes")
         if now.losses:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.live import Live
 from rich.text import Text
 
+from swath.report.course import Course
 from swath.report.display import LINES_PER_RUN, SECONDS_BETWEEN_LINES, eval_line
 from swath.report.live_display import shows_pictures
 from swath.report.picture import (
@@ -22,7 +23,7 @@ from swath.report.picture import (
     worker_table,
 )
 from swath.report.seen import Seen
-from swath.report.text import duration, number, sparkline
+from swath.report.text import duration, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +58,13 @@ class PictureScreen:
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title = console, title
-        self._returns: list[float] = []
+        self._returns = Course()
         self._live = Live(self._picture(Seen(), None), console=console, auto_refresh=False)
         self._live.start(refresh=True)
 
     def show(self, seen: Seen, point: EvalPoint | None) -> None:
         """Redraw."""
-        if not isnan(seen.episode_return):
-            self._returns.append(seen.episode_return)
+        self._returns.add(seen.episode_return)
         self._live.update(self._picture(seen, point), refresh=True)
 
     def close(self, seen: Seen, point: EvalPoint | None) -> None:
@@ -86,7 +86,7 @@ class PictureScreen:
 
     def _facts(self, seen: Seen, point: EvalPoint | None) -> Iterator[tuple[str, Text]]:
         yield "frames", fact(_frames(seen), f"{seen.rate:,.0f} frames/s")
-        course = f"length {number(seen.episode_length)}".ljust(13) + sparkline(self._returns, SPARK_COLUMNS)
+        course = f"length {number(seen.episode_length)}".ljust(13) + self._returns.bars(SPARK_COLUMNS)
         yield "return", fact(number(seen.episode_return), course)
         if point:
             yield "evaluation", fact(eval_line(point), f"at step {point.frames:,}, {point.episodes} episodes")
