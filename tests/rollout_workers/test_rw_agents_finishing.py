@@ -115,15 +115,16 @@ class Untrained(MultiAgentEnv):
 
     Args:
         untrained: those.
+        no: what they are told.
     """
 
-    def __init__(self, untrained):
-        self.agents, self.untrained = [0, 1], untrained
+    def __init__(self, untrained, no=False):
+        self.agents, self.untrained, self.no = [0, 1], untrained, no
         self.observation_space, self.action_space = gym.spaces.Box(0, 9, (1,), np.float32), gym.spaces.Discrete(2)
         super().__init__()
 
     def _see(self):
-        return {agent: np.zeros(1) for agent in self.agents}, {a: {"training_enabled": False} for a in self.untrained}
+        return {agent: np.zeros(1) for agent in self.agents}, {a: {"training_enabled": self.no} for a in self.untrained}
 
     def reset(self, *, seed=None, options=None):
         return self._see()
@@ -133,14 +134,23 @@ class Untrained(MultiAgentEnv):
         return obs, dict.fromkeys(self.agents, 1.0), {"__all__": False}, {"__all__": False}, infos
 
 
-def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_count():
-    batch = Troupe(lambda: Untrained([1]), rollout_fragment_length=5).sample()
+@pytest.mark.parametrize("no", [False, np.False_, 0])
+def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_count(no):
+    batch = Troupe(lambda: Untrained([1], no), rollout_fragment_length=5).sample()
     assert batch["agent_index"].tolist() == [0] * 5
-    troupe = Troupe(lambda: Untrained([0, 1]), rollout_fragment_length=5)
+    troupe = Troupe(lambda: Untrained([0, 1], no), rollout_fragment_length=5)
     batch = troupe.sample()
     assert isinstance(batch, MultiAgentBatch)
     assert (batch.policy_batches, batch.env_steps()) == ({}, 5)
     assert (troupe.counters["env_steps_sampled"], troupe.counters["agent_steps_sampled"]) == (5, 0)
+
+
+@pytest.mark.parametrize("kind", [Counter, PPOTorchPolicy], ids=["chunk by chunk", "at once"])
+def test_batches_know_how_often_the_policy_that_acted_was_updated(kind):
+    troupe = Troupe(lambda: BasicMultiAgent(2), 1, {"p0": kind, "p1": kind}, by_parity, rollout_fragment_length=5)
+    troupe.get_policy("p1").num_grad_updates = 7
+    batch = troupe.sample()
+    assert (batch["p0"].num_grad_updates, batch["p1"].num_grad_updates) == (0, 7)
 
 
 def test_policies_learn_from_the_batch_of_several():

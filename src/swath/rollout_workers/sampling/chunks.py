@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.names import ColumnNames
+
+_TRAINED = "training_enabled"
 
 
 class UnrollIds:
@@ -40,3 +43,8 @@ def number_chunks(columns: dict[str, Any], unrolls: UnrollIds) -> Array:
     lengths = np.diff(starts, append=len(columns[ColumnNames.EPS_ID]))
     columns[ColumnNames.UNROLL_ID] = np.repeat(unrolls.give(len(starts)), lengths)
     return starts
+
+
+def is_trained(info: Any) -> bool:
+    """Whether rows are trained on, of which this is what the env said with the last one."""
+    return not isinstance(info, Mapping) or bool(info.get(_TRAINED, True))

@@ -14,13 +14,12 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import Listener
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.sampling.asking import Wants
-from swath.rollout_workers.sampling.chunks import UnrollIds, number_chunks
+from swath.rollout_workers.sampling.chunks import UnrollIds, is_trained, number_chunks
 from swath.rollout_workers.sampling.columns import Taken, columns_of
 from swath.rollout_workers.sampling.estimates import add_estimates
 from swath.rollout_workers.sampling.sequences import in_sequences
 from swath.rollout_workers.tallies import LONE_AGENT
 
-_TRAINED = "training_enabled"
 _METHOD = "postprocess_trajectory"
 _SHIPPED = "swath.rollout_workers.policies."
 
@@ -54,7 +53,7 @@ class Finisher:
         columns = columns_of(taken, self.template, self.wants.kept)
         starts = number_chunks(columns, self.unrolls)
         batch = SampleBatch(columns, _num_grad_updates=self.policy.num_grad_updates)
-        trained = [_is_trained(taken, int(stop) - 1) for stop in (*starts[1:], taken.count)]
+        trained = [is_trained(taken.info_at(int(stop) - 1)) for stop in (*starts[1:], taken.count)]
         if chunk_by_chunk(self.policy, self.listeners) or not all(trained):
             return self._one_by_one(batch, [int(start) for start in starts], trained)
         estimator = estimator_of(self.policy)
@@ -117,8 +116,3 @@ def estimator_of(policy: Any) -> Estimator | None:
 def _definer(policy: Any) -> type:
     """The class whose `postprocess_trajectory` it is."""
     return next(kind for kind in type(policy).__mro__ if _METHOD in vars(kind))
-
-
-def _is_trained(taken: Taken, row: int) -> bool:
-    """Whether what the env last said of a chunk lets its rows be trained on."""
-    return bool(taken.info_at(row).get(_TRAINED, True))

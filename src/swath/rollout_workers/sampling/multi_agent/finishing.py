@@ -43,7 +43,7 @@ class Finisher:
 
     def finish(self, taken: Mapping[Role, Chunks]) -> dict[str, SampleBatch]:
         """The batches by policy id; a policy of which no row is left has none."""
-        raw = {role: self._numbered(chunks) for role, chunks in taken.items()}
+        raw = {role: self._numbered(role, chunks) for role, chunks in taken.items()}
         one_by_one = {role for role in raw if chunk_by_chunk(role.equipment.policy, self.listeners)}
         originals = _originals(taken, raw) if one_by_one else {}
         made = {}
@@ -54,9 +54,9 @@ class Finisher:
                 made[role.policy_id] = whole
         return made
 
-    def _numbered(self, chunks: Chunks) -> SampleBatch:
+    def _numbered(self, role: Role, chunks: Chunks) -> SampleBatch:
         chunks.columns[ColumnNames.UNROLL_ID] = np.repeat(self.unrolls.give(len(chunks.starts)), chunks.lengths)
-        return SampleBatch(chunks.columns)
+        return SampleBatch(chunks.columns, _num_grad_updates=role.equipment.policy.num_grad_updates)
 
     def _each(self, role: Role, chunks: Chunks, batch: SampleBatch, originals: Mapping[Play, Originals]) -> SampleBatch:
         """Chunk by chunk."""

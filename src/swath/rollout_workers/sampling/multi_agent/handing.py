@@ -6,7 +6,7 @@ make room: what stays is what open transitions and those that wait refer to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.leaves import object_array
 from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
+from swath.rollout_workers.sampling.chunks import is_trained
 from swath.rollout_workers.sampling.multi_agent.ledger import ROWS, TERMINATED, TRUNCATED, Ledger
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
@@ -51,7 +52,7 @@ def take_out(role: Role, cuts: Sequence[int]) -> Ledger:
 def chunks_of(role: Role, taken: Ledger) -> Chunks | None:
     """Columns of these transitions; None if there are none.
 
-    Chunks whose agent was told `training_enabled: False` last are left out.
+    Chunks whose agent was told last, by `training_enabled`, that they are not trained on are left out.
     """
     if not taken:
         return None
@@ -150,12 +151,8 @@ def _optional(role: Role, taken: Ledger, order: Array) -> dict[str, Any]:
 def _trained(taken: Ledger, order: Array, starts: Array) -> tuple[Array, Array]:
     """Order and starts without the chunks that are not to be trained on."""
     lengths = np.diff(starts, append=len(order))
-    keep = np.array([not _is_disabled(taken.infos[i]) for i in order[starts + lengths - 1]])
+    keep = np.array([is_trained(taken.infos[i]) for i in order[starts + lengths - 1]])
     if keep.all():
         return order, starts
     kept = lengths[keep]
     return order[np.repeat(keep, lengths)], np.cumsum(kept) - kept
-
-
-def _is_disabled(info: Any) -> bool:
-    return isinstance(info, Mapping) and info.get("training_enabled", True) is False
