@@ -141,6 +141,16 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
+def test_a_longer_delay_than_five_seconds_is_kept_to():
+    from swath.rollout_workers.hosts.patience import Patience
+
+    waited: list[float] = []
+    patience = Patience(20, 12.0, waited.append)
+    for in_a_row in (1, 2, 3):
+        patience.pause(in_a_row)
+    assert waited == [12.0] * 3
+
+
 @pytest.mark.parametrize("at_first", [False, True])
 def test_what_a_failed_step_seems_to_observe_is_not_pushed_into_the_filter(at_first: bool):
     faults = {env: [Fault("raise", step=2)] for env in (range(B) if at_first else [1])}

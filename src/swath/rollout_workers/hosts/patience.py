@@ -21,7 +21,7 @@ class Patience:
     Attributes:
         restarts: how many failures in a row, without a good step between them, are answered with a new sub-env; None:
             none is, every failure is raised.
-        delay: seconds before a sub-env is made anew, doubled with each failure in a row, up to 5.
+        delay: seconds before a sub-env is made anew, doubled with each failure in a row, up to 5 if it is less.
         wait: lets so many seconds pass.
     """
 
@@ -43,7 +43,7 @@ class Patience:
     def pause(self, in_a_row: int) -> None:
         """Leave a sub-env alone that has failed so often in a row."""
         doublings = min(in_a_row - 1, _MOST_DOUBLINGS)
-        self.wait(min(LONGEST_DELAY, self.delay * 2**doublings))
+        self.wait(min(max(LONGEST_DELAY, self.delay), self.delay * 2**doublings))
 
     def note(self, error: Exception, in_a_row: int) -> None:
         """Tell in the error why it is raised, if others like it were borne."""
