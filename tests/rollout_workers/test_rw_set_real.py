@@ -9,6 +9,7 @@ import pytest
 from swath import WorkerSet
 from swath.rollout_workers import (
     AlgorithmConfig,
+    DefaultCallbacks,
     PPOTorchPolicy,
     RandomPolicy,
     collect_metrics,
@@ -140,6 +141,21 @@ def test_metrics_of_all_workers_are_collected():
         found = collect_metrics(workers)
         assert found["episodes_this_iter"] > 2
         assert found["episode_len_mean"] > 0
+
+
+class Noting(DefaultCallbacks):
+    def on_episode_end(self, *, episode, **kwargs):
+        episode.custom_metrics["one"] = 1
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_custom_metrics_are_told_one_by_one_where_the_config_says_so(keep):
+    config = {"callbacks_class": Noting, "keep_per_episode_custom_metrics": keep}
+    with made(n=0, rollout_fragment_length=100, **config) as workers:
+        workers.sample()
+        told = collect_metrics(workers)
+    one_by_one = {"one": [1] * told["num_episodes"]}
+    assert told["custom_metrics"] == (one_by_one if keep else {"one_min": 1, "one_mean": 1, "one_max": 1})
 
 
 def test_the_caller_gets_as_many_steps_as_asked_for():

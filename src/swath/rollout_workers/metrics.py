@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.summary import summarize_episodes
@@ -20,6 +20,15 @@ class Reachable(Protocol):
         """One answer per worker."""
 
 
+@runtime_checkable
+class Configured(Protocol):
+    """A set of workers that tells its settings."""
+
+    @property
+    def config(self) -> Any:
+        """An `AlgorithmConfig`."""
+
+
 def collect_metrics(
     worker_set: Reachable,
     remote_worker_ids: Sequence[int] | None = None,
@@ -32,10 +41,11 @@ def collect_metrics(
         worker_set: whose local worker is asked, too.
         remote_worker_ids: which remote workers; None for all, `[]` for none.
         timeout_seconds: for the answers.
-        keep_custom_metrics: leave lists as they are.
+        keep_custom_metrics: leave lists as they are; so does `keep_per_episode_custom_metrics` in the set's config.
     """
     episodes = collect_episodes(worker_set, remote_worker_ids, timeout_seconds)
-    return summarize_episodes(episodes, episodes, keep_custom_metrics)
+    keep = isinstance(worker_set, Configured) and worker_set.config.keep_per_episode_custom_metrics
+    return summarize_episodes(episodes, episodes, keep_custom_metrics or keep)
 
 
 def collect_episodes(

@@ -21,7 +21,7 @@ def summarize_episodes(
 
     Args:
         episodes: the most recent ones, for the statistics.
-        new_episodes: those that are new, for the counts; by default all.
+        new_episodes: those that are new, for `num_episodes`; by default all.
         keep_custom_metrics: give `custom_metrics` as lists, not as `_mean`, `_min` and `_max`.
 
     Returns:

@@ -91,6 +91,17 @@ def config_of(given: Any) -> AlgorithmConfig:
         TypeError: it is neither a config nor a dict.
         ValueError: settings that contradict each other.
     """
+    config = thawed(given)
+    config.validate()
+    return config
+
+
+def thawed(given: Any) -> AlgorithmConfig:
+    """A config of one's own, to be changed before it is checked.
+
+    Raises:
+        TypeError: it is neither a config nor a dict.
+    """
     if given is None:
         config = AlgorithmConfig()
     elif isinstance(given, AlgorithmConfig):
@@ -99,5 +110,4 @@ def config_of(given: Any) -> AlgorithmConfig:
         config = AlgorithmConfig.from_dict(given)
     else:
         raise TypeError(f"config={given!r} is a {type(given).__name__}; give an AlgorithmConfig, a dict, or None")
-    config.validate()
     return config

@@ -12,6 +12,7 @@ from swath.options import Restarts, Survival
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.parts.arguments import thawed
 from swath.rollout_workers.worker import RolloutWorker
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew, Terms
@@ -90,6 +91,11 @@ class Group:
         local = "a local worker" if self._local_env_runner is not None else "no local worker"
         remote = "" if self._crew is None else f"; {self._crew.fleet!r}, version {self._crew.channel.version}"
         return f"<{type(self).__name__}: {local}{remote}>"
+
+    @property
+    def config(self) -> AlgorithmConfig:
+        """The settings by which workers are built, also those to come: to be read, not changed."""
+        return self._config
 
     def events(self) -> list[Event]:
         """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
@@ -231,10 +237,7 @@ class Group:
 
 
 def _own(config: AlgorithmConfig | Mapping[str, Any] | None, number: int | None) -> AlgorithmConfig:
-    if isinstance(config, AlgorithmConfig):
-        own = config.copy(copy_frozen=False)
-    else:
-        own = AlgorithmConfig.from_dict(dict(config or {}))
+    own = thawed(config)
     if number is not None:
         own.env_runners(num_env_runners=number)
     own.validate()
