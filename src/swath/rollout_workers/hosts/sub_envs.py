@@ -30,11 +30,14 @@ class SubEnvHost(EnvListHost):
 
     def _install(self) -> None:
         super()._install()
-        self._begin_steps = [env.begin for env in self._envs if isinstance(env, BegunAhead)]
+        self._look_ahead()
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:
         """Close this env and put what `make` builds in its place."""
         super().renew(env, make)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
         self._begin_steps = [env.begin for env in self._envs if isinstance(env, BegunAhead)]
 
     def _arrays(self, observations: list[Any], rewards: list[Any], failed: list[tuple[int, Exception]]) -> Arrays:

@@ -44,6 +44,19 @@ class Scene:
         """Whether callbacks are called with episodes."""
         return any(listeners(self.callbacks, event) for event in WATCHED)
 
+    def tell(self, listening: Sequence[Listener], env: int, episode: Any) -> None:
+        """Call those who listen, with the episode of an env, or what was raised in its place."""
+        for listener in listening:
+            listener(
+                episode=episode,
+                worker=self.worker,
+                env_runner=self.worker,
+                base_env=self.base_env,
+                env=self.sub_env(env),
+                policies=self.policy_map,
+                env_index=env,
+            )
+
 
 class Watch:
     """The episodes of B envs.
@@ -151,15 +164,4 @@ class Watch:
                 episode.tally.keep()
 
     def _tell(self, event: str, env: int, episode: Any) -> None:
-        told: Sequence[Listener] = self._told[event]
-        scene = self._scene
-        for listener in told:
-            listener(
-                episode=episode,
-                worker=scene.worker,
-                env_runner=scene.worker,
-                base_env=scene.base_env,
-                env=scene.sub_env(env),
-                policies=scene.policy_map,
-                env_index=env,
-            )
+        self._scene.tell(self._told[event], env, episode)

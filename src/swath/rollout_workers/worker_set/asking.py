@@ -14,7 +14,6 @@ from swath.errors import WorkerLate, WorkerLost
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew
 from swath.rollout_workers.worker_set.requests import OnError, Shelf
-from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Ticket
 
@@ -70,11 +69,6 @@ def entries(outcomes: Outcomes, on_error: OnError, is_borne: Callable[[BaseExcep
             outcome.exception.results = everything  # type: ignore[attr-defined]  # for whoever catches it
             raise outcome.exception
     return everything
-
-
-def tried(worker: Any, call: Callable[[Any], Any]) -> Outcome:
-    """What comes of a call in a worker of this process."""
-    return attempted(call, worker)
 
 
 def _send_free(crew: Crew, waiting: dict[int, Call], sent: dict[int, Ticket]) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 from swath.errors import warn_of_no_effect
-from swath.rollout_workers.worker_set.asking import Outcomes, ask, entries, tried
+from swath.rollout_workers.worker_set.asking import Outcomes, ask, entries
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords, called, in_turn, one_each
 from swath.rollout_workers.worker_set.crew import Crew
 from swath.rollout_workers.worker_set.group import PATIENCE_S, Group
 from swath.rollout_workers.worker_set.replies import Reply
 from swath.rollout_workers.worker_set.requests import LATE, OnError, Shelf
+from swath.workers.hosting import attempted
 from swath.workers.ray.references import reference
 
 
@@ -182,7 +182,7 @@ class Calling(Group):
 
     def _outcomes(self, crew: Crew | None, here: dict[int, Call], calls: dict[int, Call], timeout: float) -> Outcomes:
         def local() -> Outcomes:
-            return {worker: tried(self._local_env_runner, partial(called, call=call)) for worker, call in here.items()}
+            return {worker: attempted(called, self._local_env_runner, call) for worker, call in here.items()}
 
         return local() if crew is None else ask(crew, Shelf(self._requests), calls, timeout, local)
 

@@ -210,6 +210,7 @@ class WorkerSet(Tending):
         timeout_seconds: float | None = 0.0,
         return_obj_refs: bool = False,
         mark_healthy: bool = False,
+        on_error: OnError | None = None,
     ) -> list[Reply]:
         """Another name of `foreach_worker_async_fetch_ready`."""
         return self.foreach_worker_async_fetch_ready(
@@ -221,6 +222,7 @@ class WorkerSet(Tending):
             timeout_seconds=timeout_seconds,
             return_obj_refs=return_obj_refs,
             mark_healthy=mark_healthy,
+            on_error=on_error,
         )
 
     env_runner_ids = worker_ids

@@ -213,17 +213,7 @@ class MultiAgentSampler:
                 self._tell_one(event, env, self.crew.company.plays[env].episode)
 
     def _tell_one(self, event: str, env: int, episode: Any) -> None:
-        scene = self.crew.scene
-        for listener in self._told[event]:
-            listener(
-                episode=episode,
-                worker=scene.worker,
-                env_runner=scene.worker,
-                base_env=scene.base_env,
-                env=scene.sub_env(env),
-                policies=scene.policy_map,
-                env_index=env,
-            )
+        self.crew.scene.tell(self._told[event], env, episode)
 
     def _announce(self, env: int) -> None:
         """An episode has begun."""
