@@ -4,10 +4,12 @@
 refuses, and where its effect is to be seen once workers are there.
 """
 
+import ast
 import inspect
 import typing
 from collections.abc import Callable
 from math import inf, nan
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -285,6 +287,15 @@ def test_only_the_first_argument_is_taken_by_position():
         kinds = [p.kind.name for p in inspect.signature(getattr(AlgorithmConfig, method)).parameters.values()]
         assert kinds.count("POSITIONAL_OR_KEYWORD") <= 2, method  # the first is self
     assert AlgorithmConfig().environment("CartPole-v1").framework("torch").api_stack(False, False).env == "CartPole-v1"
+
+
+def test_every_setting_that_acts_is_read():
+    package = Path(inspect.getfile(AlgorithmConfig)).parents[1]
+    parts = [part for file in package.rglob("*.py") for part in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    read = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    read |= {part.value for part in parts if isinstance(part, ast.Constant)}
+    unread = {name for name in ACTS if not {name, name.rstrip("_")} & read}
+    assert {name for name in unread if not name.startswith("callbacks_on_")} == {"framework_str"}
 
 
 @pytest.mark.parametrize("name", ACTS)
