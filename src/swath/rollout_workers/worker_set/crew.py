@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from swath.errors import Closed, PlacementFailed, WorkerLate, WorkerLost
+from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.rollout_workers.worker_set.berths import Berth, Bringing
 from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
@@ -237,12 +237,9 @@ class Crew:
         """End all; what closing them raised."""
         return self.fleet.close(timeout)
 
-    def require_open(self) -> None:
-        """Raise `Closed` if it is closed, and what is not borne."""
-        try:
-            self.tend()
-        except Closed:
-            raise Closed("the set was stopped; build another WorkerSet") from None
+    def require_borne(self) -> None:
+        """Raise what is not borne, once what has happened is noted."""
+        self.tend()
         if (failure := self.fleet.failure) is not None:
             raise failure
         self.deaths.require_few()

@@ -198,7 +198,7 @@ class Group:
         if self._stopped:
             raise Closed(_STOPPED)
         if self._crew is not None:
-            self._crew.require_open()
+            self._crew.require_borne()
             self._requests.sweep(self._crew)
         return self._crew
 
