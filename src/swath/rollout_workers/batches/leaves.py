@@ -80,6 +80,11 @@ def as_tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.copy())
 
 
+def tensor_of(value: Any) -> torch.Tensor:
+    """An array, a tensor or numbers as a tensor without history, in the same memory where that can be."""
+    return value.detach() if isinstance(value, torch.Tensor) else as_tensor(np.asarray(value))
+
+
 def object_array(rows: Sequence[Any]) -> Array:
     """One object per row, whatever the objects are."""
     array = np.empty(len(rows), dtype=object)

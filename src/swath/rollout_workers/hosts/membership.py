@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 from swath.rollout.hosts.base import EnvRaised, Transition
@@ -34,8 +35,4 @@ def fail_strays(strays: Strays, moved: Transition, *, alone: bool) -> None:
     if not alone:
         error = next(iter(found.values()))
         found = dict.fromkeys(range(len(moved.reward)), error)
-    moved.failed = sorted({**found, **dict(moved.failed)}.items(), key=_env)
-
-
-def _env(failure: tuple[int, Exception]) -> int:
-    return failure[0]
+    moved.failed = sorted({**found, **dict(moved.failed)}.items(), key=itemgetter(0))

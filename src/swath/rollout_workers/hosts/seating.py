@@ -10,6 +10,7 @@ has failed with that step or reset.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from swath.rollout.hosts.base import EnvRaised, Transition
@@ -86,7 +87,8 @@ class SeatingHost(WrappedHost):
             sights[env] = Sight()
         self._lap("raw_obs_processing")
         ended = [end for end in moved.ended if end[0] not in failed]
-        return Transition([sights], moved.reward, ended, moved.void, sorted(failed.items(), key=_env), moved.info)
+        in_order = sorted(failed.items(), key=itemgetter(0))
+        return Transition([sights], moved.reward, ended, moved.void, in_order, moved.info)
 
     def _reset(self, env: int, seed: int | None) -> Sight:
         play = self._plays[env]
@@ -187,7 +189,3 @@ def _culprits(seen: dict[int, Seen]) -> Failed:
             except Exception as error:  # noqa: BLE001  raised as its own type
                 found[env] = error
     return found
-
-
-def _env(failure: tuple[int, Exception]) -> int:
-    return failure[0]

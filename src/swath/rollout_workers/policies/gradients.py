@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from swath.rollout_workers.batches.leaves import as_tensor
+from swath.rollout_workers.batches.leaves import tensor_of
 from swath.rollout_workers.policies.exchange import gathered, require_fine, said
 
 Gradients: TypeAlias = list[Tensor | None]
@@ -94,7 +94,7 @@ def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Grad
     given = list(gradients)
     if len(given) != len(parameters):
         raise ValueError(f"{len(given)} gradients for {len(parameters)} parameters; give one each, None where none is")
-    tensors = [None if gradient is None else _tensor(gradient) for gradient in given]
+    tensors = [None if gradient is None else tensor_of(gradient) for gradient in given]
     for i, (tensor, parameter) in enumerate(zip(tensors, parameters, strict=True)):
         if tensor is not None and tensor.shape != parameter.shape:
             raise ValueError(f"gradient {i} has shape {list(tensor.shape)}, its parameter {list(parameter.shape)}")
@@ -111,7 +111,3 @@ def step(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], g
     optimizer.step()
     for parameter in parameters:
         parameter.grad = None
-
-
-def _tensor(value: Any) -> Tensor:
-    return value.detach() if isinstance(value, Tensor) else as_tensor(np.asarray(value))

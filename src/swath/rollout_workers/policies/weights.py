@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from swath.rollout_workers.batches.leaves import array_of, as_tensor
+from swath.rollout_workers.batches.leaves import array_of, tensor_of
 
 
 def arrays_of(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
@@ -28,7 +28,7 @@ def plan(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[], None]:
         ValueError: names missing or unknown, or other shapes; the message lists them all.
     """
     held = model.state_dict()
-    given = {name: _tensor(value) for name, value in weights.items()}
+    given = {name: tensor_of(value) for name, value in weights.items()}
     wrong = [*_names("missing", held.keys() - given.keys()), *_names("unknown", given.keys() - held.keys())]
     wrong += [
         f"{name} has shape {list(given[name].shape)} instead of {list(tensor.shape)}"
@@ -48,7 +48,3 @@ def plan(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[], None]:
 
 def _names(what: str, names: set[str]) -> list[str]:
     return [f"{what} {', '.join(sorted(names))}"] if names else []
-
-
-def _tensor(value: Any) -> Tensor:
-    return value.detach() if isinstance(value, Tensor) else as_tensor(np.asarray(value))

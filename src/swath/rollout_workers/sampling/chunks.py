@@ -30,16 +30,20 @@ class UnrollIds:
         return given
 
 
-def chunk_starts(columns: dict[str, Any]) -> Array:
-    """The first rows of chunks, in columns by env, then time; `[k]`."""
-    ids, versions = columns[ColumnNames.EPS_ID], columns[ColumnNames.POLICY_VERSION]
-    changes = (ids[1:] != ids[:-1]) | (versions[1:] != versions[:-1])
+def chunk_starts(trajectories: Array, versions: Array) -> Array:
+    """The first rows of chunks, `[k]`.
+
+    Args:
+        trajectories: a number of what each row is part of, equal ones one behind the other, `[n]`.
+        versions: of the policy that acted, `[n]`.
+    """
+    changes = (trajectories[1:] != trajectories[:-1]) | (versions[1:] != versions[:-1])
     return np.concatenate([[0], np.flatnonzero(changes) + 1])
 
 
 def number_chunks(columns: dict[str, Any], unrolls: UnrollIds) -> Array:
     """Write `unroll_id`; the first rows of chunks."""
-    starts = chunk_starts(columns)
+    starts = chunk_starts(columns[ColumnNames.EPS_ID], columns[ColumnNames.POLICY_VERSION])
     lengths = np.diff(starts, append=len(columns[ColumnNames.EPS_ID]))
     columns[ColumnNames.UNROLL_ID] = np.repeat(unrolls.give(len(starts)), lengths)
     return starts

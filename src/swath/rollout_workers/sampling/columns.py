@@ -12,6 +12,7 @@ import numpy as np
 
 from swath.rollout.hosts.infos import info_of
 from swath.rollout.spaces import Array
+from swath.rollout_workers.batches.leaves import object_array
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.nests import nest_of
 from swath.rollout_workers.sampling.block import Block
@@ -94,18 +95,12 @@ def _with_optional(columns: dict[str, Any], taken: Taken, kept: frozenset[str]) 
         if name not in kept:
             columns.pop(name, None)
     made: dict[str, Callable[[], Any]] = {
-        ColumnNames.INFOS: lambda: _objects(taken.infos()),
+        ColumnNames.INFOS: lambda: object_array(taken.infos()),
         ColumnNames.ENV_ID: lambda: taken.per_run(lambda run: run.env),
-        ColumnNames.AGENT_ID: lambda: _objects([LONE_AGENT] * taken.count),
+        ColumnNames.AGENT_ID: lambda: object_array([LONE_AGENT] * taken.count),
     }
     columns.update({name: make() for name, make in made.items() if name in kept})
     return columns
-
-
-def _objects(values: list[Any]) -> Array:
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
 
 
 def _whole_block(runs: Sequence[Run]) -> Block | None:

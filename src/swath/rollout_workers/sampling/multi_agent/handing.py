@@ -15,7 +15,7 @@ import numpy as np
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.leaves import object_array
 from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
-from swath.rollout_workers.sampling.chunks import is_trained
+from swath.rollout_workers.sampling.chunks import chunk_starts, is_trained
 from swath.rollout_workers.sampling.multi_agent.ledger import ROWS, TERMINATED, TRUNCATED, Ledger
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
@@ -58,7 +58,7 @@ def chunks_of(role: Role, taken: Ledger) -> Chunks | None:
         return None
     where, versions = _places(taken.seats), np.array(taken.versions)
     order = np.lexsort((np.array(taken.clocks), where.place, where.eps_id, where.env))
-    starts = _starts(where.seat[order], versions[order])
+    starts = chunk_starts(where.seat[order], versions[order])
     order, starts = _trained(taken, order, starts)
     if not len(order):
         return None
@@ -110,12 +110,6 @@ def _places(seats: Sequence[Seat]) -> Places:
     seat = np.array([numbers.setdefault(each, len(numbers)) for each in seats])
     facts = [(each.play.env, each.play.episode.episode_id, each.index, each.play.begun) for each in numbers]
     return Places(seat, *np.array(facts, dtype=np.int64).T[:, seat])
-
-
-def _starts(seats: Array, versions: Array) -> Array:
-    """The first rows of chunks."""
-    changes = (seats[1:] != seats[:-1]) | (versions[1:] != versions[:-1])
-    return np.concatenate([[0], np.flatnonzero(changes) + 1])
 
 
 def _made(role: Role, taken: Ledger, order: Array) -> dict[str, Any]:
