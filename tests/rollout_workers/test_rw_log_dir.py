@@ -61,6 +61,14 @@ def test_pictures_become_a_film_and_the_log_a_file(tmp_path: Any):
     assert "later" not in said
 
 
+def test_a_film_of_an_env_that_does_not_say_its_pace_has_a_usual_one(tmp_path: Any, monkeypatch: Any):
+    pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.setitem(Drawn.metadata, "render_fps", None)
+    with worker(str(tmp_path)) as drawing:
+        drawing.sample()
+    assert (tmp_path / "worker_0.mp4").stat().st_size
+
+
 def test_a_picture_that_cannot_be_drawn_is_a_failure_of_the_sub_env():
     with worker() as drawing:
         drawing.env.drawn = 97

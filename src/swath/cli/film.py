@@ -19,6 +19,7 @@ from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.stopping import StopRule
 from swath.report.video import VideoWriter
+from swath.rollout.hosts.base import fps_of
 from swath.rollout.hosts.sources import Source, build
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
     _require_frames(config.env)
     request = EvalRequest(StopRule(1), EvalLimits(MOST_FRAMES), seed=config.seed)
     with closing(build(Source(config.env, {"render_mode": RENDER_MODE}))) as host:
-        fps = host.env.metadata.get("render_fps") or 30
+        fps = fps_of(host.env) or 30
         with VideoWriter(path, fps) as film, LocalEvaluation(host.env) as evaluation:
             evaluation.run(policy, request, [Camera(film)])
 

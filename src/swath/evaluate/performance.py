@@ -15,7 +15,7 @@ from swath.evaluate.recording import Recording
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting
 from swath.evaluate.transforms import empty_recorders, has_recorders
-from swath.rollout.hosts.base import Host, first_of
+from swath.rollout.hosts.base import fps_of
 from swath.rollout.random_state import PrivateStreams
 from swath.seeds import derive, fresh_root
 from swath.workers.packing import Parcel
@@ -88,10 +88,5 @@ class Performance:
 
     def _footage(self) -> Footage:
         film, recording = self._film, self._recording
-        footage = Footage() if film is None else Footage(film.takes(), film.truncated, _fps(self._host))
+        footage = Footage() if film is None else Footage(film.takes(), film.truncated, fps_of(self._host.env))
         return footage if recording is None else replace(footage, steps=recording.taken())
-
-
-def _fps(host: Host) -> float | None:
-    rate = (getattr(first_of(host.env), "metadata", None) or {}).get("render_fps")
-    return float(rate) if rate else None

@@ -28,6 +28,12 @@ def first_of(env: Any) -> Any:
     return env[0] if isinstance(env, list) else env
 
 
+def fps_of(env: Any) -> float | None:
+    """Frames per second of what the first of the envs renders, as its metadata say; `None` if they do not."""
+    rate = (getattr(first_of(env), "metadata", None) or {}).get("render_fps")
+    return float(rate) if rate else None
+
+
 class EnvRaised(Exception):  # noqa: N818
     """An env raised while it was reset. Stays inside the library: the service raises `cause` with a note.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from swath.report.video import VideoWriter
-from swath.rollout.hosts.base import ArrayHost, Transition, first_of
+from swath.rollout.hosts.base import ArrayHost, Transition, first_of, fps_of
 from swath.rollout.spaces import Leaves
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.wrapping import WrappedHost
@@ -25,7 +25,7 @@ class FilmedHost(WrappedHost):
     def __init__(self, inner: ArrayHost, path: Path | None, laps: Laps) -> None:
         super().__init__(inner)
         self._laps = laps
-        self._film = None if path is None else VideoWriter(path, _pace(first_of(inner.env)))
+        self._film = None if path is None else VideoWriter(path, fps_of(inner.env) or 30)
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env, and draw the first."""
@@ -52,8 +52,3 @@ class FilmedHost(WrappedHost):
             return
         if self._film is not None and isinstance(picture, np.ndarray):
             self._film.write(picture)
-
-
-def _pace(env: object) -> float:
-    """Frames per second, as the env says."""
-    return float((getattr(env, "metadata", None) or {}).get("render_fps", 30))
