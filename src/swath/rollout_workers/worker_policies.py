@@ -8,6 +8,7 @@ from typing import Any
 from swath.rollout_workers.config import DEFAULT_POLICY_ID, PolicySpec
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.filters.sharing import copies_of, rebase_all
+from swath.rollout_workers.parts.policies import require_addable
 from swath.rollout_workers.preprocessors import Preprocessor
 from swath.rollout_workers.worker_base import WorkerBase
 
@@ -76,10 +77,7 @@ class PolicyMethods(WorkerBase):
             KeyError: the id is taken.
             ValueError: not exactly one of class and object; a `module_spec`; no spaces.
         """
-        if module_spec is not None:
-            raise ValueError(f"module_spec={module_spec!r} is not served: there are no RLModules; give policy_cls")
-        if (policy_cls is None) == (policy is None):
-            raise ValueError(f"give one of policy_cls={policy_cls!r} and policy={policy!r}")
+        require_addable(policy_cls, policy, module_spec)
         if policy is not None:
             spec = PolicySpec(type(policy), *_spaces_of(policy, observation_space, action_space), config)
         else:

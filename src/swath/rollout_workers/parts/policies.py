@@ -140,3 +140,15 @@ class Policies:
         settings = spec.config.to_dict() if isinstance(spec.config, AlgorithmConfig) else dict(spec.config or {})
         made: Policy = spec.policy_class(space, spec.action_space, {**settings, **self.facts, "__policy_id": policy_id})
         return made
+
+
+def require_addable(policy_cls: Any, policy: Any, module_spec: Any) -> None:
+    """Raise `ValueError` unless there is either a class to build or a policy as it is."""
+    if module_spec is not None:
+        raise ValueError(
+            f"module_spec={module_spec!r} is not served: there are no RLModules; give policy_cls or policy"
+        )
+    if (policy_cls is None) == (policy is None):
+        raise ValueError(
+            f"policy_cls={policy_cls!r} and policy={policy!r}: give exactly one, a class to build or a policy as it is"
+        )

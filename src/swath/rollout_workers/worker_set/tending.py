@@ -8,6 +8,7 @@ from typing import Any
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.to_train import ids_or_function
+from swath.rollout_workers.parts.policies import require_addable
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.group import PATIENCE_S
 from swath.rollout_workers.worker_set.household import Household
@@ -72,10 +73,7 @@ class Tending(Sampling):
         """
         if policy_id in self._policy_ids():
             raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(self._policy_ids())}")
-        if (policy_cls is None) == (policy is None):
-            raise ValueError("give exactly one of policy_cls and policy: a class to build, or a policy as it is")
-        if module_spec is not None:
-            raise ValueError(f"module_spec={module_spec!r}: there are no modules here; give policy_cls or policy")
+        require_addable(policy_cls, policy, module_spec)
         _check(policy_mapping_fn, policies_to_train)
         built = {
             "policy_cls": policy_cls,
