@@ -123,7 +123,7 @@ class Fragments:
             Exception: what a worker raised.
         """
         for fragment in [each for each in self._out if each.ticket.done and each.received is None]:
-            if (error := self._error(crew, fragment)) is None:
+            if (error := self._taken_in(crew, fragment)) is None:
                 crew.deaths.answered()
                 continue
             self._out.remove(fragment)
@@ -136,7 +136,8 @@ class Fragments:
             raise error
 
     @staticmethod
-    def _error(crew: Crew, fragment: Fragment) -> BaseException | None:
+    def _taken_in(crew: Crew, fragment: Fragment) -> BaseException | None:
+        """Open the answer, as part of the fragment; what is to be seen in its place, if there is none."""
         error = crew.error_of(fragment.ticket)
         if error is not None:
             return error
