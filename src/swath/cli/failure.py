@@ -103,7 +103,7 @@ def with_extra(text: str) -> str:
 def with_way_to_env(text: str) -> str:
     """A message about an env that is not found, with how to name one's own; others as they are."""
     if text.endswith(NO_SUCH_ENV):
-        return f"{text}; name one of your own as module:id, where importing the module registers it"
+        return f"{text}; name one of your own as module:id, where the module calls gymnasium.register(id, …)"
     if NO_SUCH_MODULE in text:
         return f"{text}; for a module in this folder put PYTHONPATH=. before the command"
     return text
