@@ -249,6 +249,18 @@ def gated(tmp_path, warm_processes):
         yield made, gate
 
 
+def test_references_are_not_asked_of_some_when_another_has_an_earlier_call_to_answer(gated):
+    workers, gate = gated
+    workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
+    gate.await_arrival()
+    with pytest.raises(WorkerLate):
+        workers.foreach_worker("named", worker_ids=[1], timeout_seconds=0.01)
+    with pytest.raises(WorkerLate, match=r"workers \[1\] have not answered .* and nobody was asked") as raised:
+        workers.foreach_worker(index, local_worker=False, return_obj_refs=True)
+    assert raised.value.workers == (1,)
+    gate.open()
+
+
 def test_a_late_answer_is_kept_and_nothing_queues_behind_it(gated):
     workers, gate = gated
     workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])

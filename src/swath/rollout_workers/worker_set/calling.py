@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from swath.errors import warn_of_no_effect
+from swath.errors import WorkerLate, warn_of_no_effect
 from swath.rollout_workers.worker_set.asking import Outcomes, ask, entries
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords, called, in_turn, one_each
 from swath.rollout_workers.worker_set.crew import Crew
@@ -200,9 +200,14 @@ class Calling(Group):
     ) -> list[Any]:
         if here or crew is None:
             raise ValueError("return_obj_refs=True is for remote workers on Ray; give local_worker=False")
-        references = [
-            (worker, crew.references(worker, *calls[worker])) for worker in sorted(calls) if crew.is_free(worker)
-        ]
+        if busy := [worker for worker in sorted(calls) if not crew.is_free(worker)]:
+            raise WorkerLate(
+                f"workers {busy} have not answered an earlier call, and nobody was asked: "
+                "return_obj_refs=True does not wait; try again later, or leave them out of worker_ids",
+                workers=tuple(busy),
+                deadline=0.0,
+            )
+        references = [(worker, crew.references(worker, *calls[worker])) for worker in sorted(calls)]
         return references if with_ids else [each for _, each in references]
 
     def _remote_bearing(self, on_error: OnError | None) -> Crew | None:
