@@ -1,8 +1,10 @@
 """What is said of policies in a set: in all workers at once, and in those that come later."""
 
+import threading
+
 import numpy as np
 import pytest
-from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, config
+from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, ToyWorker, config
 
 
 @pytest.fixture(params=[True, False], ids=["with a local worker", "without"])
@@ -93,10 +95,48 @@ def test_a_policy_that_cannot_be_built_elsewhere_is_raised_as_its_own_type():
     with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="inline", local_worker=False) as workers:
         with pytest.raises(Broken, match="a policy raised"):
             workers.add_policy("a", Refusing)
-        with pytest.raises(Broken, match="a policy raised"):
-            workers.sample()
-        workers.remove_policy(policy_id="a")
         assert everywhere(workers, ids) == ["default_policy"]
+
+
+def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers, monkeypatch):
+    def add(worker, policy_id, policy_cls, **how):
+        build(worker, policy_id, Refusing if worker.worker_index == 2 else policy_cls, **how)
+
+    build = ToyWorker.add_policy
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyWorker, "add_policy", add)
+        with pytest.raises(Broken, match="a policy raised"):
+            workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
+    assert everywhere(workers, ids) == ["default_policy"]
+    assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
+    workers.sample()
+    workers.add_workers(1)
+    workers.add_policy("a", ToyPolicy)
+    assert everywhere(workers, ids) == ["a", "default_policy"]
+
+
+@pytest.mark.parametrize("with_local", [True, False], ids=["with a local worker", "without"])
+def test_what_cannot_be_sent_is_refused_and_nothing_changes(warm_processes, with_local):
+    held = threading.Lock()
+
+    def mapping(agent_id, episode, lock=held, **_):
+        return "a"
+
+    own = {"env_creator": Play(), "config": config(), "num_workers": 2, "backend": "process"}
+    with ToySet(**own, local_worker=with_local) as workers:
+        for refused in (
+            lambda: workers.set_policy_mapping_fn(mapping),
+            lambda: workers.add_policy("a", ToyPolicy, policy_mapping_fn=mapping),
+            lambda: workers.remove_policy(policy_mapping_fn=mapping),
+            lambda: workers.set_is_policy_to_train(lambda policy_id, batch=held: True),
+        ):
+            with pytest.raises(TypeError, match="pickle"):
+                refused()
+            assert everywhere(workers, ids) == ["default_policy"]
+            assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
+        workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a)
+        assert everywhere(workers, ids) == ["a", "default_policy"]
+        workers.sample()
 
 
 def test_a_policy_that_is_added_anew_has_nothing_of_the_one_before(warm_processes):

@@ -9,7 +9,7 @@ from typing import Any
 from swath.rollout_workers.distributed import Place
 from swath.rollout_workers.parts.learning import Batch
 from swath.rollout_workers.parts.state import restore, state_of
-from swath.rollout_workers.parts.weights import Weights
+from swath.rollout_workers.parts.weights import Weights, require_global_vars
 from swath.rollout_workers.policies.epochs import Passes
 from swath.rollout_workers.worker_policies import PolicyMethods
 
@@ -57,7 +57,10 @@ class LearningMethods(PolicyMethods):
 
         Raises:
             ValueError: names or shapes that a policy does not have; the message lists them.
+            TypeError: global variables, or a number, that are none; nothing is taken over.
         """
+        if global_vars is not None:
+            require_global_vars(global_vars)
         self._book.set(weights, weights_seq_no)
         if global_vars is not None:
             self.set_global_vars(global_vars)
@@ -75,6 +78,7 @@ class LearningMethods(PolicyMethods):
 
         Raises:
             KeyError: an unknown id.
+            TypeError: what no policy can be told; nothing is taken over.
         """
         self._book.set_global_vars(global_vars, policy_ids)
 
@@ -164,6 +168,7 @@ class LearningMethods(PolicyMethods):
         Raises:
             KeyError: an unknown id.
             ValueError: gradients that do not fit; nothing is applied.
+            FloatingPointError: gradients that are not finite; nothing is applied.
         """
         self._require_open("apply_gradients")
         self._learning.apply(grads)

@@ -76,6 +76,7 @@ class PolicyMethods(WorkerBase):
         Raises:
             KeyError: the id is taken.
             ValueError: not exactly one of class and object; a `module_spec`; no spaces.
+            TypeError: a class that is none, or a class in place of an object.
         """
         require_addable(policy_cls, policy, module_spec)
         if policy is not None:

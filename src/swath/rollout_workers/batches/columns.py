@@ -90,6 +90,9 @@ class Columns(dict[str, Any]):
         self.accessed_keys.add(name)
         return column if self._interceptor is None else self._seen(name, column)
 
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"there is no column {name!r}; there are {', '.join(dict.keys(self)) or 'none'}")
+
     def _seen(self, name: str, column: Any) -> Any:
         """What the interceptor makes of a column; asked again only if the column is another."""
         known = self._intercepted.get(name)

@@ -33,10 +33,13 @@ def rebase_all(filters: Filters, new: Filters) -> None:
 
     Raises:
         AssertionError: there is no new one for some of them, by whose ids it names them; nothing was changed.
+        ValueError: a new one is of observations of another shape; nothing was changed.
     """
     missing = [policy_id for policy_id in filters if policy_id not in new]
     if missing:
         raise AssertionError(f"no new filters for the policies {missing}; there are those of {list(new)}")
+    for policy_id, own in filters.items():
+        own.copy().rebase(new[policy_id])  # raises what would leave some of them changed
     for policy_id, own in filters.items():
         own.rebase(new[policy_id])
 

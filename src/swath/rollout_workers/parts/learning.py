@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
@@ -16,8 +16,12 @@ Batch = SampleBatch | MultiAgentBatch
 
 
 def batches_to_train(policies: Policies, samples: Batch) -> dict[str, SampleBatch]:
-    """The batches of policies that learn, by id; those of policies that are not here are left out."""
-    whole = samples.as_multi_agent()
+    """The batches of policies that learn, by id; those of policies that are not here are left out.
+
+    Raises:
+        TypeError: it is no batch.
+    """
+    whole = _whole(samples)
     return {
         policy_id: batch
         for policy_id, batch in whole.policy_batches.items()
@@ -58,7 +62,7 @@ class Learning:
         """
 
         def batch_of_one() -> dict[str, SampleBatch]:
-            found = samples.as_multi_agent().policy_batches
+            found = _whole(samples).policy_batches
             if set(found) != {DEFAULT_POLICY_ID}:
                 ids = sorted(found)
                 raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
@@ -74,8 +78,10 @@ class Learning:
         Raises:
             KeyError: an unknown id.
             ValueError: gradients that do not fit; nothing is applied.
+            FloatingPointError: gradients that are not finite; nothing is applied.
         """
-        given = grads if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
+        given = dict(grads) if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
+        given = {each: list(found) if isinstance(found, Iterator) else found for each, found in given.items()}
         policies = {policy_id: self._policies.get(policy_id) for policy_id in given}
         chosen = {policy_id: policy for policy_id, policy in policies.items() if self._policies.learns(policy_id)}
         for policy_id, policy in chosen.items():
@@ -106,3 +112,10 @@ class Learning:
         """Policies and their batches, in the same order on all ranks."""
         batches = choose() if self._ranks is None else self._ranks.require_same(choose)
         return [(policy_id, self._policies.get(policy_id), batch) for policy_id, batch in batches.items()]
+
+
+def _whole(samples: Batch) -> MultiAgentBatch:
+    """The batch by policies."""
+    if not isinstance(samples, SampleBatch | MultiAgentBatch):
+        raise TypeError(f"samples is a {type(samples).__name__}; give a SampleBatch or a MultiAgentBatch")
+    return samples.as_multi_agent()

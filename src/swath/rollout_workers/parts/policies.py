@@ -143,7 +143,7 @@ class Policies:
 
 
 def require_addable(policy_cls: Any, policy: Any, module_spec: Any) -> None:
-    """Raise `ValueError` unless there is either a class to build or a policy as it is."""
+    """Raise `ValueError` unless there is either a class to build or a policy as it is, `TypeError` if it is no such."""
     if module_spec is not None:
         raise ValueError(
             f"module_spec={module_spec!r} is not served: there are no RLModules; give policy_cls or policy"
@@ -152,3 +152,5 @@ def require_addable(policy_cls: Any, policy: Any, module_spec: Any) -> None:
         raise ValueError(
             f"policy_cls={policy_cls!r} and policy={policy!r}: give exactly one, a class to build or a policy as it is"
         )
+    if isinstance(policy, type) or not (policy_cls is None or callable(policy_cls)):
+        raise TypeError(f"policy_cls={policy_cls!r} must be a class, policy={policy!r} an object of one")

@@ -90,6 +90,7 @@ def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Grad
 
     Raises:
         ValueError: another number of them, or another shape.
+        FloatingPointError: one is NaN or infinite.
     """
     given = list(gradients)
     if len(given) != len(parameters):
@@ -98,10 +99,11 @@ def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Grad
     for i, (tensor, parameter) in enumerate(zip(tensors, parameters, strict=True)):
         if tensor is not None and tensor.shape != parameter.shape:
             raise ValueError(f"gradient {i} has shape {list(tensor.shape)}, its parameter {list(parameter.shape)}")
-    return [
+    beside = [
         None if tensor is None else tensor.to(parameter)
         for tensor, parameter in zip(tensors, parameters, strict=True)
     ]  # fmt: skip
+    return bound(beside, None, "global_norm")[0]
 
 
 def step(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], gradients: Gradients) -> None:

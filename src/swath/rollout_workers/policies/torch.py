@@ -131,11 +131,12 @@ class TorchPolicy(ActingPolicy):
 
         Raises:
             ValueError: another number of them, or another shape; nothing is applied.
+            FloatingPointError: one is NaN or infinite; nothing is applied.
         """
         self._use(grads.fitted(gradients, self._parameters))
 
     def check_gradients(self, gradients: Iterable[Any]) -> None:
-        """Raise `ValueError` for gradients that `apply_gradients` would refuse."""
+        """Raise what `apply_gradients` would raise for these gradients."""
         grads.fitted(gradients, self._parameters)
 
     def get_state(self) -> dict[str, Any]:

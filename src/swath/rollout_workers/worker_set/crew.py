@@ -134,6 +134,11 @@ class Crew:
         if returned:
             self._terms.returned(sorted(returned))
 
+    def take_back(self, before: Household) -> None:
+        """Hold to what was said of policies before, if no worker has taken in what was said since."""
+        if all(berth.revision <= before.revision for berth in self._berths.values()):
+            self.household = before
+
     def is_free(self, worker: int) -> bool:
         """Whether it can be called, and nobody has stopped waiting for it."""
         handle = self.fleet.up.get(worker)

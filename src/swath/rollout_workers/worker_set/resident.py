@@ -68,7 +68,7 @@ class Resident:
                 self._take_in(news)
             except Exception as error:
                 self._unfit = error
-                error.add_note(f"raised in {self._who}, when it was told what is new")
+                error.add_note(f"raised in {self._who}, when it was told what is new; undo that, or say something else")
                 raise
         self._unfit = None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
+from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.to_train import ids_or_function
 from swath.rollout_workers.parts.policies import require_addable
@@ -14,6 +15,9 @@ from swath.rollout_workers.worker_set.group import PATIENCE_S
 from swath.rollout_workers.worker_set.household import Household
 from swath.rollout_workers.worker_set.publishing import spread
 from swath.rollout_workers.worker_set.sampling import Sampling
+
+_OF_WORKERS = (WorkerLate, WorkerLost, FleetFailed)
+"""What is the matter with a worker, and not with what it was told."""
 
 _OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id")
 """What is in a policy's config beside settings."""
@@ -52,7 +56,7 @@ class Tending(Sampling):
         policies_to_train: Any = None,
         module_spec: Any = None,
     ) -> None:
-        """Add a policy to all workers, and to those that come later.
+        """Add a policy to all workers, and to those that come later: all of it, or nothing.
 
         Args:
             policy_id: a new one.
@@ -69,7 +73,7 @@ class Tending(Sampling):
         Raises:
             KeyError: the id is taken.
             ValueError: not exactly one of class and policy; a `module_spec`.
-            Exception: what building it raised, in the first worker by id.
+            Exception: what building it raised, in the first worker by id; then no worker has it.
         """
         if policy_id in self._policy_ids():
             raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(self._policy_ids())}")
@@ -82,11 +86,18 @@ class Tending(Sampling):
             "config": config,
             "policy_state": policy_state,
         }
-        said = {"policy_mapping_fn": policy_mapping_fn, "policies_to_train": policies_to_train}
         if (local := self._local_env_runner) is not None:
-            local.add_policy(policy_id, **said, **(built if policy is None else {"policy": policy}))
-        household = self._household().adding(policy_id, built if policy is None else _copied(policy))
-        self._say(household.mapping_by(policy_mapping_fn).training(policies_to_train))
+            local.add_policy(policy_id, **(built if policy is None else {"policy": policy}))
+        try:
+            self._say(self._household().adding(policy_id, built if policy is None else _copied(policy)))
+            self._arrange(policy_mapping_fn, policies_to_train)
+        except _OF_WORKERS:  # the others have it, and those that come back will
+            raise
+        except Exception:
+            if local is not None:
+                local.remove_policy(policy_id=policy_id)
+            self._say(self._household().removing(policy_id))
+            raise
 
     def remove_policy(
         self,
@@ -108,14 +119,17 @@ class Tending(Sampling):
         if policy_id not in self._policy_ids():
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(self._policy_ids())}")
         _check(policy_mapping_fn, policies_to_train)
-        if (local := self._local_env_runner) is not None:
-            local.remove_policy(
-                policy_id=policy_id, policy_mapping_fn=policy_mapping_fn, policies_to_train=policies_to_train
-            )
-        if (crew := self._remote()) is not None:
-            crew.channel.withdraw([policy_id])
+
+        def here() -> None:
+            if (crew := self._remote()) is not None:
+                crew.channel.withdraw([policy_id])
+            if (local := self._local_env_runner) is not None:
+                local.remove_policy(
+                    policy_id=policy_id, policy_mapping_fn=policy_mapping_fn, policies_to_train=policies_to_train
+                )
+
         household = self._household().removing(policy_id)
-        self._say(household.mapping_by(policy_mapping_fn).training(policies_to_train))
+        self._say(household.mapping_by(policy_mapping_fn).training(policies_to_train), here)
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
         """Say in all workers, also later ones, which policy acts for whom in new episodes; None changes nothing.
@@ -123,10 +137,7 @@ class Tending(Sampling):
         Raises:
             ValueError: it cannot be called.
         """
-        _check(policy_mapping_fn, None)
-        if (local := self._local_env_runner) is not None:
-            local.set_policy_mapping_fn(policy_mapping_fn)
-        self._say(self._household().mapping_by(policy_mapping_fn))
+        self._arrange(policy_mapping_fn, None)
 
     def set_is_policy_to_train(self, is_policy_to_train: Any) -> None:
         """Say in all workers, also later ones, which policies learn.
@@ -139,10 +150,7 @@ class Tending(Sampling):
         """
         if is_policy_to_train is None:
             raise TypeError("is_policy_to_train=None: give ids, or f(policy_id, batch=None) -> bool")
-        _check(None, is_policy_to_train)
-        if (local := self._local_env_runner) is not None:
-            local.set_is_policy_to_train(is_policy_to_train)
-        self._say(self._household().training(is_policy_to_train))
+        self._arrange(None, is_policy_to_train)
 
     def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
@@ -151,17 +159,45 @@ class Tending(Sampling):
             return True if asked is None else bool(asked(policy_id, batch))
         return policy_id in self._of_first(Call("get_policies_to_train", {"batch": batch}))
 
+    def _arrange(self, mapping: Any, to_train: Any) -> None:
+        """Say who acts for whom and who learns, where it is not None."""
+        _check(mapping, to_train)
+
+        def here() -> None:
+            if (local := self._local_env_runner) is not None:
+                local.set_policy_mapping_fn(mapping)
+                if to_train is not None:
+                    local.set_is_policy_to_train(to_train)
+
+        self._say(self._household().mapping_by(mapping).training(to_train), here)
+
     def _household(self) -> Household:
         """What is said of policies so far."""
         crew = self._remote()
         return Household() if crew is None else crew.household
 
-    def _say(self, household: Household) -> None:
-        """From now on, in all remote workers that can be asked; in the others before they do anything else."""
+    def _say(self, household: Household, here: Callable[[], None] | None = None) -> None:
+        """From now on, in all remote workers that can be asked; in the others before they do anything else.
+
+        What cannot be sent to any, perhaps since it cannot be pickled, is not said.
+
+        Args:
+            household: what is to be.
+            here: what is done in this process, if it is said.
+        """
         crew = self._remote()
-        if crew is not None:
-            crew.household = household
-            spread(crew, [worker for worker in crew.up() if crew.is_free(worker)], PATIENCE_S)
+        before = self._household()
+        try:
+            if crew is not None:
+                crew.household = household
+                spread(crew, [worker for worker in crew.up() if crew.is_free(worker)], PATIENCE_S)
+        except Exception as error:
+            if crew is not None and not isinstance(error, _OF_WORKERS):
+                crew.take_back(before)
+            raise
+        finally:
+            if here is not None and (crew is None or crew.household is household):
+                here()
 
     def _policy_ids(self) -> set[str]:
         if self._local_env_runner is not None:

@@ -1,0 +1,92 @@
+"""What a worker is given and cannot use: refused with words on what to give, before anything has changed."""
+
+import copy
+
+import numpy as np
+import pytest
+from checklist_toys import DEFAULT, alike, learner
+
+from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, SampleBatch
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with learner() as made:
+        made.sample()
+        yield made
+
+
+def state_of(worker):
+    numbers = worker.get_global_vars(), worker.weights_seq_no, worker.policy_version, worker.policy_mapping_fn
+    return numbers, list(worker.policy_map), list(worker.filters), worker.is_policy_to_train
+
+
+REFUSED = {
+    "a number that is none": (lambda w: w.set_weights(w.get_weights(), weights_seq_no="7"), "weights_seq_no='7'"),
+    "global vars with weights": (lambda w: w.set_weights(w.get_weights(), 5), "global_vars=5 is a int"),
+    "a timestep": (lambda w: w.set_global_vars({"timestep": "x"}), "'timestep'.*='x' is a str"),
+    "numbers of updates": (lambda w: w.set_global_vars({"num_grad_updates_per_policy": None}), "give a dict by policy"),
+    "a class that is none": (lambda w: w.add_policy("a", 5), "policy_cls=5 must be a class"),
+    "a class for a policy": (lambda w: w.add_policy("a", policy=PPOTorchPolicy), "an object of one"),
+    "a mapping in a state": (
+        lambda w: w.set_state({"weights_seq_no": 3, "policy_mapping_fn": 5}),
+        "must be a function",
+    ),
+    "a version in a state": (lambda w: w.set_state({"weights_seq_no": 3, "policy_version": {}}), "a whole number"),
+    "global vars in a state": (lambda w: w.set_state({"weights_seq_no": 3, "global_vars": 5}), "global_vars=5"),
+    "filters in a state": (lambda w: w.set_state({"weights_seq_no": 3, "filters": 5}), "a dict by policy id"),
+    "a dict to learn from": (lambda w: w.learn_on_batch({}), "a dict; give a SampleBatch"),
+    "a list to learn from": (lambda w: w.compute_gradients([]), "a list; give a SampleBatch"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_of_the_wrong_kind_is_refused_before_anything_changes(worker, name):
+    before, weights = state_of(worker), worker.get_weights()
+    call, words = REFUSED[name]
+    with pytest.raises(TypeError, match=words):
+        call(worker)
+    assert state_of(worker) == before
+    assert alike(worker.get_weights(), weights)
+    assert worker.sample().count == worker.total_rollout_fragment_length
+
+
+def test_gradients_that_are_not_finite_are_refused_and_the_next_update_is_as_if_they_had_not_been(worker):
+    batch, start = worker.sample(), worker.get_state()
+    gradients, _ = worker.compute_gradients(batch, single_agent=True)
+    version = worker.policy_version
+    for bad in (np.nan, np.inf):
+        with pytest.raises(FloatingPointError, match="not finite"):
+            worker.apply_gradients([*gradients[:-1], gradients[-1] * bad])
+    assert worker.policy_version == version
+    worker.apply_gradients(gradients)
+    after = worker.get_weights()
+    worker.set_state(copy.deepcopy(start))
+    worker.apply_gradients(each for each in gradients)
+    assert alike(worker.get_weights(), after)
+
+
+def test_a_column_that_is_missing_is_named_with_those_that_are_there(worker):
+    batch = worker.sample()
+    del batch["advantages"]
+    with pytest.raises(KeyError, match="no column 'advantages'; there are obs, new_obs, actions"):
+        worker.learn_on_batch(batch)
+    with pytest.raises(KeyError, match="no column 'obs'; there are none"):
+        SampleBatch()["obs"]
+    assert batch.get("advantages", 3) == 3
+    assert worker.learn_on_batch(worker.sample())[DEFAULT]["num_agent_steps_trained"] == 10
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_filters_of_another_shape_are_refused_and_none_is_changed(flushed):
+    with learner(observation_filter="MeanStdFilter") as worker:
+        worker.sample()
+        worker.add_policy("other", PPOTorchPolicy)
+        before = worker.get_filters(flush_after=flushed)[DEFAULT]
+        new = worker.get_filters()
+        new[DEFAULT].rs.push(np.zeros(4))
+        with pytest.raises(ValueError, match="cannot merge statistics"):
+            worker.sync_filters({**new, "other": MeanStdFilter((7,))})
+        assert worker.filters[DEFAULT].rs.n == before.rs.n
+        worker.remove_policy(policy_id="other")
+        assert worker.sample().count == worker.total_rollout_fragment_length
