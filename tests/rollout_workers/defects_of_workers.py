@@ -1,5 +1,6 @@
 """What must not happen in one worker, its batches and its filters."""
 
+import gc
 import pickle
 import tracemalloc
 
@@ -101,12 +102,17 @@ def _grown(worker, begin=4, calls=12):
     try:
         for _ in range(begin):
             worker.sample()
-        before = tracemalloc.get_traced_memory()[0]
+        before = _held()
         for _ in range(calls):
             worker.sample()
-        return tracemalloc.get_traced_memory()[0] - before
+        return _held() - before
     finally:
         tracemalloc.stop()
+
+
+def _held():
+    gc.collect()  # also empties Python's stores of tuples to use again, which grow with the first calls
+    return tracemalloc.get_traced_memory()[0]
 
 
 class Looking(DefaultCallbacks):

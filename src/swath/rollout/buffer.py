@@ -126,7 +126,7 @@ class Buffer:
         self._n_envs = self._observation[0].shape[0]
         self.n_steps = n_steps
         large = any(column.row_bytes > LARGE_ROW for column in self._observation)
-        self._write_next = self._write_now if large else self._write_at_the_end
+        self._write_next = _write_now if large else _write_at_the_end
 
     def open(self) -> Rows:
         """Fresh arrays for one fragment.
@@ -191,19 +191,21 @@ class Buffer:
                 array[:, t] = leaf
         rows.stray, rows.led_to = [], []
 
-    def _write_now(self, rows: Rows, t: int, step: Step) -> None:
-        for array, leaf in zip(rows.next_observation, step.next_observation, strict=True):
-            array[:, t] = leaf
-
-    def _write_at_the_end(self, rows: Rows, t: int, step: Step) -> None:
-        if t and step.observation is not rows.led_to:
-            rows.stray.append((t - 1, rows.led_to))
-        rows.led_to = step.next_observation
-
     def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
         if rows.valid is None:
             rows.valid = np.ones((self._n_envs, self.n_steps), dtype=np.bool_)
         rows.valid[list(envs), t] = False
+
+
+def _write_now(rows: Rows, t: int, step: Step) -> None:
+    for array, leaf in zip(rows.next_observation, step.next_observation, strict=True):
+        array[:, t] = leaf
+
+
+def _write_at_the_end(rows: Rows, t: int, step: Step) -> None:
+    if t and step.observation is not rows.led_to:
+        rows.stray.append((t - 1, rows.led_to))
+    rows.led_to = step.next_observation
 
 
 def _cut(rows: Rows, t: int, envs: Sequence[int]) -> None:
