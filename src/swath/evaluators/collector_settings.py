@@ -44,6 +44,7 @@ _REFUSED: Mapping[str, str] = {
                     "evaluation"),
     **dict.fromkeys(("weight_updater", "weight_recv_schemes", "update_at_each_batch", "update_after_each_batch",
                      "max_weight_update_interval"), "weights come with each request"),
+    **dict.fromkeys(("progress",), "a Progress shows evaluations that it is told of: on_result=progress.evaluated"),
     **dict.fromkeys(("track_policy_version",), "results and steps always carry the version"),
     **dict.fromkeys(("trust_policy", "check_finite", "auto_register_policy_transforms", "no_cuda_sync"),
                     "evaluation calls the policy in one way"),
