@@ -8,10 +8,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-PEERS := .venv-peers
 # The constraints pin torch exactly: where a CPU wheel of that version is offered, that is the one pip takes.
 INSTALL = -m pip install -qq --disable-pip-version-check --constraint constraints.txt
-SB3_PACKAGES := stable_baselines3 torch gymnasium
 
 .PHONY: help demo test lint bench docs
 
@@ -37,10 +35,8 @@ lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
 	@echo "import-linter: the layers"
 	@$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/.has-dev $(PEERS)/sb3/.has-all  ## the benchmarks, each with its target (BENCH=--quick for a fast look)
-	@$(BIN)/python benchmarks/import_time.py
-	@$(BIN)/python benchmarks/collector_local.py $(BENCH)
-	@$(BIN)/python benchmarks/interval_coverage.py
+bench: $(VENV)/.has-dev  ## measure everything beside the peers, and write docs/performance.md (BENCH=--quick for a look)
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/suite.py $(BENCH)
 
 docs: $(VENV)/.has-docs  ## build the documentation into site/
 	@echo "mkdocs: docs/ to site/"
@@ -51,13 +47,8 @@ $(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
 	@$(BIN)/python $(INSTALL) --editable '.[$*]'
 	@touch $@
 
-$(PEERS)/sb3/.has-all: constraints.txt | $(PEERS)/sb3/bin/python
-	@echo "installing Stable-Baselines3 into $(PEERS)/sb3, to measure against"
-	@$(PEERS)/sb3/bin/python $(INSTALL) $(SB3_PACKAGES)
-	@touch $@
-
 # The first Python that is new enough; PYTHON=... chooses another. 3.11 comes first: constraints.txt was tried on it.
-$(BIN)/python $(PEERS)/sb3/bin/python: %/bin/python:
+$(BIN)/python: %/bin/python:
 	@found=; \
 	for candidate in $${PYTHON:-python3.11 python3.12 python3.13 python3 python}; do \
 	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \

@@ -14,20 +14,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from by_hand import ByHand
 from figures import ended
+from peers import SB3, python_of
 from policies import Sampler, cnn, lean_actor, mlp, quiet_threads, tensordict_actor
 from pong import pong
 from rounds import CPU, Peer, Run, Target, interleave, reached, show, timed
 from swath import Collector
 
-HERE = Path(__file__).parent
-SB3 = HERE.parent / ".venv-peers/sb3/bin/python"
 BY_HAND, SAME = "loop by hand", "Collector, same policy"
 LEAN, TENSORDICT, PEER = "Collector, our actor head", "Collector, tensordict policy", "Stable-Baselines3"
 SAME_POLICY_TARGETS = {1: 1.1, 8: 1.1, 16: 1.05, 64: 1.0}
@@ -73,8 +71,8 @@ def cartpole(envs: int) -> Iterator[Setting]:
         for name, policy in policies.items():
             collector = Collector("CartPole-v1", policy, envs_per_worker=envs, frames_per_batch=envs * steps)
             contenders[name] = collecting(stack.enter_context(collector))
-        if envs in (8, 16) and SB3.exists():
-            contenders[PEER] = peer = Peer(SB3, "peer_sb3.py", envs, steps)
+        if envs in (8, 16):
+            contenders[PEER] = peer = Peer(python_of(SB3), "peer_sb3.py", envs, steps)
             stack.callback(peer.close)
         yield Setting(f"CartPole-v1, {envs} envs, MLP 4-64-64-2, {steps} steps a batch", contenders, targets)
 
@@ -125,8 +123,6 @@ def main() -> int:
     rounds, seconds = (9, 0.05) if parser.parse_args().quick else (101, 0.05)
     quiet_threads()
     print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
-    if not SB3.exists():
-        print("Stable-Baselines3 is left out: `make bench` installs it into an environment of its own")
     passed = []
     for setting in settings():
         with setting as open_setting:

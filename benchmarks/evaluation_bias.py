@@ -59,18 +59,12 @@ def spread(means: list[float]) -> tuple[float, float]:
 
 
 def measured(envs: int, episodes: int, evaluations: int) -> dict[str, list[float]]:
-    """Mean returns of all contenders with so many envs; prints their table."""
+    """Mean returns of all contenders with so many envs."""
     peers = {name: Peer(python_of(library), script, envs, episodes) for name, (library, script) in PEERS.items()}
     contenders: dict[str, Evaluate] = {OURS: partial(ours, envs, episodes), **peers}
     means = means_of(contenders, evaluations)
     for peer in peers.values():
         peer.close()
-    rows = {}
-    for name, column in means.items():
-        mean, error = spread(column)
-        rows[name] = mean, error, mean / TRUE_MEAN - 1
-    title = f"Mean return of {evaluations} evaluations of {episodes} episodes, {envs} envs at once; true: {TRUE_MEAN:g}"
-    table(title, {"mean return": ".2f", "± standard error": ".2f", "off by": "+.0%"}, rows)
     return means
 
 
@@ -80,7 +74,15 @@ def main() -> int:
     parser.add_argument("--evaluations", type=int, default=40, help="of each contender, per line")
     parser.add_argument("--episodes", type=int, default=20, help="of an evaluation")
     asked = parser.parse_args()
-    rows = [measured(envs, asked.episodes, asked.evaluations)[OURS] for envs in ENVS]
+    found = [measured(envs, asked.episodes, asked.evaluations) for envs in ENVS]
+    spreads = {name: [spread(means[name]) for means in found] for name in found[0]}
+    at_once = dict.fromkeys((f"{envs} at once" for envs in ENVS), ".2f")
+    title = (
+        f"Mean return of {asked.evaluations} evaluations of {asked.episodes} episodes (true: {TRUE_MEAN:g}), by envs"
+    )
+    table(title, at_once, {name: [mean for mean, _ in column] for name, column in spreads.items()})
+    table("Their standard errors", at_once, {name: [error for _, error in column] for name, column in spreads.items()})
+    rows = [means[OURS] for means in found]
     mean, error = spread(rows[0])
     off = verdict("ours, standard errors off", abs(mean - TRUE_MEAN) / error, ".1f", most=MOST_ERRORS)
     return ended([off, claim("ours, the same for any number of envs", all(row == rows[0] for row in rows))])

@@ -68,6 +68,11 @@ def ended(passed: Collection[bool]) -> int:
     return int(not all(passed))
 
 
+def facts_of(file: Path) -> list[dict[str, Any]]:
+    """What a script has kept; nothing if it has found nothing."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
 def _judged(what: str, got: str, wanted: str, note: str, *, passed: bool) -> bool:
     words = f", target {wanted}: {'passed' if passed else 'MISSED'}" if wanted else ""
     print(f"  {what:58} {got:>8}{words}{f'  ({note})' if note else ''}", flush=True)

@@ -153,9 +153,10 @@ def main() -> int:
     rows = {(name, n): row(name, n, runs) for name in SOURCES for n in EPISODES}
     shares = dict.fromkeys(CONTENDERS, ".1%") | {"no end": ".0%", "no width": ".0%"}
     table("How often 95 % intervals hold the mean", shares, {_line(*of): values for of, values in rows.items()})
+    passed = [_passes(of, rows[of][0]) for of in TARGETS]
     others = {name: beside(name, runs) for name in ("normal", "exponential")}
     table("Ours, where rounds are played, and where two are compared", {"rounds": ".1%", "10 and 20": ".1%"}, others)
-    return ended([_passes(of, rows[of][0]) for of in TARGETS])
+    return ended(passed)
 
 
 def _line(name: str, n: int) -> str:

@@ -21,6 +21,7 @@ class Library:
 TORCHRL = Library(
     "torchrl", ("ray==2.60.0", "torch==2.13.0", "torchrl==0.14.1", "tensordict==0.14.3", "gymnasium==1.4.0")
 )
+SB3 = Library("sb3", ("stable_baselines3==2.9.2", "torch==2.13.0", "gymnasium==1.4.0"))
 RLLIB = Library("rllib", ("ray[rllib]==2.60.0", "torch==2.13.0"))
 
 

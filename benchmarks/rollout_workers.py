@@ -17,7 +17,7 @@ from typing import Any
 
 import gymnasium
 
-from figures import ended
+from figures import ended, verdict
 from peers import RLLIB, python_of
 from policies import quiet_threads
 from rounds import CPU, Peer, Run, Target, interleave, reached, show, timed
@@ -132,9 +132,7 @@ def asked_once() -> bool:
     for _ in range(LOOKS):
         steps += worker.sample().env_steps() // ENVS
     most, fewest = max(asked.values()) / steps, min(asked.values()) / steps
-    passed = 0 < most <= 1
-    print(f"  calls per policy and step: {fewest:.3f} to {most:.3f}, target 1 {'passed' if passed else 'missed'}")
-    return passed
+    return verdict("calls per policy and step, at most", most, ".3f", least=0.5, most=1, note=f"at least {fewest:.3f}")
 
 
 def main() -> int:
