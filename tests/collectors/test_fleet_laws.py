@@ -119,7 +119,8 @@ def test_law_3_every_fragment_has_the_one_version_that_acted(kind, place):
         stop.set()
         assert training.join().error is None
         oldest = collector.stats()["policy_version_min"]  # a fragment that is there, but not drawn, may be newer
-        assert min(last.values()) <= oldest <= collector.policy_version
+        heard_of_all = len(last) == 2  # if asynchronous, one may be first thirty times
+        assert (min(last.values()) if heard_of_all else 0) <= oldest <= collector.policy_version
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
