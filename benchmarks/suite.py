@@ -56,7 +56,7 @@ PARTS = {
     "driver": Part("driver.py", ("--quick",), ("--quick",)),
     "driver-ray": Part("driver.py", ("--backend", "ray", "--quick"), ("--backend", "ray", "--quick")),
     "ray-backend": Part("ray_backend.py", (), ("--rounds", "2")),
-    "chaos": Part("chaos.py", ("--seconds", "20"), ("--seconds", "10")),
+    "chaos": Part("chaos.py", ("--seconds", "60"), ("--seconds", "10")),
     "leaks": Part("leaks.py", ("--cycles", "20"), ("--cycles", "3")),
     "evaluator": Part("evaluator.py", (), ("--seconds", "0.5", "--rounds", "3")),
     "bias": Part("evaluation_bias.py", (), ("--evaluations", "10")),
