@@ -13,13 +13,9 @@ if losses are not counted, or if less than 70 % of the undisturbed rate is left.
 from __future__ import annotations
 
 import argparse
-import logging
-import os
-import statistics
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos_check import Ledger
+from chaos_stage import say_recovery, set_up
 from chaos_toys import ENVS, Diary, Killer, Source
 from figures import claim, ended, verdict
-from policies import lean_actor, quiet_threads
+from policies import lean_actor
 from swath import MultiAsyncCollector, MultiSyncCollector, RayCollector, Restarts
 from swath.errors import FleetFailed
 from swath.testing import Fault
@@ -172,10 +169,7 @@ def say(scene: Scene, stats: dict[str, Any], drawn: Drawn, recoveries: list[tupl
         f"  {stats['restarts']} restarts, {stats['late']} late, {stats['fragments_lost']} fragments lost, "
         f"{stats['env_errors']} env errors; {drawn.ledger.frames:,} frames are there, whole and once"
     )
-    if recoveries:
-        times, cpu = zip(*recoveries, strict=True)
-        note = f"at most {max(times):.2f} s; median {statistics.median(cpu):.2f} s of its CPU"
-        verdict(f"{scene}: kill to the next life's first frame", statistics.median(times), ".2f s", note=note)
+    say_recovery(scene, recoveries)
 
 
 def right(scene: Scene, wrong: list[str]) -> bool:
@@ -192,14 +186,6 @@ def chaos(scene: Scene) -> bool:
     return all(good)
 
 
-def begin_ray() -> None:
-    """A cluster on this machine, with a CPU on paper for each worker of two collectors."""
-    import ray
-
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=2 * WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-
-
 def main() -> int:
     """Every backend, every order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -208,12 +194,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    quiet_threads()
-    logging.getLogger("swath").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="ray")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if "ray" in asked.backend:
-        begin_ray()
+    set_up(asked.backend, 2 * WORKERS)
     scenes = [Scene(place, order, asked.seconds, asked.seed) for place in asked.backend for order in asked.order]
     return ended([chaos(scene) for scene in scenes])
 

@@ -14,23 +14,18 @@ are made as are needed. Ends with 1 if a frame is missing, twice there, of a bro
 from __future__ import annotations
 
 import argparse
-import logging
-import os
-import statistics
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos import begin_ray
+from chaos_stage import say_recovery, set_up
 from chaos_toys import Diary, Killer
 from figures import claim, ended, verdict
-from policies import quiet_threads
 from rollout_worker_chaos_check import Ledger, Said
 from rollout_worker_chaos_course import Course
 from rollout_worker_chaos_toys import Mapping, SubEnvs
@@ -129,10 +124,7 @@ def say(scene: Scene, course: Course, quiet: Course, recoveries: list[tuple[floa
     """How fast it was, and how soon the next lives were there."""
     note = f"{course.rate:,.0f} of {quiet.rate:,.0f} env steps/s"
     verdict(f"{scene}: share of the undisturbed rate", course.rate / quiet.rate, ".0%", note=note)
-    if recoveries:
-        times, cpu = zip(*recoveries, strict=True)
-        note = f"at most {max(times):.2f} s; median {statistics.median(cpu):.2f} s of its CPU"
-        verdict(f"{scene}: kill to the next life's first frame", statistics.median(times), ".2f s", note=note)
+    say_recovery(scene, recoveries)
 
 
 def main() -> int:
@@ -143,12 +135,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    quiet_threads()
-    logging.getLogger("swath").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="ray")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if "ray" in asked.backend:
-        begin_ray()
+    set_up(asked.backend, 2 * WORKERS)
     scenes = [Scene(place, agents, asked.seconds, asked.seed) for place in asked.backend for agents in asked.agents]
     return ended([chaos(scene) for scene in scenes])
 

@@ -17,6 +17,8 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
+import pytest
+
 _ABSENT = object()
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -130,6 +132,29 @@ class Swap:
     def _set(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
+
+
+def require_swapped(plugin: str, library: str, extra: str, missing: str | None, *, swapped: bool) -> None:
+    """Refuse a test run whose plugin could not do its work.
+
+    Args:
+        plugin: the module of the plugin.
+        library: in whose place our names are put.
+        extra: of swath that installs it.
+        missing: why it cannot be imported, if so.
+        swapped: whether the names were replaced, before the conftests were imported.
+
+    Raises:
+        pytest.UsageError: they were not.
+    """
+    if missing is not None:
+        raise pytest.UsageError(
+            f"{plugin} puts names into {library}, which cannot be imported ({missing}); install swath[{extra}]"
+        )
+    if not swapped:
+        raise pytest.UsageError(
+            f"{plugin} came after the conftests were imported; name it on the command line: pytest -p {plugin}"
+        )
 
 
 def _public(module: ModuleType) -> list[str]:

@@ -27,7 +27,7 @@ from swath.evaluators import Evaluator, RayEvalWorker
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
-from swath.testing.swapping import Lent, Swap, Table
+from swath.testing.swapping import Lent, Swap, Table, require_swapped
 from swath.weight_update import (
     MultiProcessWeightSyncScheme,
     NoWeightSyncScheme,
@@ -136,16 +136,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: it cannot be imported, or the plugin was named too late.
     """
-    if _MISSING in config.stash:
-        raise pytest.UsageError(
-            f"swath.testing.torchrl_shim puts names into TorchRL, which cannot be imported ({config.stash[_MISSING]}); "
-            "install swath[torchrl]"
-        )
-    if _SWAP not in config.stash:
-        raise pytest.UsageError(
-            "swath.testing.torchrl_shim came after the conftests were imported; name it on the command line: "
-            "pytest -p swath.testing.torchrl_shim"
-        )
+    missing, swapped = config.stash.get(_MISSING, None), _SWAP in config.stash
+    require_swapped("swath.testing.torchrl_shim", "TorchRL", "torchrl", missing, swapped=swapped)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

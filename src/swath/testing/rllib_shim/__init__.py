@@ -22,7 +22,7 @@ from swath.testing.made_modules import MadeModules
 from swath.testing.rllib_shim.helpers import FILLING
 from swath.testing.rllib_shim.left_out import reason_to_leave_out
 from swath.testing.rllib_shim.table import ENV_FOLDERS, LENT, TABLE
-from swath.testing.swapping import Swap
+from swath.testing.swapping import Swap, require_swapped
 
 ROOTS = ("ray.rllib", "ray.tune")
 
@@ -87,16 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: it cannot be imported, or the plugin was named too late.
     """
-    if _MISSING in config.stash:
-        raise pytest.UsageError(
-            f"swath.testing.rllib_shim puts names into Ray, which cannot be imported ({config.stash[_MISSING]}); "
-            "install swath[ray]"
-        )
-    if _SWAP not in config.stash:
-        raise pytest.UsageError(
-            "swath.testing.rllib_shim came after the conftests were imported; name it on the command line: "
-            "pytest -p swath.testing.rllib_shim"
-        )
+    missing, swapped = config.stash.get(_MISSING, None), _SWAP in config.stash
+    require_swapped("swath.testing.rllib_shim", "Ray", "ray", missing, swapped=swapped)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
