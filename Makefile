@@ -24,7 +24,7 @@ demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, met
 test: lint  ## lint, then the whole test suite with coverage
 	@echo "pytest: the whole suite, coverage of src/swath at 90 % or more"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=2 \
-		--cov=swath --cov-report=term:skip-covered --cov-fail-under=90
+		--cov=swath --cov-report= --cov-fail-under=90
 
 lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
 	@echo "ruff: rules and format"

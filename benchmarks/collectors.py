@@ -3,8 +3,9 @@
     python benchmarks/collectors.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
 
 Frames per second with one thread per process, sampled actions with log-probabilities, a 4-64-64-2 network; contenders
-take turns (see rounds.py), each ratio is the median over the rounds. All are on one Ray cluster on this machine. Ends
-with 1 if a target is missed.
+take turns (see rounds.py), each ratio is the median over the rounds. All are on one Ray cluster on this machine. What
+two collectors make at once, each in a process that knows nothing of the other, says what the cores give. Ends with 1
+if a target is missed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,12 +23,13 @@ import cluster
 from figures import ended
 from peers import RLLIB, TORCHRL, python_of
 from policies import lean_actor, quiet_threads
-from rounds import Peer, Run, Target, interleave, reached, show, timed
+from rounds import AtOnce, Peer, Run, Target, interleave, reached, show, timed
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 
 WORKERS, STEPS = 2, 128
 SMALL, LARGE = 8, 32
 IN_PROCESS = "Collector, in this process"
+AT_ONCE = "two Collectors on their own, at once"
 RAY, PROCESSES, PEER, OTHER = "RayCollector", "Multi collector", "TorchRL's RayCollector", "RLlib's EnvRunnerGroup"
 
 
@@ -55,14 +58,16 @@ def contenders(envs: int, address: str, stack: ExitStack) -> dict[str, Run]:
     }
     for collector in mine.values():
         stack.callback(collector.shutdown)
-    peers = {
+    peers: dict[str, Peer] = {
         f"{PEER}, {order}": Peer(python_of(TORCHRL), "peer_torchrl.py", order, envs, STEPS, address)
         for order in ("sync", "async")
     }
     peers[OTHER] = Peer(python_of(RLLIB), "peer_rllib.py", envs, STEPS, address)
-    for peer in peers.values():
-        stack.callback(peer.close)
-    return {name: collecting(collector) for name, collector in mine.items()} | peers
+    alone = [Peer(Path(sys.executable), "collector_alone.py", envs, STEPS) for _ in range(WORKERS)]
+    others = peers | {AT_ONCE: AtOnce(*alone)}
+    for other in others.values():
+        stack.callback(other.close)
+    return {name: collecting(collector) for name, collector in mine.items()} | others
 
 
 def targets(envs: int) -> list[Target]:
@@ -74,7 +79,7 @@ def targets(envs: int) -> list[Target]:
             found.append(Target(f"{RAY}, {order}", OTHER, 7))
             found.append(Target(f"{RAY}, {order}", IN_PROCESS, 1.4))
             found.append(Target(f"{PROCESSES}, {order}", f"{RAY}, {order}", 1))
-    return found
+    return [*found, Target(AT_ONCE, IN_PROCESS, None)]
 
 
 def measure(envs: int, address: str, rounds: int, seconds: float) -> bool:
@@ -89,11 +94,11 @@ def main() -> int:
     """Measure both sizes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (3, 1.0) if parser.parse_args().quick else (9, 3.0)
+    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if parser.parse_args().quick else ({SMALL: 9, LARGE: 5}, 3.0)
     quiet_threads()
     address = cluster.begin()
-    print(f"one thread per process, {rounds} rounds of {seconds:g} s")
-    passed = [measure(envs, address, rounds, seconds) for envs in (SMALL, LARGE)]
+    print(f"one thread per process, rounds of {seconds:g} s")
+    passed = [measure(envs, address, many, seconds) for envs, many in rounds.items()]
     ray.shutdown()
     return ended(passed)
 

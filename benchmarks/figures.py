@@ -36,6 +36,11 @@ def table(title: str, columns: Mapping[str, str], rows: Mapping[str, Sequence[fl
     _keep(kind="table", title=title, columns=list(columns), rows=shown, bars=bars)
 
 
+def course(title: str, unit: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Keep what a picture shows as one curve each: seconds and a figure, again and again."""
+    _keep(kind="course", title=title, unit=unit, lines=lines)
+
+
 def verdict(
     what: str, got: float, spec: str = "", *, least: float | None = None, most: float | None = None, note: str = ""
 ) -> bool:

@@ -2,6 +2,8 @@
 
     <!-- figures: collectors -->            tables, verdicts and the picture of a part
     <!-- end -->
+    <!-- figures: collectors tables -->     its tables alone
+    <!-- end -->
     <!-- figure: collectors | NAME -->12.0<!-- end -->    the figure of one verdict, within a sentence; its name
                                                           may begin with the title above it
 
@@ -14,11 +16,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- figures: ([\w-]+)( tables)? -->\n).*?(<!-- end -->)", re.DOTALL)
 INLINE = re.compile(r"(<!-- figure: ([\w-]+) \| (.+?) -->).*?(<!-- end -->)")
 
 Fact = dict[str, Any]
@@ -33,7 +36,7 @@ class Measured:
         seconds: it took.
         day: of the measurement.
         machine: on which it was made, a line each.
-        facts: tables and verdicts, in the order in which they were printed.
+        facts: tables, courses and verdicts, in the order in which they were printed.
         failed: how it ended, if it did not come to its end.
     """
 
@@ -50,13 +53,18 @@ class Measured:
         return [fact for fact in self.facts if fact["kind"] == "table"]
 
     @property
+    def courses(self) -> list[Fact]:
+        """What a picture shows as curves."""
+        return [fact for fact in self.facts if fact["kind"] == "course"]
+
+    @property
     def verdicts(self) -> list[tuple[str, Fact]]:
         """Figures, most with a target, each with the title of the table above it."""
         found, title = [], ""
         for fact in self.facts:
             if fact["kind"] == "table":
                 title = fact["title"]
-            else:
+            elif fact["kind"] == "verdict":
                 found.append((title, fact))
         return found
 
@@ -92,10 +100,11 @@ def filled(text: str, parts: Mapping[str, Measured]) -> str:
     """
 
     def block(found: re.Match[str]) -> str:
-        begin, name, end = found.groups()
+        begin, name, only, end = found.groups()
         if name not in MADE_OF_ALL and name not in parts:
             return found[0]
-        lines = MADE_OF_ALL[name](parts) if name in MADE_OF_ALL else _section(name, parts[name])
+        made = _tables if only else partial(_section, name)
+        lines = MADE_OF_ALL[name](parts) if name in MADE_OF_ALL else made(parts[name])
         return begin + "\n" + "\n".join(lines).rstrip("\n") + "\n\n" + end
 
     def inline(found: re.Match[str]) -> str:
@@ -110,13 +119,18 @@ def _section(name: str, part: Measured) -> Iterator[str]:
         if kind == "table":
             for fact in facts:
                 yield from _table(fact)
-        else:
+        elif kind == "verdict":
             yield from _verdicts(list(facts))
     if part.failed:
         yield from (f"**{part.failed}**: what is missing here was not measured.", "")
     if part.tables:
         yield from (f"![{part.tables[0]['title']}](figures/{name}.png)", "")
     yield f"`{part.command}`, {part.day}, {part.seconds:.0f} s."
+
+
+def _tables(part: Measured) -> Iterator[str]:
+    for fact in part.tables:
+        yield from _table(fact)
 
 
 def _table(fact: Fact) -> Iterator[str]:

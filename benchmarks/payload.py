@@ -51,7 +51,7 @@ def drawing(collection: FleetCollection) -> Run:
 
 def answer(collection: FleetCollection, method: str) -> Any:
     """Of the only worker."""
-    return collection.control(method)[0]
+    return collection.calls.control(method)[0]
 
 
 def grown(collection: FleetCollection, draws: int = 20) -> tuple[int, int]:
@@ -94,14 +94,14 @@ def _few(counted: Sequence[int]) -> bool:
     """Print the copies; whether they are few enough."""
     copies = [size / SIZE for size in counted]
     parts = ", ".join(f"{times:.2f} in the {place}" for times, place in zip(copies, PLACES, strict=True))
-    return verdict("copies", round(sum(copies)), most=MOST_COPIES, note=parts)
+    return verdict("copies", sum(copies), ".2f", most=MOST_COPIES, note=parts)
 
 
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (5, 1.0) if parser.parse_args().quick else (15, 2.0)
+    rounds, seconds = (5, 1.0) if parser.parse_args().quick else (9, 2.0)
     quiet_threads()
     passed = measure(rounds, seconds)
     ray.shutdown()

@@ -18,17 +18,11 @@ from rounds import serve, timed
 WORKERS = 2
 
 
-def main(envs: int, steps: int, address: str) -> None:
-    """Serve rates for CartPole-v1."""
-    warnings.simplefilter("ignore")
-    ray.init(
-        address=address,
-        log_to_driver=False,
-        runtime_env={"py_executable": sys.executable, "env_vars": {"OMP_NUM_THREADS": "1"}},
-    )
-    config = (
+def config_of(env: str, envs: int, steps: int) -> PPOConfig:
+    """So many sub-envs in each runner, so many steps of each a sampling."""
+    return (
         PPOConfig()
-        .environment("CartPole-v1")
+        .environment(env)
         .env_runners(
             num_env_runners=WORKERS,
             num_envs_per_env_runner=envs,
@@ -37,7 +31,17 @@ def main(envs: int, steps: int, address: str) -> None:
         )
         .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh"))
     )
-    group = EnvRunnerGroup(config=config)
+
+
+def main(envs: int, steps: int, address: str) -> None:
+    """Serve rates for CartPole-v1."""
+    warnings.simplefilter("ignore")
+    ray.init(
+        address=address,
+        log_to_driver=False,
+        runtime_env={"py_executable": sys.executable, "env_vars": {"OMP_NUM_THREADS": "1"}},
+    )
+    group = EnvRunnerGroup(config=config_of("CartPole-v1", envs, steps))
 
     def collect() -> int:
         episodes = group.foreach_env_runner(

@@ -105,12 +105,19 @@ class Peer:
 
     def __call__(self, seconds: float) -> float:
         """Let the child work, and wait for its rate."""
-        stdin, stdout = self._child.stdin, self._child.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(f"{seconds}\n")
-        stdin.flush()
-        line = stdout.readline()
+        self.begin(seconds)
+        return self.rate()
+
+    def begin(self, seconds: float) -> None:
+        """Let the child work."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{seconds}\n")
+        self._child.stdin.flush()
+
+    def rate(self) -> float:
+        """Wait for what it says at the end."""
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
         if not line:
             raise RuntimeError(f"{self._child.args} ended with {self._child.wait()} instead of an answer")
         return float(line)
@@ -118,6 +125,28 @@ class Peer:
     def close(self) -> None:
         """End of input tells the child to stop."""
         self._child.communicate()
+
+
+class AtOnce:
+    """Contenders in children that work at the same time, and know nothing of each other; their rates are added.
+
+    Args:
+        peers: the children.
+    """
+
+    def __init__(self, *peers: Peer) -> None:
+        self._peers = peers
+
+    def __call__(self, seconds: float) -> float:
+        """Let all of them work, and wait for them."""
+        for peer in self._peers:
+            peer.begin(seconds)
+        return sum(peer.rate() for peer in self._peers)
+
+    def close(self) -> None:
+        """Tell them to stop."""
+        for peer in self._peers:
+            peer.close()
 
 
 def serve(run: Run) -> None:

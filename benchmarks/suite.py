@@ -1,4 +1,4 @@
-"""Every benchmark, one after another; then docs/performance.md, its pictures and the figures in README.md.
+"""Every benchmark, one after another; then docs/performance.md, its pictures and the figures of other pages.
 
     python benchmarks/suite.py [--quick] [--only NAME ...] [--fill]      # `make bench`
 
@@ -26,7 +26,12 @@ from pictures import draw
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 KEPT = ROOT / "docs" / "figures"
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
+PAGES = (
+    ROOT / "docs" / "performance.md",
+    ROOT / "docs" / "flying.md",
+    ROOT / "docs" / "evaluation.md",
+    ROOT / "README.md",
+)
 LIMIT_S = 900.0
 
 
@@ -56,8 +61,9 @@ PARTS = {
     "driver": Part("driver.py", ("--quick",), ("--quick",)),
     "driver-ray": Part("driver.py", ("--backend", "ray", "--quick"), ("--backend", "ray", "--quick")),
     "ray-backend": Part("ray_backend.py", (), ("--rounds", "2")),
+    "survival": Part("survival.py", (), ("--quick",)),
     "chaos": Part("chaos.py", ("--seconds", "60"), ("--seconds", "10")),
-    "leaks": Part("leaks.py", ("--cycles", "20"), ("--cycles", "3")),
+    "leaks": Part("leaks.py", ("--cycles", "12"), ("--cycles", "3")),
     "evaluator": Part("evaluator.py", (), ("--seconds", "0.5", "--rounds", "3")),
     "bias": Part("evaluation_bias.py", (), ("--evaluations", "10")),
     "coverage": Part("interval_coverage.py", (), ("--runs", "200")),
@@ -69,7 +75,11 @@ PARTS = {
         "learning.py", ("CartPole-v1", "Pendulum-v1", "InvertedPendulum-v5"), ("CartPole-v1", "--seeds", "1")
     ),
 }
-NOT_RUN = {"torchrl_curves.py": "trains for an hour; its curves are kept in docs/curves"}
+NOT_RUN = {
+    "torchrl_curves.py": "trains for an hour; its curves are kept in docs/curves",
+    "survival_ours.py": "survival.py runs it",
+    "collector_alone.py": "collectors.py runs it",
+}
 
 
 def measure(name: str, *, quick: bool) -> Measured:

@@ -16,7 +16,7 @@ import gymnasium
 from swath import EvalResult, Evaluator, RayCollector
 from swath.learn import PPO, default_config, make_policy
 
-ENVS, BATCH, EVERY = 8, 2048, 10
+ENVS, SHARE, EVERY = 8, 1024, 10
 
 
 def show(result: EvalResult) -> None:
@@ -43,7 +43,7 @@ def main() -> None:
             sync=True,
             num_collectors=asked.workers,
             envs_per_worker=ENVS,
-            frames_per_batch=BATCH,
+            frames_per_batch=SHARE * asked.workers,
             total_frames=asked.frames,
             seed=0,
         ) as collector,

@@ -73,7 +73,7 @@ def make(words):
 def pip(words):
     """What is installed is this project, with extras that it has; or Ray."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    command, *wanted = (word for word in words if word not in ("-c", "constraints.txt"))
+    command, *wanted = (word for word in words if word not in ("-c", "constraints.txt", "-e"))
     assert command == "install"
     for one in wanted:
         name, _, extra = one.rstrip("]").partition("[")

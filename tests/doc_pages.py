@@ -19,6 +19,14 @@ def blocks(page):
     return [(code, line) for language, code, line in all_blocks(page) if language == "python"]
 
 
+FILE = re.compile(r"^A file `(\w+\.py)`[^\n]*\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def files(page):
+    """Python's code that a page has in files, by their names."""
+    return dict(FILE.findall(page.read_text()))
+
+
 def uses_ray(page):
     return any(re.search(r"import .*\bRay[A-Z]", code) for code, _ in blocks(page))
 

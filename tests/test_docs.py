@@ -5,22 +5,26 @@ are cut short; all others name commands, options, extras and files that there ar
 """
 
 import re
+import sys
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 
 import doc_commands
 import ray_cluster
-from doc_pages import PAGES, ROOT, all_blocks, blocks, uses_ray, uses_torchrl
+from doc_pages import PAGES, ROOT, all_blocks, blocks, files, uses_ray, uses_torchrl
 
 
 def prepare(page):
     """Skip a page whose examples need what is not installed; let those on Ray find the cluster of this run."""
     if "pyarrow" in page.read_text():
         pytest.importorskip("pyarrow")
+    if "mpe2" in page.read_text():
+        pytest.importorskip("mpe2")
     if uses_ray(page):
         ray_cluster.up()
 
@@ -31,6 +35,8 @@ def named(page):
 
 def run(page):
     names = {"__name__": "__main__"}
+    for file, code in files(page).items():
+        Path(file).write_text(code)
     for language, code, line in all_blocks(page):
         if language == "python":
             exec(compile("\n" * line + code, page.name, "exec"), names)
@@ -50,6 +56,7 @@ def threads():
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, threads):
     prepare(page)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # commands put their folder there
     run(page)
 
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from swath.collectors import DataCollectorBase, LocalWeightsUpdaterBase, RemoteWeightsUpdaterBase
     from swath.collectors.base import BaseCollector
     from swath.collectors.collector import Collector
-    from swath.collectors.dispatch import MultiCollector
-    from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+    from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
     from swath.collectors.ray_replay_buffer import RayReplayBuffer
     from swath.collectors.updaters.base import WeightUpdaterBase
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
     from swath.rollout_workers.env_context import EnvContext
     from swath.rollout_workers.policy import Policy
-    from swath.rollout_workers.worker import RolloutWorker
+    from swath.rollout_workers.worker.worker import RolloutWorker
     from swath.rollout_workers.worker_set.worker_set import WorkerSet
     from swath.weight_update.kinds import (
         MultiProcessedWeightSyncScheme,
@@ -67,7 +66,7 @@ _HOME = {
     "DataCollectorBase": "swath.collectors",
     "GAE": "swath.rollout.episodes.gae",
     "MultiAsyncCollector": "swath.collectors.multi",
-    "MultiCollector": "swath.collectors.dispatch",
+    "MultiCollector": "swath.collectors.multi",
     "MultiSyncCollector": "swath.collectors.multi",
     "RayCollector": "swath.collectors.ray_collector",
     "RayEvalWorker": "swath.evaluators.ray_eval_worker",
@@ -76,7 +75,7 @@ _HOME = {
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
     "RandomPolicy": "swath.rollout.policies.random_policy",
-    "RolloutWorker": "swath.rollout_workers.worker",
+    "RolloutWorker": "swath.rollout_workers.worker.worker",
     "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluate.comparison",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import inf, nan
 from numbers import Real
 from threading import TIMEOUT_MAX
@@ -247,6 +247,7 @@ class Survival:
         placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
         start_timeout_s: seconds for a worker to be ready once it has been placed, which alone `placement_timeout_s` is
             for then; `None`: that is for both.
+        names: what users call these settings, where it is not as here.
     """
 
     restarts: Restarts = RESTARTS
@@ -254,6 +255,7 @@ class Survival:
     fragment_timeout_s: float | None = 600.0
     placement_timeout_s: float | None = 300.0
     start_timeout_s: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.restarts, Restarts):
@@ -263,6 +265,11 @@ class Survival:
         deadline("fragment_timeout_s", self.fragment_timeout_s)
         deadline("placement_timeout_s", self.placement_timeout_s)
         deadline("start_timeout_s", self.start_timeout_s)
+
+    def said(self, setting: str) -> str:
+        """A deadline as its user knows it, for messages: `name=value`."""
+        value: float | None = getattr(self, setting)
+        return f"{self.names.get(setting, setting)}={'None' if value is None else f'{value:g}'}"
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,16 @@ def test_what_is_missed_is_said_with_its_table(page, speed):
     assert "| ours × theirs | 3.0 | at least 10: **missed** | half of the rounds 12 to 13 |" in text
 
 
+def test_a_page_may_have_the_tables_alone(page, speed):
+    text = page.filled("<!-- figures: speed tables -->\nold\n<!-- end -->", {"speed": speed})
+    small, large = page.filled(PAGE, {"speed": speed}).partition("| large |")[::2]
+    assert text.startswith("<!-- figures: speed tables -->\n\n| small | frames/s | share |\n")
+    assert "| theirs | 1,000 |  |\n\n| large | frames/s | share |" in text
+    assert not {"old", "measured", "figures/speed.png"} & set(text.split())
+    assert "measured" in small
+    assert "measured" in large
+
+
 def test_filling_again_changes_nothing(page, speed):
     once = page.filled(PAGE, {"speed": speed})
     assert page.filled(once, {"speed": speed}) == once
@@ -83,6 +93,34 @@ def test_a_script_that_failed_says_so_on_the_page(page, speed):
     text = page.filled(PAGE, {"speed": broken})
     assert "**it ended with -9**: what is missing here was not measured." in text
     assert "-->(not measured)<!-- end --> times theirs." in text
+
+
+def test_a_course_is_drawn_and_judged_by_nobody(page, figures, speed, tmp_path):
+    pictures = pytest.importorskip("pictures")
+    figures.course(
+        "A worker is killed at 0 s", "frames/s", {"ours": [(-1.0, 5e4), (1.0, 0.0)], "TorchRL's": [(0.0, 9e3)]}
+    )
+    facts = figures.facts_of(tmp_path / "facts")
+    part = page.Measured("python x.py", 3.0, "2030-01-01", ["2 cores"], facts)
+    pictures.draw(part, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert part.verdicts == speed.verdicts
+    assert page.filled(PAGE, {"speed": part}) == page.filled(PAGE, {"speed": speed})
+
+
+def test_what_a_killed_worker_costs_is_read_from_what_was_told(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    told_of, stage = pytest.importorskip("survival_told"), pytest.importorskip("survival_stage")
+    told = told_of.Told()
+    moments = [(1.0, 100), (2.0, 100), (5.0, 50), (8.0, 100), (9.0, 100)]
+    told.listen(["(raylet) noise", *(f"{stage.BATCH} {at} {frames}" for at, frames in moments)])
+    seen = told_of.Seen(told, promised=100, begin=0.0, killed=3.0, end=9.5)
+    assert seen.longest_wait == 3.0
+    assert not seen.goes_on, "one batch is not whole"
+    assert seen.row() == pytest.approx([200 / 3, 200 / (6.5 / 3), 0.5])
+    assert [round(rate) for at, rate in seen.curve() if at in (-1.75, -0.75)] == [200, 200]
+    told.listen([f"{stage.RAISED} EOFError"])
+    assert told.raised == "EOFError"
 
 
 def test_a_verdict_holds_within_its_limits(figures, tmp_path, capsys):

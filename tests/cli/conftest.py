@@ -1,12 +1,19 @@
+import importlib
 import signal
+import sys
 import threading
+from pathlib import Path
 
 import gymnasium as gym
+import lonely_env
 import numpy as np
 import pytest
 import torch
 
 from swath.cli.app import run
+from swath.doctor import Machine
+from swath.doctor.machine import Threads
+from swath.doctor.ray_facts import RayFacts
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
 
@@ -53,9 +60,17 @@ def interrupting(scripted):
 
 
 @pytest.fixture
+def healthy_machine(monkeypatch):
+    """What the doctor sees of the machine, which is not asked."""
+    well = Machine(Threads(64, 1), None, RayFacts("2.60.0"))
+    monkeypatch.setattr(Machine, "here", classmethod(lambda cls: well))
+
+
+@pytest.fixture
 def swath(tmp_path, monkeypatch, capsys):
     """Run a command line in an empty folder: exit code, lines of stdout, lines of stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # commands put their folder there
     threads = torch.get_num_threads()
 
     def call(*arguments):
@@ -65,3 +80,13 @@ def swath(tmp_path, monkeypatch, capsys):
 
     yield call
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def lonely(swath):
+    """A module `lonely_here` in the current folder, which is on no path."""
+    Path(f"{lonely_env.NAME}.py").write_text(lonely_env.TEXT)
+    importlib.invalidate_caches()
+    yield
+    sys.modules.pop(lonely_env.NAME, None)
+    gym.registry.pop("Lonely-v3", None)

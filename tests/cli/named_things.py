@@ -4,9 +4,11 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+LENGTH = 5
+
 
 class Plain(gym.Env):
-    """Episodes of five steps, all alike."""
+    """Short episodes, all alike."""
 
     observation_space = gym.spaces.Box(0, 8, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -18,7 +20,7 @@ class Plain(gym.Env):
 
     def step(self, action):
         self._at += 1
-        return self._look(), 1.0, self._at == 5, False, {}
+        return self._look(), 1.0, self._at == LENGTH, False, {}
 
     def _look(self):
         return np.full(2, self._at, np.float32)
@@ -31,8 +33,28 @@ class Doubtful(Plain):
         return super()._look().astype(np.float64)
 
 
+class Drawn(Plain):
+    """Can be looked at, if it is made for that."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.full((16, 16, 3), 50 * self._at, np.uint8)
+
+
 def plain():
     return Plain()
+
+
+def drawn_always():
+    return Drawn("rgb_array")
+
+
+def drawn_never():
+    return Drawn()
 
 
 def several():
@@ -54,3 +76,5 @@ def build():
 existing = Plain()
 nothing = None
 gym.register("NamedPlain-v0", Plain)
+gym.register("NamedTwice", Plain, max_episode_steps=3)
+NamedTwice = Plain

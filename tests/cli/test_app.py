@@ -56,6 +56,27 @@ def test_the_process_exits_with_the_command_s_code(monkeypatch):
     assert ended.value.code == 2
 
 
-def test_help_is_quick_because_it_imports_no_torch():
-    code = "import sys; from swath.cli.app import run; run(['train', '--help']); sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+WITHOUT_TORCH = [
+    ([], 0),
+    (["train", "--help"], 0),
+    (["trian"], 2),
+    (["train"], 2),
+    (["train", "CartPole-v1", "--fraems", "9"], 2),
+    (["train", "CartPole-v1", "--frames", "0"], 2),
+    (["train", "CartPol-v1"], 2),
+    (["train", "nowhere_at_all:Env"], 2),
+    (["train", "--resume", "nowhere"], 2),
+    (["eval"], 2),
+    (["eval", "nowhere"], 2),
+    (["collect", "CartPole-v1"], 2),
+    (["collect", "CartPol-v1"], 2),
+    (["doctor", "CartPol-v1"], 2),
+    (["bench", "CartPol-v1"], 2),
+]
+RUN_ALL = "import sys; from swath.cli.app import run; print([run(line) for line in {}], 'torch' in sys.modules)"
+
+
+def test_help_and_usage_errors_are_quick_because_they_import_no_torch():
+    code = RUN_ALL.format([line for line, _ in WITHOUT_TORCH])
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == f"{[code for _, code in WITHOUT_TORCH]} False"

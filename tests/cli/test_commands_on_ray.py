@@ -37,12 +37,12 @@ def test_actors_train_what_processes_do_and_go_on(swath):
             "train", "CartPole-v1", *TINY, "--workers=2", "--backend", place, "--no-video", "--out", out
         )
         assert code == 0
-    assert lines[0] == "CartPole-v1: PPO, 2 process workers of 2 envs, seed 0, cpu, 256 frames"
+    assert lines[0] == "CartPole-v1: PPO, 2 process workers of 2 envs, seed 0, cpu"
     actors, processes = (load_checkpoint(Path(out) / "checkpoint.safetensors") for out in ("actors", "processes"))
     assert same(actors["policy"], processes["policy"])
     code, lines, _ = swath("train", "--resume", "actors", "--frames", "512", "--no-video")
     assert code == 0
-    assert lines[0] == "CartPole-v1: PPO, 2 Ray workers of 2 envs, seed 0, cpu, 512 frames"
+    assert lines[0] == "CartPole-v1: PPO, 2 Ray workers of 2 envs, seed 0, cpu"
     assert [row["frames"] for row in read_rows(Path("actors/metrics.csv"))[1]] == ["0", "128", "256", "384", "512"]
     after = load_checkpoint(Path("actors/checkpoint.safetensors"))
     lives = [[worker["life"] for worker in state["collector"]] for state in (actors, after)]
@@ -59,3 +59,12 @@ def test_an_actor_evaluates_what_a_thread_does(swath):
     ]
     assert len(found[0][0]) > 5
     assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("lonely")
+@pytest.mark.parametrize("name", ["Lonely", "Lonely-v3"])
+def test_actors_find_what_is_in_the_current_folder(name, swath):
+    places = ("--workers", "2", "--backend", "ray", "--eval-backend", "ray", "--no-video")
+    code, out, err = swath("train", f"lonely_here:{name}", *TINY, *places)
+    assert (code, err) == (0, [])
+    assert any(": evaluation " in line for line in out)

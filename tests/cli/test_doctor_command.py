@@ -3,7 +3,7 @@ import json
 import pytest
 from cli_toys import TINY
 
-from swath.cli.naming import actor_named, env_named
+from swath.cli.actors import actor_named
 from swath.doctor import Level, Machine
 from swath.doctor.machine import Threads
 from swath.doctor.ray_facts import RayFacts
@@ -11,11 +11,7 @@ from swath.doctor.ray_facts import RayFacts
 FEW = ("--steps", "40")
 
 
-@pytest.fixture(autouse=True)
-def _machine(monkeypatch):
-    """All is well with the machine."""
-    well = Machine(Threads(64, 1), None, RayFacts("2.60.0"))
-    monkeypatch.setattr(Machine, "here", classmethod(lambda cls: well))
+pytestmark = pytest.mark.usefixtures("healthy_machine")
 
 
 def test_a_healthy_env_and_policy_are_told_with_their_figures(swath):
@@ -25,9 +21,15 @@ def test_a_healthy_env_and_policy_are_told_with_their_figures(swath):
     assert out[-1] == "nothing is wrong"
     assert [line.partition(":")[0] for line in out[1:-1]] == [
         "the env alone",
-        "a Collector with random actions",
-        "a Collector with the policy",
+        "a Collector of 8 envs with random actions",
+        "a Collector of 8 envs with the policy",
     ]
+
+
+def test_figures_are_told_with_the_number_of_envs(swath):
+    for env, words in (("plain", "a Collector of 3 envs"), ("existing", "a Collector of 1 env")):
+        _, out, _ = swath("doctor", f"named_things:{env}", "--envs", "3", *FEW)
+        assert any(line.startswith(f"{words} with random actions: ") for line in out)
 
 
 def test_an_error_is_told_with_what_to_do_and_fails(swath):
@@ -51,6 +53,12 @@ def test_scripts_read_what_was_found(swath):
     assert told["left_out"] == ["speed"]
 
 
+def test_what_scripts_read_is_json_alone_also_where_colours_are_forced(swath, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, out, _ = swath("doctor", "named_things:plain", "--json", *FEW)
+    assert json.loads("\n".join(out))["findings"] == []
+
+
 def test_what_is_only_noted_does_not_fail_unless_it_is_asked_for(swath, monkeypatch):
     without = Machine(Threads(64, 1), None, RayFacts(None))
     monkeypatch.setattr(Machine, "here", classmethod(lambda cls: without))
@@ -72,13 +80,7 @@ def test_a_trained_policy_is_examined(swath):
     ("arguments", "message"),
     [
         ([], "doctor: name an env, such as: swath doctor CartPole-v1"),
-        (["CartPol-v1"], "Environment `CartPol` doesn't exist"),
-        (["named_things:nowhere"], "Environment `nowhere` doesn't exist; name one of your own"),
-        (
-            ["no_such_things:plain"],
-            "no_such_things:plain: no module named no_such_things; for a module in this folder put",
-        ),
-        (["named_things:nothing"], "named_things:nothing: named_things has no nothing"),
+        (["named_things:LENGTH"], "named_things:LENGTH: an env source is a int; it must be"),
         (["CartPole-v1", "--policy", "named_things:nowhere"], "named_things:nowhere: named_things has no nowhere"),
         (["CartPole-v1", "--policy", "nowhere"], "no checkpoint at nowhere"),
         (["CartPole-v1", "--policy=a", "--policy-factory=b:c"], "--policy and --policy-factory are two ways"),
@@ -93,17 +95,8 @@ def test_what_the_user_can_put_right_is_one_line(arguments, message, swath):
     assert err[0].startswith("swath: " + message)
 
 
-def test_a_name_with_a_colon_is_what_the_module_has_or_an_id_that_it_registers():
-    import named_things
-
-    assert env_named("named_things:plain") is named_things.plain
-    assert env_named("named_things:existing") is named_things.existing
-    assert env_named("named_things:NamedPlain-v0") == "named_things:NamedPlain-v0"
-    assert env_named("CartPole-v1") == "CartPole-v1"
-
-
 def test_who_acts_may_be_built_in_each_worker():
     import named_things
 
-    actor = actor_named(None, "named_things:build", "CartPole-v1", "CartPole-v1")
+    actor = actor_named(None, "named_things:build", "CartPole-v1")
     assert (actor.policy, actor.factory, actor.words) == (None, named_things.build, "named_things:build")

@@ -8,7 +8,7 @@ from swath.cli.hold import claimed, held
 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
-    said = f"another `swath dance` is at work in {tmp_path}; wait for it, or choose another --out"
+    said = f"another `swath dance` is at work in {tmp_path}; wait for it, or give another folder"
     with held(tmp_path, "swath dance") as surely:
         assert surely
         with pytest.raises(UsageError) as refused, held(tmp_path, "swath dance"):

@@ -56,7 +56,7 @@ class Story:
         monkeypatch.setattr(module, "save_run", self._saved)
         parts = SimpleNamespace(judge=self.judge, policy="policy")
         display = SimpleNamespace(
-            evaluated=lambda point: self.said.append(("evaluated", point.frames)),
+            evaluated=lambda point: self.said.append(("evaluated", point.step)),
             say=self.said.append,
             doing=self.said.append,
         )

@@ -34,9 +34,26 @@ def test_a_folder_asked_for_may_be_new_or_empty():
 
 def test_a_folder_with_something_in_it_is_left_alone():
     Path("full").mkdir()
-    Path("full/metrics.csv").touch()
+    Path("full/notes.txt").touch()
+    with pytest.raises(UsageError, match="--out full is not empty; choose another folder"):
+        new_folder(Path("full"), "X", 0)
+    Path("full/checkpoint.safetensors").touch()
     with pytest.raises(UsageError, match="--out full is not empty; --resume full goes on with its run"):
         new_folder(Path("full"), "X", 0)
+
+
+@pytest.mark.parametrize("ask", [find_checkpoint, lambda path: new_folder(path, "X", 0)])
+def test_a_run_that_ended_before_its_first_checkpoint_says_how_to_begin_again(ask):
+    Path("dead").mkdir()
+    Path("dead/metrics.csv").touch()
+    said = "nothing was saved to go on with: delete dead and start again, or choose another --out"
+    with pytest.raises(UsageError, match=f"; {said}$"):
+        ask(Path("dead"))
+    with RunFolder(Path("dead")).held(), pytest.raises(UsageError, match="another `swath train` is at work in dead"):
+        ask(Path("dead"))
+    Path("dead/best.safetensors").touch()
+    with pytest.raises(UsageError, match=r"train --resume dead/best\.safetensors goes on from its best evaluation$"):
+        ask(Path("dead"))
 
 
 def test_a_file_is_no_folder():
@@ -56,7 +73,9 @@ def test_a_checkpoint_is_found_by_its_file_and_by_its_folder():
 
 def test_the_way_on_is_the_checkpoint_if_there_is_one(tmp_path):
     folder = RunFolder(tmp_path)
-    assert folder.way_on == "nothing was saved yet"
+    assert folder.way_on.startswith(f"nothing was saved to go on with: delete {tmp_path} and start again")
+    folder.best.touch()
+    assert folder.way_on == f"swath train --resume {folder.best} goes on from its best evaluation"
     folder.checkpoint.touch()
     assert folder.way_on == f"swath train --resume {tmp_path} goes on from what was saved"
 

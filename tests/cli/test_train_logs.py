@@ -76,6 +76,33 @@ def test_a_resumed_run_goes_on_with_its_logs(swath, noted):
     assert list(noted["WandbSink"].rows) == [384, 512]
 
 
+def test_a_log_that_fails_on_the_way_costs_the_run_nothing_and_is_said_once(swath, noted, monkeypatch):
+    class Gone(Noted):
+        def __init__(self, *given, **settings):
+            super().__init__(given, settings)
+
+        def log(self, frames, metrics):
+            raise ConnectionError("nobody answers\nany more")
+
+    monkeypatch.setattr(all_sinks, "MlflowSink", Gone)
+    code, out, err = swath("train", "CartPole-v1", *QUICK, "--log", "mlflow,wandb")
+    assert (code, err) == (0, [])
+    said = [line for line in out if "mlflow gets no more numbers" in line]
+    assert said == ["mlflow gets no more numbers, metrics.csv has them all: nobody answers any more"]
+    _, rows = read_rows(RUN / "metrics.csv")
+    assert list(noted["WandbSink"].rows) == [int(row["frames"]) for row in rows] == [128, 256]
+
+
+def test_a_metrics_file_that_fails_on_the_way_ends_the_run_in_one_line(swath, monkeypatch):
+    def no_room(self, frames, metrics):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("swath.cli.outlets.CsvSink.log", no_room)
+    code, _, err = swath("train", "CartPole-v1", *QUICK, "--log", "csv")
+    assert (code, len(err)) == (1, 1)
+    assert "No space left on device" in err[0]
+
+
 def test_csv_alone_writes_no_events(swath):
     swath("train", "CartPole-v1", *QUICK, "--log", "csv")
     assert (RUN / "metrics.csv").exists()

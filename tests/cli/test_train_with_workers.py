@@ -42,7 +42,7 @@ def test_a_process_trains_the_policy_that_this_process_does(swath):
 def test_a_worker_that_is_killed_costs_no_frame_of_the_training(swath):
     code, lines, err = swath("train", deadly_env.ID, *TINY, "--workers", "2", "--eval-every", "0", "--no-video")
     assert (code, err) == (0, [])
-    assert lines[0] == f"{deadly_env.ID}: PPO, 2 process workers of 2 envs, seed 0, cpu, 256 frames"
+    assert lines[0] == f"{deadly_env.ID}: PPO, 2 process workers of 2 envs, seed 0, cpu"
     assert frames_of(Path("runs/deadly_env-Deadly-v0-seed0")) == [128, 256]
     assert deadly_env.MARK.exists()
 
@@ -66,7 +66,7 @@ def test_a_resumed_run_goes_on_with_its_workers(swath):
     code, out, _ = swath("train", "--resume", RUN, "--frames", "512", "--no-video", *TWO)
     after = load_checkpoint(RUN / "checkpoint.safetensors")
     assert code == 0
-    assert out[0] == "CartPole-v1: PPO, 2 thread workers of 2 envs, seed 0, cpu, 512 frames"
+    assert out[0] == "CartPole-v1: PPO, 2 thread workers of 2 envs, seed 0, cpu"
     assert frames_of(RUN) == [0, 128, 256, 384, 512]
     assert (before["learner"]["updates"], after["learner"]["updates"]) == (2, 4)
     for worker in ("worker0", "worker1"):

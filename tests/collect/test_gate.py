@@ -73,6 +73,28 @@ def test_what_is_left_by_another_thread_is_done_by_the_fragments(gate):
     assert done[0] is not threading.current_thread()
 
 
+def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate):
+    class Lock:
+        """Somebody comes between the last look and the release."""
+
+        def __init__(self, lock):
+            self.lock, self.come = lock, [lambda: gate.soon(lambda: done.append(1))]
+
+        def acquire(self, **how):
+            return self.lock.acquire(**how)
+
+        def release(self):
+            if self.come:
+                Thread(self.come.pop()).join()
+                assert done == []
+            self.lock.release()
+
+    done, gate._lock = [], Lock(gate._lock)
+    with gate.collecting():
+        pass
+    assert done == [1]
+
+
 def test_what_was_left_is_done_before_a_control_call(gate):
     done = []
     gate._later.append(lambda: done.append(1))

@@ -4,6 +4,7 @@ import pytest
 
 from swath.collectors import fleet_assembly
 from swath.collectors.fleet_assembly import PRELOADED
+from swath.testing.toy_worker import Gate
 from swath.workers.create import backend
 from swath.workers.process.backend import PRELOAD, ProcessBackend
 
@@ -14,6 +15,14 @@ def nursery():
     backend = ProcessBackend((*PRELOAD, *PRELOADED))
     yield backend
     backend.close()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Holds up who goes through it until the test opens it, or ends."""
+    gate = Gate.at(tmp_path / "gate")
+    yield gate
+    gate.open()
 
 
 @pytest.fixture

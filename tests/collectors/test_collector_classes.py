@@ -237,7 +237,7 @@ def test_weights_reach_the_innermost_workers_under_their_version(build, inside):
 @pytest.mark.parametrize("inside", ["one", "sync"])
 def test_weights_set_on_one_worker_directly_have_a_negative_version(build, inside):
     collector = build(inside, policy=Level(1))
-    collector._assembled.collection.control("update_policy_weights_", (level(5),), workers=[1])
+    collector._assembled.collection.calls.control("update_policy_weights_", (level(5),), workers=[1])
     batch = collector.next()
     assert [batch[row]["action"].unique().tolist() for row in range(2)] == [[1], [5]]
     assert [batch[row][VERSION].unique().tolist() for row in range(2)] == [[0], [-1]]
@@ -253,7 +253,7 @@ def test_a_worker_can_take_its_weights_from_a_scheme(build, inside):
     scheme.send()
     collector = build(inside, policy=Level(1))
     reader = {"policy": pickle.loads(pickle.dumps(scheme))}
-    collector._assembled.collection.control("register_scheme_receiver", (reader,), workers=[1])
+    collector._assembled.collection.calls.control("register_scheme_receiver", (reader,), workers=[1])
     first = collector.next()
     assert [row["action"].unique().tolist() for row in first] == [[1], [3]]
     assert (first[0][VERSION] == 0).all()

@@ -33,6 +33,15 @@ def test_an_error_leaves_as_its_own_type_with_one_note():
     assert stats["frames"] == 0
 
 
+def test_rows_that_are_no_transitions_are_no_frames_of_a_fragment_that_is_lost():
+    faults = {0: [Fault("raise", episode=1, step=1)]}
+    env = CountingVectorEnv(2, counting(2), autoreset_mode=AutoresetMode.NEXT_STEP, faults=faults)
+    with collector(env, frames_per_batch=12) as made:
+        with pytest.raises(EnvBroke):
+            made.next()  # two steps, and one in which both envs only begin again
+        assert made.stats()["frames_discarded"] == 4
+
+
 def test_after_an_error_all_envs_begin_new_episodes_and_the_stream_goes_on():
     with collector(raising(step=7), envs_per_worker=2, total_frames=20) as made:
         stream = iter(made)

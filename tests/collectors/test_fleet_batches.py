@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 from collector_toys import Memory
-from fleet_toys import IDS, KINDS, LONG, PLACES, Level, Notebook, drawn, fleet, made_by
+from fleet_toys import IDS, KINDS, LONG, PLACES, Level, Notebook, drawn, drawn_until, fleet, made_by
 
 from swath.testing import (
     Counting,
@@ -80,6 +80,17 @@ def test_workers_that_differ_may_be_drawn_from_one_after_another():
     sources = [CountingEnvs(LONG), CountingEnvs(Counting("image", script=LONG.script), first=2)]
     with fleet("async", sources, backend="inline") as collector:
         assert {tuple(batch["observation"].shape) for batch in drawn(collector, 4)} == {(2, 5, 3), (2, 5, 6, 2, 3)}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_batches_of_workers_that_differ_have_each_their_own_names_and_shape(place):
+    sources = [lambda: CountingVectorEnv(2, Counting("dict")), lambda: CountingVectorEnv(5)]
+    with fleet("async", sources, envs_per_worker=None, backend=place) as collector:
+        batches = drawn_until(collector, lambda batch: batch.shape == (5, 2))
+        batches += drawn_until(collector, lambda batch: batch.shape == (2, 5))
+    for batch in batches:
+        counting = Counting("dict") if batch.shape == (2, 5) else Counting()
+        check_counted(batch, counting)
 
 
 def test_rounding_up_is_said_once():

@@ -31,11 +31,6 @@ from swath.testing.toy_worker import Gate
 pytestmark = pytest.mark.usefixtures("nursery")
 
 
-@pytest.fixture
-def gate(tmp_path):
-    return Gate.at(tmp_path / "gate")
-
-
 def episodes(batch):
     """The episode of each env row's first frame."""
     return batch["observation"].reshape(-1, batch.shape[-1], 3)[:, 0, 1].int().tolist()

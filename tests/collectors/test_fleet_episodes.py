@@ -132,6 +132,19 @@ def test_episodes_have_no_holes_when_fragments_are_lost(kind, prefetch, monkeypa
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_have_no_holes_where_workers_gave_fragments_to_others(kind, prefetch):
+    with fleet(kind, numbered(counting=LONGER), trajs_per_batch=2, prefetch=prefetch, backend="inline") as collector:
+        batches = []
+        for _ in range(20):
+            batches += drawn(collector, 1)
+            collector.map_fn("next")
+        stats = collector.stats()
+    check_whole(batches, LONGER)
+    assert stats["frames"] + stats["frames_discarded"] <= stats["worker_frames"]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("frames", [30, [4, 10, 16]], ids=str)
 def test_episodes_have_no_holes_when_others_stand_in(frames, prefetch, tmp_path):
     sources = Lives(tmp_path, {1: [[Fault("exit", episode=2, step=3)]]}, 2, LONGER).sources(3)

@@ -37,17 +37,11 @@ from swath.testing import (
     check_counted,
     check_lives,
 )
-from swath.testing.toy_worker import Gate
 from swath.workers.local import Kept
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
 NEVER = Restarts(0)
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate.at(tmp_path / "gate")
 
 
 def lives(path, script, n_workers=2, num_envs=2, **options):

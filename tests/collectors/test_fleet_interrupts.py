@@ -1,41 +1,14 @@
 """Ctrl-C may come at any moment of a draw: it leaves the draw, and the run goes on to its end."""
 
-import sys
-
 import pytest
 from fleet_toys import KINDS, LONG, fleet
 
+from interrupts import interrupted_at
 from swath.collect import all_of, books, desk, first_of, fleet_collection, gather
 from swath.testing import check_lives
 
 OURS = {module.__file__ for module in (all_of, books, desk, first_of, fleet_collection, gather)}
 STRIDE = 53
-
-
-def interrupted_at(at, function):
-    """Interrupt a function at the nth instruction of our code; what it gave, and whether it has so many."""
-    left = at
-
-    def trace(frame, event, arg):
-        nonlocal left
-        if frame.f_code.co_filename not in OURS:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        return function(), False
-    except KeyboardInterrupt:
-        return None, True
-    finally:
-        sys.settrace(before)
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 2}, {"trajs_per_batch": 1, "max_frames_per_traj": 3}], ids=str)
@@ -45,7 +18,7 @@ def test_an_interrupt_anywhere_leaves_the_draw_and_the_run_reaches_its_end(kind,
     while came:
         at += STRIDE
         with fleet(kind, backend="inline", total_frames=60, **options) as collector:
-            batch, came = interrupted_at(at, collector.next)
+            batch, came = interrupted_at(at, collector.next, OURS)
             batches = [*([] if came else [batch]), *collector]
             stats = collector.stats()
         frames = sum(batch.numel() for batch in batches)

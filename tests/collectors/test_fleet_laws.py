@@ -28,15 +28,10 @@ from fleet_toys import (
 from swath.errors import Closed, RemoteFailure, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives, same_data
 from swath.testing.backend.asking import descriptors
-from swath.testing.toy_worker import Gate, Odd
+from swath.testing.toy_worker import Odd
 from traces import children
 
 pytestmark = pytest.mark.usefixtures("nursery")
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate.at(tmp_path / "gate")
 
 
 # ---- 1, 2: sizes, and no frame twice
@@ -423,3 +418,4 @@ def test_law_12_no_setting_is_ignored_in_silence():
     for name in ("cat_results", "preemptive_threshold"):
         with pytest.raises(ValueError, match=name):
             fleet("async", **{name: 0}, backend="inline")
+    fleet("async", cat_results="stack", backend="inline").shutdown()

@@ -21,14 +21,8 @@ from fleet_toys import (
 )
 
 from swath.testing import CountingEnvs, EnvBroke, Fault, by_worker, check_lives
-from swath.testing.toy_worker import Gate
 
 pytestmark = pytest.mark.usefixtures("nursery")
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate.at(tmp_path / "gate")
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])

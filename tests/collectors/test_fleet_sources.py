@@ -92,3 +92,12 @@ def test_collector_and_multi_collector_build_these_classes():
         assert type(collector) is MultiSyncCollector
     with pytest.raises(TypeError, match="needs sync"):
         MultiCollector([CountingEnv], frames_per_batch=4)
+
+
+@pytest.mark.parametrize(("kind", "sync"), [(MultiSyncCollector, True), (MultiAsyncCollector, False)])
+def test_the_two_are_multi_collectors_and_may_be_told_what_they_are_but_not_what_they_are_not(kind, sync):
+    with kind([CountingEnv], sync=sync, frames_per_batch=4, backend="inline") as collector:
+        assert isinstance(collector, MultiCollector)
+        assert collector.next().numel() == 4
+    with pytest.raises(ValueError, match=f"sync={not sync} is not what a {kind.__name__} does"):
+        kind([CountingEnv], sync=not sync, frames_per_batch=4, backend="inline")

@@ -7,14 +7,8 @@ import pytest
 from fleet_toys import LONG, VERSION, Held, InThread, Level, drawn, fleet, level, numbered
 
 from swath.testing import Counting, Fault, Lives, Script, check_counted, check_lives
-from swath.testing.toy_worker import Gate
 
 pytestmark = pytest.mark.usefixtures("nursery")
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate.at(tmp_path / "gate")
 
 
 def test_what_is_too_old_is_dropped_counted_and_asked_for_anew():

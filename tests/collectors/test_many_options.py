@@ -213,7 +213,7 @@ def test_max_staleness_is_for_asynchronous_collection(requested):
 
 def test_every_argument_is_in_a_table():
     taken = {"args", "num_threads", "max_staleness", "progress", *PEERS, *WEIGHTS}
-    multi = {*BOTH, *BY_KEYWORDS, *LOCAL, "num_workers", "collector_class", "no_cuda_sync"}
+    multi = {*BOTH, *BY_KEYWORDS, *LOCAL, "sync", "num_workers", "collector_class", "no_cuda_sync"}
     assert set(inspect.signature(MultiSyncCollector).parameters) == multi | taken
     ray = {*BOTH, *RAY, "num_collectors", "collector_kwargs", "use_env_creator", "no_cuda_sync"}
     assert set(inspect.signature(RayCollector).parameters) == (ray | taken) - {"num_threads", *PEERS}
@@ -251,7 +251,7 @@ OF_MULTI = {
     **dict.fromkeys(("trajs_per_write", "traj_format", "compile_policy", "cudagraph_policy", "worker_idx")),
     "auto_register_policy_transforms": None,
     "compact_obs": False,
-    **dict.fromkeys(("num_workers", "preemptive_threshold", "cat_results", "num_threads", "init_fn")),
+    **dict.fromkeys(("sync", "num_workers", "preemptive_threshold", "cat_results", "num_threads", "init_fn")),
     "num_sub_threads": 1,
     "update_at_each_batch": False,
     "backend": "process",

@@ -42,7 +42,7 @@ def test_a_collector_in_this_process_is_shown_until_it_is_shut_down():
         assert len(views()) == 1
         made.shutdown()
         assert views() == []
-    assert printed()[-1].startswith("Collector: 40 of 40 frames, ")
+    assert printed()[-1].startswith("Collector: 40 of 40 frames (100 %), ")
 
 
 @pytest.mark.usefixtures("nursery")
@@ -56,7 +56,7 @@ def test_workers_are_shown_with_what_became_of_them(kind, backend, tmp_path):
     with fleet(kind, sources, envs_per_worker=1, backend=backend, total_frames=200, progress=view) as made:
         drawn(made, len(made))
     last = printed()[-1]
-    assert " 200 of 200 frames, " in last
+    assert " 200 of 200 frames (100 %), " in last
     assert " of 2 workers" in last
     assert ("1 restart, 1 fragment lost" in last) == (backend == "process")
 
@@ -65,7 +65,7 @@ def test_workers_on_ray_are_shown():
     view, printed = lines()
     with fleet("sync", backend="ray", total_frames=40, progress=view) as made:
         list(made)
-    assert printed()[-1].startswith("RayCollector: 40 of 40 frames, ")
+    assert printed()[-1].startswith("RayCollector: 40 of 40 frames (100 %), ")
     assert "2 of 2 workers" in printed()[-1]
 
 
@@ -81,7 +81,7 @@ def test_what_collects_elsewhere_is_shown_too(backend):
     view, printed = lines()
     with Collector("CartPole-v1", frames_per_batch=10, total_frames=20, backend=backend, progress=view) as made:
         list(made)
-    assert " 20 of 20 frames, " in printed()[-1]
+    assert " 20 of 20 frames (100 %), " in printed()[-1]
 
 
 def test_a_view_changes_no_batch():

@@ -88,11 +88,21 @@ def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
     collector.add_collectors(
         sources, 2, None, [{"max_frames_per_traj": 3}, {}], [{"num_cpus": 3}, {"num_cpus": 2, "memory": 7}]
     )
-    crew = collector._assembled.crew
-    assert [crew.templates[worker].threads for worker in range(4)] == [1, 1, 3, 2]
-    assert crew.templates[3].resources == {"num_cpus": 2, "memory": 7}
+    jobs = collector._assembled.jobs
+    assert [jobs.templates[worker].threads for worker in range(4)] == [1, 1, 3, 2]
+    assert jobs.templates[3].resources == {"num_cpus": 2, "memory": 7}
     longest = torch.stack([batch["next", "step_count"] for batch in drawn(collector, 4)]).amax((0, 2, 3, 4))
     assert longest.tolist() == [5, 5, 3, 5]
+
+
+def test_what_happens_when_an_env_raises_is_said_for_each_worker(build):
+    faults = {env: [Fault("raise", step=3)] for env in (0, 2)}
+    sources = [CountingEnvs(WIDE, faults, first) for first in (0, 2)]
+    collector = build(sources=sources, collector_kwargs=[{"on_env_error": word} for word in ("raise", "restart")])
+    with pytest.raises(EnvBroke, match="env 0 raised"):
+        collector.next()
+    assert collector.next().shape == (2, 2, 6)
+    assert collector.stats()["restarts"] == 1
 
 
 class Levels(Level):

@@ -203,6 +203,23 @@ def test_an_id_can_be_a_path_and_all_that_is_new_is_one_version(make, sender):
         scheme.shutdown()
 
 
+@pytest.mark.parametrize("order", [["policy", "policy.nets[1]"], ["policy.nets[1]", "policy"]], ids=str)
+@EITHER
+def test_what_one_receiver_raises_loses_nothing_of_the_others(make, order):
+    path, full, other = "policy.nets[1]", SharedMemWeightSyncScheme(), SharedMemWeightSyncScheme()
+    full.init_on_sender(weights=TwoNets().state_dict() | weights(2))
+    other.init_on_sender(model_id=path, weights={"strange": torch.zeros(1)})
+    receivers = {"policy": copy_of(full), path: copy_of(other)}
+    with make(policy=TwoNets(), weight_recv_schemes={name: receivers[name] for name in order}) as made:
+        full.send()
+        other.send()
+        with pytest.raises(KeyError, match="strange"):
+            made.next()
+        assert shown(made) == ([2], [1])
+    for scheme in (full, other):
+        scheme.shutdown()
+
+
 def test_chains_of_collectors_need_no_further_call():
     first_out, second_out = SharedMemWeightSyncScheme(), SharedMemWeightSyncScheme()
     with multi(Always(1), weight_sync_schemes={"policy": first_out}, workers=1, frames_per_batch=2) as first:
@@ -338,6 +355,22 @@ def test_a_worker_reads_schemes_that_are_registered_with_it(backend, sender):
         assert acted(made) == [(0, -2), (0, -1)]
         with pytest.raises(ValueError, match="registered receivers"):
             made.map_fn("receive_weights", [(weights(1),), (weights(1),)])
+
+
+def test_weights_that_came_to_a_worker_before_an_error_are_another_version():
+    path, full, other = "policy.nets[1]", SharedMemWeightSyncScheme(), SharedMemWeightSyncScheme()
+    full.init_on_sender(weights=TwoNets().state_dict() | weights(2))
+    other.init_on_sender(model_id=path, weights={"strange": torch.zeros(1)})
+    with multi(TwoNets(), workers=1, frames_per_batch=2) as made:
+        receivers = {"policy": copy_of(full), path: copy_of(other)}
+        made.map_fn("register_scheme_receiver", [(receivers,)], [{"synchronize_weights": False}])
+        full.send()
+        other.send()
+        with pytest.raises(KeyError, match="strange"):
+            made.next()
+        assert acted(made) == [(2, -1)]
+    for scheme in (full, other):
+        scheme.shutdown()
 
 
 def test_registering_with_a_worker_again_replaces(sender):

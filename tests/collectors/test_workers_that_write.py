@@ -27,7 +27,6 @@ from plain import plain
 from swath.errors import Closed, FleetFailed
 from swath.options import Restarts
 from swath.testing import CountingEnvs, check_lives
-from swath.testing.toy_worker import Gate
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
@@ -36,13 +35,6 @@ PAIRS = {"trajs_per_batch": 1, "trajs_per_write": 2}
 PLACES = ["inline", "process"]
 FIRST = {"sync": 20, "async": 10}
 """Frames of a draw."""
-
-
-@pytest.fixture
-def gate(tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    yield gate
-    gate.open()
 
 
 def steady(observation):
@@ -125,6 +117,21 @@ def test_each_worker_writes_its_whole_episodes_flat_one_write_a_draw(kind, optio
         assert set(sizes.tolist()) <= {3, 5, 2}
         assert len(ids) == int(ends.sum())
     assert 120 <= settled(collector)["frames"] == buffer.frames
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_have_no_holes_where_workers_gave_fragments_to_others(kind, tmp_path):
+    buffer = FileBuffer(tmp_path)
+    sources = [CountingEnvs(counting(13, 7, 9), first=2 * worker) for worker in range(2)]
+    with fleet(kind, sources, backend="inline", replay_buffer=buffer, **WHOLE) as collector:
+        for _ in range(20):
+            collector.next()
+            collector.map_fn("next")
+        settled(collector)
+    for batch in buffer.written:
+        before, after = batch["observation"], batch["next", "observation"]
+        goes_on = ~batch["next", "done"][:-1, 0]
+        assert torch.equal(after[:-1][goes_on], before[1:][goes_on])
 
 
 def test_post_processing_and_hooks_run_in_the_worker(tmp_path):

@@ -48,6 +48,20 @@ def test_what_a_vector_env_does_at_ends_is_told(mode, told, said):
     assert said in finding.value
 
 
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [
+        ("sync", "make it so: gymnasium.make_vec("),
+        ("vector_entry_point", "change what its class does, if it is yours"),
+    ],
+)
+def test_another_mode_is_advised_in_a_way_that_the_env_has(mode, way):
+    env = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode)
+    (finding,) = batched(env, AutoresetMode.NEXT_STEP, rows(END, ([False, False], [0, 1], False)))
+    env.close()
+    assert finding.next_move.startswith(way)
+
+
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_a_vector_env_without_ends_tells_nothing(mode):
     assert list(batched(SimpleNamespace(num_envs=2), mode, rows(([False, False], [1, 1], False)))) == []
@@ -176,3 +190,8 @@ def test_resets_are_timed_apart_from_steps_and_one_that_was_held_up_says_nothing
     assert pace.reset_seconds == typical
     assert pace.resetting == resets / (resets + steps / 16)
     assert pace.env == steps / (resets + steps / 16)
+
+
+@pytest.mark.parametrize(("env", "envs"), [(sick_envs.Healthy, 3), (sick_envs.Healthy(), 1), (sick_envs.same_step, 2)])
+def test_a_pace_says_how_many_envs_were_stepped_together(env, envs):
+    assert measure_pace(Subject(env, envs=3, effort=Effort(4, 0.0))).figures()["collector_envs"] == envs

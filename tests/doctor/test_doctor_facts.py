@@ -2,6 +2,7 @@
 
 import socket
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from swath.doctor.env_speed import Pace, check_pace
 from swath.doctor.finding import Level
 from swath.doctor.growth import RESIDENT_NOISE, TRACED_NOISE, Growth, measure
-from swath.doctor.machine import Machine, cpus_allowed, name_of, shared_memory
+from swath.doctor.machine import Machine, SharedMemory, cpus_allowed, name_of, shared_memory
 from swath.doctor.memory import check_memory
 from swath.doctor.ray_cluster import check_ray
 from swath.doctor.ray_facts import RayFacts, ask, cluster_meant, mode_meant, ray_here, tokens
@@ -24,6 +25,7 @@ class Usage(NamedTuple):
 
 
 ON_RAY = Subject("CartPole-v1", backend="ray")
+INSTALLED = RayFacts("2.60.0")
 
 
 @pytest.mark.parametrize("part", [0.0, 0.9])
@@ -32,12 +34,21 @@ def test_shared_memory_is_small_where_less_is_free_than_ray_takes(part, tmp_path
         assert path == tmp_path
         return Usage(0, 0, int(part * shared_memory(tmp_path, lambda _: Usage(0, 0, 0)).memory))
 
-    assert len(list(check_memory(shared_memory(tmp_path, usage)))) == (part == 0.0)
+    assert len(list(check_memory(ON_RAY, shared_memory(tmp_path, usage), INSTALLED))) == (part == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "ray", "found"),
+    [(None, INSTALLED, 1), ("ray", INSTALLED, 1), ("process", INSTALLED, 0), (None, RayFacts(None), 0)],
+)
+def test_shared_memory_matters_only_to_those_who_may_have_workers_on_ray(backend, ray, found):
+    small = SharedMemory(Path("/dev/shm"), free=64 * 2**20, memory=2**34)
+    assert len(list(check_memory(Subject("CartPole-v1", backend=backend), small, ray))) == found
 
 
 def test_a_system_without_shared_memory_of_that_name_is_well(tmp_path):
     assert shared_memory(tmp_path / "shm") is None
-    assert list(check_memory(None)) == []
+    assert list(check_memory(ON_RAY, None, INSTALLED)) == []
 
 
 @pytest.mark.parametrize(("text", "cpus"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None)])
@@ -161,6 +172,13 @@ def test_a_package_that_is_too_old_is_named_with_the_way_out():
     assert number_of("2.10") > number_of("2.9.3")
 
 
+def test_an_old_package_of_an_extra_is_a_warning_and_a_tool_of_ours_nothing():
+    required = ('pyarrow>=14; extra == "datasets"', "mypy>=1.11; extra == 'dev'", 'mkdocs-material>=9; extra == "docs"')
+    (finding,) = check_versions({"pyarrow": "12.0.1", "mypy": "1.5", "mkdocs-material": "8.0"}, required)
+    assert (finding.level, finding.what) == (Level.WARNING, "pyarrow")
+    assert finding.wanted == "14 or newer, for swath[datasets]"
+
+
 @pytest.mark.parametrize(
     ("traced", "resident", "per_window"),
     [
@@ -185,15 +203,15 @@ def test_the_line_that_leaks_is_named_and_a_cache_that_fills_is_no_leak():
 
 
 def test_resets_that_take_most_of_the_time_are_said():
-    (finding,) = check_pace(Pace(100.0, 0.8, 0.02, 90.0))
+    (finding,) = check_pace(Pace(100.0, 0.8, 0.02, 8, 90.0))
     assert (finding.what, finding.value) == ("resets", "take 80% of the env's time, 20 ms each")
-    assert list(check_pace(Pace(100.0, 0.2, 0.02, 90.0))) == []
-    assert list(check_pace(Pace(1e5, 0.8, 1e-5, 90.0))) == []
+    assert list(check_pace(Pace(100.0, 0.2, 0.02, 8, 90.0))) == []
+    assert list(check_pace(Pace(1e5, 0.8, 1e-5, 8, 90.0))) == []
 
 
 def test_figures_leave_out_what_is_not_known():
-    assert Pace(None, 0.0, 0.0, 200.0).figures() == {"collector_frames_per_second": 200.0}
-    assert Pace(100.0, 0.2, 0.02, 200.0, 50.0).figures()["policy_share"] == 0.75
+    assert Pace(None, 0.0, 0.0, 8, 200.0).figures() == {"collector_envs": 8, "collector_frames_per_second": 200.0}
+    assert Pace(100.0, 0.2, 0.02, 8, 200.0, 50.0).figures()["policy_share"] == 0.75
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"seconds": -1}])

@@ -137,7 +137,9 @@ def test_an_env_of_another_interface_is_looked_at_in_use_only():
     assert [(finding.level, finding.what) for finding in found.findings] == [(Level.NOTE, "the env's interface")]
     assert found.left_out == ["autoreset", "seeds", "pickling", "memory"]
     assert "collecting" in found.looked_at
-    assert set(found.figures) == {"collector_frames_per_second", "policy_frames_per_second", "policy_share"}
+    figures = {"collector_envs", "collector_frames_per_second", "policy_frames_per_second", "policy_share"}
+    assert set(found.figures) == figures
+    assert found.figures["collector_envs"] == 2
 
 
 def test_a_look_without_time_is_a_short_one():

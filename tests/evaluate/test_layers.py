@@ -129,3 +129,41 @@ def test_monitors_in_other_processes_are_believed_where_they_speak():
         env.close()
     assert believed.returns.tolist() == evaluate_once(integer_policy, CoinEnv, request).returns.tolist()
     assert seen.returns.tolist() == [0.0] * 6
+
+
+class Lives(gym.Wrapper):
+    """Says that every second step ends an episode; the game goes on at the next reset unless that has a seed."""
+
+    over, steps = True, 0
+
+    def reset(self, *, seed=None, options=None):
+        if self.over or seed is not None:
+            self.over = False
+            self.seen, _ = self.env.reset(seed=seed)
+        return self.seen, {}
+
+    def step(self, action):
+        self.seen, reward, self.over, truncated, info = self.env.step(action)
+        self.steps += 1
+        return self.seen, reward, self.over or self.steps % 2 == 0, truncated, info
+
+
+def test_only_monitors_end_episodes_also_of_envs_in_other_processes():
+    makers = [lambda: Lives(RecordEpisodeStatistics(CoinEnv()))] * 2
+    request = EvalRequest(stop=StopRule(6))
+    env = AsyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    try:
+        assert is_monitored(env)
+        result = evaluate_once(integer_policy, env, request, Slots(trust_monitors=True))
+    finally:
+        env.close()
+    alone = evaluate_once(integer_policy, CoinEnv, request)
+    assert (result.returns.tolist(), result.lengths.tolist()) == (alone.returns.tolist(), alone.lengths.tolist())
+
+
+def test_envs_in_other_processes_that_are_not_all_watched_are_not_monitored():
+    env = AsyncVectorEnv([CoinEnv, lambda: RecordEpisodeStatistics(CoinEnv())])
+    try:
+        assert not is_monitored(env)
+    finally:
+        env.close()

@@ -4,7 +4,6 @@ import gc
 import threading
 import weakref
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +37,8 @@ def test_on_result_is_told_that_it_cannot_wait_and_sees_its_own_evaluation_as_pe
 
 def test_an_on_result_that_takes_long_is_warned_of_once(monkeypatch):
     monkeypatch.setattr(audience, "LONG_S", -1.0)
-    result = SimpleNamespace(to_tensordict=dict, step=0)
+    with evaluator(None) as ev:
+        result = ev.evaluate()
     shown = Audience(lambda td: None)
     with pytest.warns(UserWarning, match="no evaluation begins"):
         shown(result, dict)

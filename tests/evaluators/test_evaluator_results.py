@@ -96,6 +96,23 @@ def test_outcomes_are_read_once_in_their_order_errors_too(place):
         }
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_the_newest_result_is_among_the_facts_under_its_own_names(place):
+    names = [f"test/{name}" for name in ("reward", "reward_ci_low", "reward_ci_high", "num_episodes", "step")]
+    with evaluator(place, log_prefix="test", busy_policy="queue") as ev:
+        assert not any(name in ev.stats() for name in names)
+        for step in (5, 40):
+            result = ev.evaluate(step=step)
+            assert {name: ev.stats()[name] for name in names} == {name: result[name] for name in names}
+        result["test/reward"] = 0.0  # the caller's own
+        assert ev.stats()["test/reward"] != 0.0
+        ev.trigger_eval(nn.Linear(2, 2), step=41)
+        with pytest.raises(KeyError, match="missing"):
+            ev.wait()
+        assert ev.stats()["test/step"] == 40
+    assert ev.stats()["test/step"] == 40
+
+
 def test_steps_are_counted_where_none_is_given_and_refused_requests_use_none_up():
     shift = Shifted()
     with evaluator(busy_policy="queue") as ev:

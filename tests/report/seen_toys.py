@@ -4,6 +4,7 @@ ALONE = {
     "frames": 100,
     "batches": 2,
     "policy_version": 3,
+    "staleness": 0,
     "restarts": 0,
     "workers_lost": 0,
     "late": 0,
@@ -36,6 +37,7 @@ def of_fleet(number=2, **changes):
         **facts,
         "workers": number,
         "workers_alive": number,
+        "staleness": 1,
         "episode_return": 21.5,
         "episode_length": 33.0,
         **changes,
@@ -52,3 +54,13 @@ class Collecting:
         assert workers == "both"
         self.asked += 1
         return dict(self.facts)
+
+
+class Judging:
+    """Stands in for an evaluator: answers `stats`."""
+
+    def __init__(self, **result):
+        self.result = result
+
+    def stats(self):
+        return {"completed": len(self.result), **{f"eval/{name}": value for name, value in self.result.items()}}

@@ -47,6 +47,13 @@ def test_any_tree_of_tensors_and_plain_values_comes_back_as_it_was(state, tmp_pa
     assert same(load_checkpoint(path), state)
 
 
+def test_places_that_are_spelled_alike_keep_tensors_of_their_own(tmp_path):
+    path, (one, two, three, four) = tmp_path / "checkpoint.safetensors", torch.arange(8.0).split(2)
+    state = {"a/b": one, "a": {"b": two}, "c": {1: three, "1": four}}
+    save_checkpoint(path, state)
+    assert same(load_checkpoint(path), state)
+
+
 def test_an_optimiser_continues_as_if_it_had_never_been_saved(tmp_path):
     def learner():
         torch.manual_seed(0)

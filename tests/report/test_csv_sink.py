@@ -1,11 +1,20 @@
+import errno
 import math
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swath.report import csv_sink
 from swath.report.csv_sink import CsvSink, format_value, read_rows
 from swath.report.sink import SinkGroup
+
+
+@contextmanager
+def no_room(path):
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    yield
 
 
 def lines(path):
@@ -27,6 +36,20 @@ def test_a_column_that_comes_later_widens_the_one_header_and_leaves_earlier_cell
     sink.log(30, {"eval": 0.75})
     sink.close()
     assert lines(tmp_path / "metrics.csv") == ["frames,a,eval", "10,1.0,", "20,2.0,0.5", "30,,0.75"]
+
+
+def test_a_column_that_finds_no_room_leaves_the_file_as_it_was_and_later_rows_a_place(tmp_path, monkeypatch):
+    sink = CsvSink(tmp_path / "metrics.csv")
+    sink.log(10, {"a": 1.0})
+    with monkeypatch.context() as full:
+        full.setattr(csv_sink, "replacing", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            sink.log(20, {"a": 2.0, "eval": 0.5})
+        sink.log(30, {"a": 3.0})
+        assert lines(tmp_path / "metrics.csv") == ["frames,a", "10,1.0", "30,3.0"]
+    sink.log(40, {"eval": 0.75})
+    sink.close()
+    assert lines(tmp_path / "metrics.csv") == ["frames,a,eval", "10,1.0,", "30,3.0,", "40,,0.75"]
 
 
 def test_a_resumed_file_loses_the_rows_beyond_the_resumed_frame_and_a_torn_last_line(tmp_path):

@@ -1,4 +1,6 @@
 import json
+import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -89,6 +91,30 @@ def test_a_part_that_cannot_be_written_leaves_the_dataset_as_it_was(path, monkey
         writer.append(rows_of(4, 3), None)
     monkeypatch.undo()
     assert sorted(found.name for found in path.iterdir()) == sorted([NAME, writer.manifest.parts[0].name])
+    writer.append(rows_of(4, 3), None)
+    assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
+
+
+def test_a_disk_that_is_too_small_for_a_part_is_an_error_of_the_system_s(path, monkeypatch):
+    writer = written(path, 4)
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, most))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer.append(rows_of(4, 2**16), None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+        signal.signal(signal.SIGXFSZ, before)
+    assert sorted(found.name for found in path.iterdir()) == sorted([NAME, writer.manifest.parts[0].name])
+    assert same(open_dataset(path).load(), rows_of(0, 4, ends=(1,)))
+
+
+def test_a_part_whose_manifest_cannot_be_written_is_written_anew(path):
+    writer = written(path, 4)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        writer.append(rows_of(4, 9), {"next": object()})
+    assert open_dataset(path).frames == 4
     writer.append(rows_of(4, 3), None)
     assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
 

@@ -3,19 +3,18 @@ import io
 import logging
 import sys
 import threading
+import weakref
 
 import pytest
-import torch
 from rich.console import Console
-from seen_toys import Collecting, of_fleet
-from tensordict import TensorDict
+from seen_toys import Collecting, Judging, of_fleet
 
 from swath import Progress
 from swath.report import progress as module
-from swath.report.progress import as_progress, point_of
+from swath.report.progress import as_progress
 
 PATIENCE_S = 60
-RESULT = {"eval/reward": 475.3, "eval/reward_ci_low": 451.0, "eval/reward_ci_high": 498.0, "eval/num_episodes": 20}
+RESULT = {"reward": 475.3, "reward_ci_low": 451.0, "reward_ci_high": 498.0, "num_episodes": 20, "step": 512}
 
 PICTURES = {"force_terminal": True, "color_system": None, "_environ": {"TERM": "xterm"}}
 
@@ -51,9 +50,9 @@ def make(terminal):
     """Makes views on that terminal that are closed at the end."""
     made = []
 
-    def view(every_s=0.01, **settings):
+    def view(every_s=0.01, evaluator=None, **settings):
         console = Console(file=terminal, width=80, height=30, **{**PICTURES, **settings})
-        made.append(Progress(console, every_s=every_s))
+        made.append(Progress(console, evaluator=evaluator, every_s=every_s))
         return made[-1]
 
     yield view
@@ -103,12 +102,12 @@ def test_what_is_printed_meanwhile_stays_above_the_picture(make, terminal):
 @pytest.mark.parametrize("lines", [False, True])
 def test_a_terminal_that_fails_ends_the_view_only_and_is_given_back(make, terminal, caplog, lines):
     out = sys.stdout
-    collector = Collecting(of_fleet(total_frames=100))
+    collector = Collecting(of_fleet(total_frames=1000))
     view = make(force_terminal=not lines)
     with caplog.at_level(logging.WARNING, "swath"):
         view.watch(collector)
         terminal.fails = True
-        collector.facts = of_fleet(frames=200, total_frames=100)
+        collector.facts = of_fleet(frames=200, total_frames=1000)
         thread = view._view._thread
         thread.join(PATIENCE_S)
     assert not thread.is_alive()
@@ -116,7 +115,6 @@ def test_a_terminal_that_fails_ends_the_view_only_and_is_given_back(make, termin
     assert [record.getMessage() for record in caplog.records] == [
         "the view of Collecting has ended (OSError('the terminal is gone')); it collects as before"
     ]
-    view.evaluated(RESULT)
     view.close()
 
 
@@ -128,6 +126,20 @@ def test_a_terminal_that_fails_at_once_is_no_obstacle(make, terminal, caplog):
     assert sys.stdout is out
     assert "has ended" in caplog.text
     view.close()
+
+
+class Quitting(Console):
+    """Asks the process to end, as rich does where nobody reads a pipe any more."""
+
+    def print(self, *_, **__):
+        raise SystemExit(1)
+
+
+def test_a_console_that_asks_the_process_to_end_ends_the_view_only(terminal, caplog):
+    caplog.set_level(logging.WARNING, "swath")
+    with Progress(Quitting(file=terminal, **PICTURES)).watch(Collecting(of_fleet())) as view:
+        view.require_free()
+    assert "has ended (SystemExit(1)); it collects as before" in caplog.text
 
 
 def test_facts_that_fail_at_the_end_leave_no_terminal_behind(make, terminal, caplog):
@@ -190,33 +202,40 @@ def test_a_view_watches_one_collector_at_a_time(make, terminal):
     assert "777" in terminal.getvalue()
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        {**RESULT, "eval/step": 512},
-        TensorDict({name: torch.tensor(value) for name, value in {**RESULT, "eval/step": 512}.items()}, []),
-    ],
-    ids=["dict", "tensordict"],
-)
-def test_an_evaluation_is_shown_with_its_interval(make, terminal, result):
-    collector = Collecting(of_fleet())
-    with make().watch(collector) as view:
-        view.evaluated(result)
+def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make, terminal):
+    collector, evaluator = Collecting(of_fleet()), Judging()
+    with make(evaluator=evaluator).watch(collector):
+        terminal.await_text("100 ")
+        assert "evaluation" not in terminal.getvalue()
+        evaluator.result = RESULT
         terminal.await_text("475.3 [451, 498]")
-    assert "at step 512, 20 episodes" in terminal.getvalue()
+        assert "at step 512, 20 episodes" in terminal.getvalue()
+        evaluator.result = {**RESULT, "reward": 480.0}
+        terminal.await_text("480 [451, 498]")
 
 
-def test_an_evaluation_before_there_is_something_to_watch_is_shown_later(make, terminal):
-    view = make()
-    view.evaluated(RESULT)
-    collector = Collecting(of_fleet())
-    with view.watch(collector):
-        terminal.await_text("475.3 [451, 498]")
+def test_an_evaluation_is_one_line_however_often_somebody_looks(make, terminal):
+    facts = of_fleet(total_frames=1000)
+    collector, evaluator = Collecting(facts), Judging(reward=1.0, num_episodes=1, step=3)
+    with make(evaluator=evaluator, force_terminal=False).watch(collector):
+        asked = collector.asked
+        collector.facts = {**facts, "frames": 900}
+        terminal.await_text("900 of 1,000")
+        assert collector.asked > asked
+    lines = terminal.getvalue().splitlines()
+    assert [line for line in lines if "evaluation" in line] == ["Collecting: evaluation 1, at step 3, 1 episode"]
 
 
-def test_what_is_no_result_is_refused():
-    with pytest.raises(KeyError, match=r"no 'reward' among \['x'\]"):
-        point_of({"x": 1.0})
+def test_an_evaluator_is_not_kept_alive(make, terminal):
+    collector, evaluator = Collecting(of_fleet()), Judging(**RESULT)
+    with make(evaluator=evaluator).watch(collector):
+        terminal.await_text("475.3")
+        gone = weakref.ref(evaluator)
+        del evaluator
+        gc.collect()
+        assert gone() is None
+        collector.facts = of_fleet(frames=4321)
+        terminal.await_text("4,321")
 
 
 def test_the_argument_of_collectors_is_a_bool_or_a_view():

@@ -8,7 +8,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from swath import MultiSyncCollector
 from swath.report.prometheus_sink import PrometheusSink
+from swath.report.seen import numbers_of
 
 
 class FakeGauge:
@@ -91,9 +93,19 @@ def test_the_newest_values_are_scraped(sink):
 def test_facts_of_workers_get_a_label(sink):
     sink.log(10, {"worker_0/frames": 6, "worker_12/frames": 4, "workers": 2})
     values = scraped(sink)
-    assert float(values['swath_worker_frames{worker="0"}']) == 6
-    assert float(values['swath_worker_frames{worker="12"}']) == 4
+    assert float(values['swath_per_worker_frames{worker="0"}']) == 6
+    assert float(values['swath_per_worker_frames{worker="12"}']) == 4
     assert float(values["swath_workers"]) == 2
+
+
+def test_all_numbers_of_a_collector_with_workers_are_taken(sink):
+    with MultiSyncCollector(["CartPole-v1"] * 2, frames_per_batch=8, total_frames=8, backend="thread") as collector:
+        next(iter(collector))
+        facts = collector.stats("both")
+    sink.log(facts["frames"], numbers_of(facts))
+    values = scraped(sink)
+    assert float(values["swath_worker_frames"]) == facts["worker_frames"]
+    assert float(values['swath_per_worker_frames{worker="1"}']) == facts["worker_1/frames"]
 
 
 def test_two_metrics_that_prometheus_cannot_tell_apart_are_refused(sink):

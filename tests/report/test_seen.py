@@ -8,7 +8,7 @@ from swath.report.seen import WINDOW_S, Sight, WorkerSeen, numbers_of
 
 def test_a_fleet_is_seen_with_every_worker():
     seen = Sight().look(of_fleet(2, **of_worker(1, state="restarting", life=2)), now=0.0)
-    assert seen.alive == 2
+    assert (seen.alive, seen.workers_up, seen.staleness) == (2, "2 of 2 workers", 1)
     assert seen.workers == (
         WorkerSeen(0, "up", life=0, frames=50, rate=0.0, version=2, staleness=1),
         WorkerSeen(1, "restarting", life=2, frames=50, rate=0.0, version=2, staleness=1),
@@ -17,7 +17,7 @@ def test_a_fleet_is_seen_with_every_worker():
 
 def test_a_collector_in_this_process_has_no_workers_to_show():
     seen = Sight().look(ALONE, now=0.0)
-    assert (seen.alive, seen.workers) == (None, ())
+    assert (seen.alive, seen.workers, seen.workers_up) == (None, (), "")
     assert (seen.frames, seen.version) == (100, 3)
     assert math.isnan(seen.episode_return)
 
@@ -58,6 +58,19 @@ def test_time_left_is_known_where_the_run_has_an_end():
     assert Sight().look({**ALONE, "total_frames": 200, "fps": 0.0}, now=0.0).seconds_left == math.inf
 
 
+@pytest.mark.parametrize(
+    ("facts", "share", "progress"),
+    [
+        (ALONE, None, "100"),
+        ({**ALONE, "total_frames": 1000}, 0.1, "100 of 1,000"),
+        ({**ALONE, "total_frames": 90}, 1.0, "100 of 90"),
+    ],
+)
+def test_how_far_it_is_is_known_where_the_run_has_an_end(facts, share, progress):
+    seen = Sight().look(facts, now=0.0)
+    assert (seen.share, seen.progress) == (share, progress)
+
+
 def test_trouble_is_said_in_words():
     facts = of_fleet(restarts=1, workers_lost=2, late=3, fragments_lost=1, env_errors=1200, batches_dropped=1)
     assert Sight().look(facts, now=0.0).trouble == (
@@ -69,6 +82,12 @@ def test_trouble_is_said_in_words():
         "1 fragment too old",
     )
     assert Sight().look(of_fleet(), now=0.0).trouble == ()
+
+
+def test_what_cannot_go_wrong_need_not_be_among_the_facts():
+    facts = of_fleet(restarts=1)
+    del facts["batches_dropped"]
+    assert Sight().look(facts, now=0.0).trouble == ("1 restart",)
 
 
 def test_sinks_get_the_numbers_among_the_facts():

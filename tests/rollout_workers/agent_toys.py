@@ -4,7 +4,7 @@ import numpy as np
 
 from swath.rollout_workers import AlgorithmConfig, Policy
 from swath.rollout_workers.policy_views import views
-from swath.rollout_workers.worker import RolloutWorker
+from swath.rollout_workers.worker.worker import RolloutWorker
 
 
 class Counter(Policy):
@@ -63,5 +63,5 @@ class Troupe(RolloutWorker):
         return self.envs.view.get_sub_environments()
 
     @property
-    def tally(self):
-        return self.envs.tally
+    def counts(self):
+        return self.envs.counts

@@ -127,8 +127,8 @@ def test_agent_steps_can_be_what_counts(mode):
 def test_counters_and_running_episodes_say_what_was_handed_out():
     troupe = Troupe(lambda: BasicMultiAgent(3), 2, rollout_fragment_length=30)
     troupe.sample()
-    tally = troupe.tally
-    assert (tally.env_steps, tally.agent_steps, tally.episodes, tally.discarded) == (60, 180, 2, 0)
+    counts = troupe.counts
+    assert (counts.env_steps, counts.agent_steps, counts.episodes, counts.discarded) == (60, 180, 2, 0)
 
 
 def test_batches_are_the_receivers_own():
@@ -154,7 +154,7 @@ def test_memory_stays_flat_over_many_calls_of_an_endless_episode():
     troupe = Troupe(lambda: Endless(3), rollout_fragment_length=10)
     for _ in range(20):
         assert troupe.sample().count == 30
-    (role,) = troupe.envs.agents.crew.company.roles
+    (role,) = troupe.envs.agents.parts.company.roles
     assert role.count == 6  # what each agent sees, and what it saw before
 
 
@@ -170,14 +170,14 @@ def test_starting_over_gives_up_running_episodes():
     for _ in range(7):
         whole.envs.agents._step(_source(whole.envs.agents))
     whole.envs.agents.start_over()
-    assert whole.tally.discarded == 7
+    assert whole.counts.discarded == 7
     assert whole.sample()["t"].tolist() == [*range(25)] * 2
 
 
 def _source(sampler):
     from swath.rollout.loop import steps
 
-    return steps(sampler.crew.host, sampler.crew.acting, sampler._stage, sampler._rules)
+    return steps(sampler.parts.host, sampler.parts.actor, sampler._stage, sampler._rules)
 
 
 def test_an_episode_that_does_not_end_is_warned_of_once_where_whole_ones_are_handed_out(monkeypatch):

@@ -1,6 +1,7 @@
 """Ranks that average gradients, each in a process of its own."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from policy_batches import batch_for, ppo
 
+from swath.errors import RemoteFailure, WorkerLate
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, PPOTorchPolicy, RandomPolicy, RolloutWorker
 from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
@@ -26,8 +28,11 @@ def free_url():
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """What two processes wrote into a folder, and said, when both ran `learn`, `average`, `fail` and `work`."""
-    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(4)]
+    """What two processes wrote into a folder, and said, when both ran all that follows.
+
+    The second comes to its end only when the first has ended.
+    """
+    folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(6)]
     code = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})
@@ -37,10 +42,17 @@ these.learn(rank, {urls[0]!r}, {str(folder)!r})
 these.average(rank, {urls[1]!r}, {str(folder)!r})
 these.fail(rank, {urls[2]!r}, {str(folder)!r})
 these.work(rank, {urls[3]!r}, {str(folder)!r})
+these.sample_badly(rank, {urls[4]!r}, {str(folder)!r})
+these.be_late(rank, {urls[5]!r}, {str(folder)!r})
 """
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, "-c", code, str(rank)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # two processes with threads for each core would fight
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for rank in range(2)
     ]
@@ -222,6 +234,72 @@ def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the
         assert all(first[name].tobytes() == second[name].tobytes() for name in first.files)
     for before, after in ((begun[0], learnt[0]), (learnt[0], passed[0])):
         assert any(not np.array_equal(before[name], after[name]) for name in before.files)
+
+
+class Tripping(gym.Wrapper):
+    """Raises at a step."""
+
+    def __init__(self, env, at):
+        super().__init__(env)
+        self.left = at
+
+    def step(self, action):
+        self.left -= 1
+        if self.left == 0:
+            raise ArithmeticError("the env tripped")
+        return super().step(action)
+
+
+def sample_badly(rank, url, folder):
+    """Rank 1's env raises in its second batch; then both learn on."""
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=10).training(model={"fcnet_hiddens": [4]})
+    with RolloutWorker(
+        env_creator=lambda _: Tripping(gym.make("CartPole-v1"), 15 if rank == 1 else 0),
+        default_policy_class=PPOTorchPolicy,
+        config=config,
+    ) as worker:
+        worker.setup_torch_data_parallel(url, rank, 2, "gloo", timeout_s=60)
+        told = []
+        for size in (10, 10, 10, 11 - rank, 10):
+            before = worker.get_policy().num_grad_updates
+            try:
+                worker.sample_and_learn(size, 1, 0, [])
+            except (ArithmeticError, AssertionError, RemoteFailure) as error:
+                told.append([type(error).__name__, str(error)])
+                assert worker.get_policy().num_grad_updates == before
+        np.savez(f"{folder}/tripped{rank}.npz", **worker.get_weights()["default_policy"])
+    Path(folder, f"tripped{rank}.json").write_text(json.dumps(told))
+
+
+def test_a_rank_whose_sampling_raises_keeps_nobody_waiting(done):
+    folder, _ = done
+    first, second = (json.loads((folder / f"tripped{rank}.json").read_text()) for rank in range(2))
+    assert [name for name, _ in first] == ["RemoteFailure", "AssertionError"]
+    assert [name for name, _ in second] == ["ArithmeticError", "RemoteFailure"]
+    assert "rank 1 raised while the ranks were to learn as one: ArithmeticError: the env tripped" in first[0][1]
+    assert "rank 0 raised while the ranks were to learn as one: AssertionError: expected_batch_size=11" in second[1][1]
+    weights = [np.load(folder / f"tripped{rank}.npz") for rank in range(2)]
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0].files)
+
+
+def be_late(rank, url, folder):
+    """Rank 1 does not come before the other has ended."""
+    group = Ranks.join(Place(url, rank, 2, "gloo", 5), {"p": ppo()})
+    if rank == 1:
+        sys.stdin.read()
+    else:
+        with pytest.raises(WorkerLate) as raised:
+            group.require_same(lambda: {"p": None})
+        Path(folder, "late.json").write_text(json.dumps([str(raised.value), raised.value.workers]))
+    group.leave()
+
+
+def test_a_rank_that_waits_in_vain_says_for_whom_and_what_to_do(done):
+    folder, _ = done
+    text, workers = json.loads((folder / "late.json").read_text())
+    assert workers == [1]
+    assert "rank 0 has waited timeout_s=5 for ranks [1] to learn with it" in text
+    assert "teardown_torch_data_parallel() on all ranks, then setup_torch_data_parallel() again" in text
 
 
 def test_a_place_must_be_one():

@@ -74,6 +74,39 @@ def test_lists_of_another_length_are_refused_before_anything_is_called(workers, 
         workers.foreach_worker(**given)
 
 
+CALLS = {
+    "foreach_worker": lambda workers, wait: workers.foreach_worker("sample", timeout_seconds=wait),
+    "fetch_ready_async_reqs": lambda workers, wait: workers.fetch_ready_async_reqs(timeout_seconds=wait),
+    "sample": lambda workers, wait: workers.sample(timeout_seconds=wait),
+    "sync_weights": lambda workers, wait: workers.sync_weights(timeout_seconds=wait),
+    "sync_filters": lambda workers, wait: workers.sync_filters(timeout_seconds=wait),
+    "collect_filters": lambda workers, wait: workers.collect_filters(timeout_seconds=wait),
+    "probe_unhealthy_workers": lambda workers, wait: workers.probe_unhealthy_workers(timeout_seconds=wait),
+    "stop": lambda workers, wait: workers.stop(timeout_s=wait),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("wait", [-1, "2", float("nan"), float("inf"), True])
+def test_a_time_that_is_none_is_refused_before_anything_is_done(workers, call, wait):
+    with pytest.raises(ValueError, match=r"timeout_s(econds)?=.* must be a finite number of seconds, 0 or more"):
+        CALLS[call](workers, wait)
+    assert (
+        workers.foreach_worker(lambda worker: (worker.sampled, worker.policy_version), local_worker=False)
+        == [(0, 1)] * 3
+    )
+
+
+@pytest.mark.parametrize("wrong", ["maybe", "RAISE", 3, False])
+def test_a_way_with_errors_that_there_is_not_is_refused(workers, wrong):
+    with pytest.raises(ValueError, match=r"on_error=.* must be one of 'raise', 'return'"):
+        workers.foreach_worker("sample", on_error=wrong)
+    with pytest.raises(ValueError, match=r"on_error=.* must be one of 'raise', 'return'"):
+        workers.foreach_worker_async_fetch_ready("sample", on_error=wrong)
+    assert workers.num_in_flight_async_reqs() == 0
+    assert workers.foreach_worker(lambda worker: worker.sampled) == [0] * 4
+
+
 @pytest.mark.parametrize("given", [{"func": 3}, {"func": index, "kwargs": 3}])
 def test_what_cannot_be_called_is_refused(workers, given):
     with pytest.raises(TypeError, match="=3 must be"):

@@ -241,7 +241,9 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
             workers.foreach_worker("sample", local_worker=False)
         assert workers.probe_unhealthy_workers() == [1]
         assert rows(workers.sample()) == [(1, 1, t) for t in range(STEPS)]
-        assert [event.kind for event in workers.events()] == ["hung", "replaced"]
+        events = workers.events()
+        assert [event.kind for event in events] == ["hung", "replaced"]
+        assert "took longer than env_runner_hang_timeout_s=2" in events[0].text, "as users know it"
         assert "go_through" in (tmp_path / "worker_1" / "stacks_of_life_0.txt").read_text()
     assert not (tmp_path / "worker_1" / "stacks_of_life_1.txt").exists(), "it was never late"
 

@@ -102,6 +102,9 @@ def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):
         assert rows(batch) == [(1, 1, t) for t in range(STEPS)]
         assert set(batch["policy_version"]) == {version}
         assert set(batch["seen"]) == {2 * STEPS}
+        facts = workers.stats("both")
+        names = ("frames", "restarts", "fragments_lost", "worker_1/life")
+        assert [facts[name] for name in names] == [2 * STEPS, 1, 1, 1]
 
 
 def test_ray_actors_made_elsewhere_are_driven_through_apply_and_not_replaced(ray):

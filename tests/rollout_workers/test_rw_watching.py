@@ -66,7 +66,7 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment():
 def test_an_episode_goes_on_over_calls_and_knows_what_was_handed_out():
     with made_of(lambda: MockEnv3(7), RandomPolicy, callbacks_class=Noting, **ONE) as worker:
         worker.sample()
-        (episode,) = worker.envs.sampler.crew.watch.episodes
+        (episode,) = worker.envs.sampler.parts.watch.episodes
         assert (episode.length, episode.active_env_steps) == (5, 0)
         worker.sample()
         assert episode.length == 7
@@ -78,7 +78,7 @@ def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
     with made_of(lambda: VectorizedMockEnv(4, 3), RandomPolicy, **settings) as worker:
         for _ in range(60):
             worker.sample()
-            assert len(worker.envs.sampler.crew.watch._by_id) <= 3 * (10 // 4 + 2)
+            assert len(worker.envs.sampler.parts.watch._by_id) <= 3 * (10 // 4 + 2)
 
 
 class Curious(Foreseen):
@@ -97,7 +97,7 @@ def test_a_policy_that_looks_at_episodes_is_shown_one_per_row():
     worker, _ = counting_worker(Counting(script=Script((3, 5, 1, 4))), policy=Curious)
     with worker:
         batch = worker.sample()
-        ids = [episode.episode_id for episode in worker.envs.sampler.crew.watch.episodes]
+        ids = [episode.episode_id for episode in worker.envs.sampler.parts.watch.episodes]
     assert ids == batch["eps_id"].reshape(3, -1)[:, -1].tolist()
 
 

@@ -200,6 +200,8 @@ def test_it_tells_who_it_is():
         assert worker.apply("ping") == "pong"
     with pytest.raises(AssertionError, match="stopped"):
         worker.assert_healthy()
+    with pytest.raises(AssertionError, match="stopped"):
+        worker.ping()
     with pytest.raises(Closed):
         worker.learn_on_batch(SampleBatch())
 
@@ -222,6 +224,8 @@ def test_the_lock_is_one_that_callers_agree_on():
         worker.lock()
         with pytest.raises(TimeoutError, match="within 0 s"):
             worker.lock(timeout_s=0)
+        with pytest.raises(ValueError, match="timeout_s=-1 must be a finite number of seconds"):
+            worker.lock(timeout_s=-1)  # would wait for ever
         thread = threading.Thread(target=worker.unlock)
         thread.start()
         thread.join()

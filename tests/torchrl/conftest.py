@@ -20,6 +20,17 @@ else:
         import torchrl.envs  # noqa: F401
 
 
+@pytest.fixture(scope="module")
+def nursery():
+    """Forks workers that need not import TorchRL; ends with this module, since all backends share it."""
+    from swath.collectors.fleet_assembly import PRELOADED
+    from swath.workers.process.backend import PRELOAD, ProcessBackend
+
+    backend = ProcessBackend((*PRELOAD, *PRELOADED, "torchrl.envs", "torchrl.modules"))
+    yield backend
+    backend.close()
+
+
 def pytest_collection_modifyitems(items):
     """Warnings are errors here too, but for those that TorchRL itself gives."""
     for item in items:

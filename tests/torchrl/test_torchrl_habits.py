@@ -68,3 +68,15 @@ def test_a_policy_sees_the_device_it_was_given_and_none_if_none_was():
     batch = first(Counting, policy := Sees(), env_device="cpu")
     assert policy.device is None
     assert torch.equal(batch["action"], push(batch["observation"]))
+
+
+def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
+    policy = Answer(lambda count: push(count.float()), "count")
+    with Collector(toys.Growing, policy, frames_per_batch=6) as collector:
+        _, batch = collector.next(), collector.next()
+        assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
+        for step in batch.unbind(0):
+            step["next", "count"].fill_(-7)
+        assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
+        following = collector.next()
+    assert [int(step["count"]) for step in following.unbind(0)] == [1, 2, 0, 1, 2, 3]

@@ -17,20 +17,10 @@ from torchrl_table import table
 
 import ray_cluster
 from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector
-from swath.collectors.fleet_assembly import PRELOADED
-from swath.workers.process.backend import PRELOAD, ProcessBackend
 
 N_BATCHES = 2
 CASES = [pytest.param(case, id=case.name) for case in table()]
 IDS = ("collector", "traj_ids")
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    """Forks workers that need not import TorchRL; ends with this module, since all backends share it."""
-    backend = ProcessBackend((*PRELOAD, *PRELOADED, "torchrl.envs", "torchrl.modules"))
-    yield backend
-    backend.close()
 
 
 @pytest.fixture(params=["process", "ray"])

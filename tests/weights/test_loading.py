@@ -232,3 +232,11 @@ def test_what_is_missing_is_an_error_unless_somebody_else_checks_it():
     assert (target["a"].item(), target["b"].item()) == (1, 0)
     with pytest.raises(KeyError, match="unknown"):
         plan_into(target, {"c": torch.ones(1)}, required=False)
+
+
+@pytest.mark.parametrize("into", [plan, lambda module, source: plan_into(module.state_dict(), source)])
+def test_another_view_of_the_models_own_memory_is_copied(into):
+    square = nn.Linear(3, 3)
+    wanted = square.weight.detach().t().clone()
+    into(square, {"weight": square.weight.t(), "bias": square.bias})()
+    assert torch.equal(square.weight, wanted)

@@ -333,7 +333,7 @@ def test_without_a_deadline_nobody_is_late(stage, fleet):
 
 
 REPLACEMENTS = {
-    "is not placed in time": (NEVER, 30.0, "was not ready placement_timeout_s=30.0 after it was begun"),
+    "is not placed in time": (NEVER, 30.0, "was not ready placement_timeout_s=30 after it was begun"),
     "cannot be built": (ValueError("no such env"), 0.0, "no such env"),
     "cannot be begun": ((OSError("no more processes"),), 0.0, "no more processes"),
 }

@@ -61,6 +61,18 @@ def test_tensordicts_come_as_they_were():
     assert came.batch_size == data.batch_size
 
 
+def test_tensors_that_lie_in_files_travel_as_their_numbers(tmp_path):
+    for data in (
+        TensorDict({"x": torch.arange(9)}, 9).memmap(),
+        TensorDict({"x": torch.arange(9)}, 9).memmap(tmp_path),
+    ):
+        came = through(data[2:5]["x"])
+        assert type(came) is torch.Tensor
+        assert came.tolist() == [2, 3, 4]
+        came.zero_()
+        assert data["x"].tolist() == list(range(9))
+
+
 def test_what_is_large_is_not_in_the_head():
     arrays = [np.ones(100_000), np.ones((100, 1000)).T, np.ones((100, 2000))[:, ::2]]
     tensors = [torch.ones(100_000), torch.ones(100, 2000)[:, ::2]]

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import sys
 import threading
 from functools import partial
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interrupts import interrupted_at
 from swath.testing.backend.asking import descriptors
 from swath.workers.process import wire
 from swath.workers.process.wire import Ended, Frame, Wire
@@ -130,7 +130,8 @@ def test_an_interrupt_anywhere_in_sending_loses_no_frame_that_was_begun_and_send
     while True:
         at += 1
         here, there = wires()
-        if not interrupted_at(at, partial(here.send, b"first", numbered_files([1]))):
+        _, came = interrupted_at(at, partial(here.send, b"first", numbered_files([1])), {wire.__file__})
+        if not came:
             break
         here.send(b"second", numbered_files([2]))
         here.close()
@@ -148,33 +149,6 @@ def until_end(wire):
     with contextlib.suppress(Ended):
         while True:
             yield wire.receive()
-
-
-def interrupted_at(at, function):
-    """Interrupt a function at the nth instruction in the wire's own code; whether it has so many."""
-    left = at
-
-    def trace(frame, event, arg):
-        nonlocal left
-        if frame.f_code.co_filename != wire.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def test_descriptors_that_come_are_closed_on_exec():

@@ -5,7 +5,6 @@ round 1:  A  B  C      round 2:  B  C  A      round 3:  C  A  B      each: build
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from swath.bench.scores import Score
 from swath.bench.setting import INLINE, Setting
-from swath.collect.shaping import valid_frames
+from swath.collect.rate import frames_per_second
 from swath.collectors import Collector
 from swath.options import count, seconds
 from swath.workers.base import Backend
@@ -113,16 +112,10 @@ def _turns(settings: Sequence[Setting], rounds: int) -> Iterator[Setting]:
 
 
 def _rate(subject: Subject, setting: Setting, length: float) -> float:
-    """Frames per second, after a batch that is not counted."""
+    """Frames per second of a collector that is built for it."""
     collector = subject.collector(setting)
     try:
-        batches = iter(collector)
-        next(batches)
-        frames, spent, began = 0, 0.0, time.perf_counter()
-        while spent < length or not frames:
-            frames += valid_frames(next(batches))
-            spent = time.perf_counter() - began
-        return frames / spent
+        return frames_per_second(iter(collector), length)
     finally:
         collector.shutdown()
 

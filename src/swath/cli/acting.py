@@ -10,7 +10,7 @@ import torch
 from swath.cli.failure import told_if_misfitting, told_if_unserved
 from swath.cli.folder import find_checkpoint
 from swath.cli.parts import device_named
-from swath.cli.spaces import spaces_of
+from swath.cli.spaces import spaces_of_copies
 from swath.cli.state import open_run
 from swath.learn import NetworkPolicy, make_policy
 
@@ -27,7 +27,7 @@ def acting_policy(config: CollectConfig) -> NetworkPolicy | None:
     Raises:
         UsageError: no checkpoint, one for other spaces, a device that is not there, or an env that cannot be served.
     """
-    spaces, device = spaces_of(config.env, config.env_keywords), device_named(config.device)
+    spaces, device = spaces_of_copies(config.env), device_named(config.device)
     return None if config.policy is None else policy_at(config.policy, config.env, spaces).to(device)
 
 

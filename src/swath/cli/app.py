@@ -24,8 +24,10 @@ swath train CartPole-v1                     trains PPO; results under runs/
 swath eval runs/CartPole-v1-seed0           repeats its final evaluation
 swath eval runs/A runs/B                    says which of two policies is better
 swath collect CartPole-v1 --out data/poles  writes experience to disk
-swath doctor my_module:make_env             says what is wrong with an env, and what to do
+swath doctor my_module:MyEnv                says what is wrong with an env, and what to do
 swath bench CartPole-v1                     says which numbers of envs and workers are fastest
+
+An env is a Gymnasium id, or a class or function of yours in an installed module or one of the current folder.
 """
 
 app = App(name="swath", help=HELP, help_format="plaintext", version=__version__)

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from swath.bench import Score, Setting, as_fast, best, measure, shares
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
-from swath.cli.failure import FAILED, OK, UsageError
+from swath.cli.failure import FAILED, OK
+from swath.cli.pasting import command_line
 from swath.cli.places import INLINE, place_words
 from swath.cli.state import versions
 from swath.report.atomic import replacing
@@ -24,14 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def run_bench(env: str | None, given: dict[str, Any], out: Path | None) -> int:
+def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     """Measure what the options name, print the figures and the best setting, and return the exit code.
 
     Raises:
         UsageError: an option, the env or the policy cannot be used; nothing was measured.
     """
-    if env is None:
-        raise UsageError("bench: name an env, such as: swath bench CartPole-v1")
     require_form(out)
     config = BenchConfig(env, **given)
     what, length = measured(config, tuple(given)), config.length()
@@ -92,14 +91,14 @@ def write(out: Path, config: BenchConfig, scores: Sequence[Score]) -> None:
 
 
 def code_of(config: BenchConfig, what: Measured, setting: Setting) -> list[str]:
-    """How to use a setting: in code and, for an id, on the command line."""
+    """How to use a setting: in code and, for an env that is not batched already, on the command line."""
     named = repr(config.env) if isinstance(what.subject.env, str) else config.env.rpartition(":")[2]
     policy = "policy" if config.policy else "policy_factory=policy_factory" if config.policy_factory else ""
     lines = [f"in code: {setting.code(named, policy, config.batch)}"]
-    if isinstance(what.subject.env, str):
+    if setting.envs is not None:
         options = {"envs": setting.envs, "workers": setting.workers, "backend": setting.backend, "batch": config.batch}
-        flags = " ".join(f"--{name} {value}" for name, value in options.items())
-        lines.append(f"on the command line: swath train {config.env} {flags}")
+        flags = (word for name, value in options.items() for word in (f"--{name}", value))
+        lines.append(f"on the command line: {command_line('train', config.env, *flags)}")
     return lines
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from swath.bench import Grid, Rounds, Subject
-from swath.cli.failure import UsageError, told_in_one_line
-from swath.cli.naming import Actor, actor_named, env_named
+from swath.cli.actors import Actor, actor_named
+from swath.cli.failure import UsageError, told_if_unserved, told_in_one_line
+from swath.cli.naming import maker_named
 from swath.cli.numbers import require_in_range
 from swath.cli.parts import device_named
 from swath.cli.places import RAY, backend_named
@@ -28,7 +29,7 @@ class BenchConfig:
     """The options of one measurement.
 
     Attributes:
-        env: an id, or `module:name`.
+        env: as it is named.
         policy: who acts, as it is named.
         policy_factory: who makes who acts, as it is named.
         backends: where workers may live, with commas.
@@ -95,12 +96,12 @@ def measured(config: BenchConfig, given: Sequence[str]) -> Measured:
     Raises:
         UsageError: there is no such env, policy, backend or device, or options contradict each other.
     """
-    env = env_named(config.env)
+    env = maker_named(config.env)
     backends = tuple(dict.fromkeys(backend_named(name.strip()) for name in config.backends.split(",")))
     device = str(device_named(config.device))
     if RAY in backends and device != "cpu":
         raise UsageError(f"--device {config.device}: workers on Ray act on the CPU; leave ray out of --backends")
-    actor = actor_named(config.policy, config.policy_factory, env, config.env)
+    actor = actor_named(config.policy, config.policy_factory, config.env)
     subject = Subject(env, actor.policy, actor.factory, config.batch, device, config.seed)
     workers = config.workers or doubled(cpus_allowed())
     return Measured(subject, actor, Grid(backends, workers, _envs(config, env, given)))
@@ -123,11 +124,8 @@ def require_form(out: Path | None) -> None:
 
 def _envs(config: BenchConfig, env: Any, given: Sequence[str]) -> tuple[int, ...]:
     """How many envs to step together; nothing for an env that is batched already."""
-    source = Source(env)
-    if source.is_instance:
-        raise UsageError(f"{config.env} is an env; name a function that makes one, for every setting needs its own")
-    with told_in_one_line():
-        made = make_env(source)
+    with told_in_one_line(), told_if_unserved(config.env):
+        made = make_env(Source(env))
     made.close()
     if not is_vector_env(made):
         return config.envs

@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console
 
 from swath.cli.acting import acting_policy, fingerprint
-from swath.cli.collect_config import CollectConfig
 from swath.cli.collect_parts import build_collector, find_data, go_on, open_writer
-from swath.cli.failure import OK, UsageError, told_if_broken_off, told_in_one_line
+from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.gathering import Gathering
 from swath.cli.hold import claimed
-from swath.cli.places import place_words, placed
-from swath.cli.stop import StopRequest
+from swath.cli.places import place_words
+from swath.cli.stop import HINT, StopRequest
+from swath.report.console import RunConsole
 from swath.report.datasets.formats import format_at
-from swath.report.live_display import create_display
-from swath.report.status import RunTitle
+from swath.report.display import Title, create_display
 from swath.report.text import duration
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console
+
+    from swath.cli.collect_config import CollectConfig
     from swath.learn import NetworkPolicy
     from swath.report.datasets.manifest import Manifest
 
 COMMAND = "swath collect"
 
 
-def run_collection(given: dict[str, Any], out: Path | None) -> int:
-    """Collect with the options that were given and return the exit code.
+def run_collection(config: CollectConfig, out: Path) -> int:
+    """Collect as asked for and return the exit code.
 
     Raises:
-        UsageError: an option, the env, the checkpoint or what lies at `out` cannot be used; nothing was written.
+        UsageError: the env, the checkpoint, the device or what lies at `out` cannot be used; nothing was written.
         BrokenOffError: a full disk, full memory or lost workers ended it; what was written is whole.
     """
-    if "env" not in given:
-        raise UsageError("collect: name a Gymnasium env, such as: swath collect CartPole-v1 --out data/poles")
-    if out is None:
-        raise UsageError("collect: say where to with --out, such as --out data/poles or --out data/poles.parquet")
-    config = CollectConfig(**placed(given))
     with told_in_one_line():
         format_at(out)
         torch.set_num_threads(config.threads)
@@ -51,7 +47,7 @@ def run_collection(given: dict[str, Any], out: Path | None) -> int:
 
 
 def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path) -> int:
-    console = Console(highlight=False, emoji=False, markup=False)
+    console = RunConsole(highlight=False, emoji=False, markup=False)
     settings = config.settings(fingerprint(policy))
     with told_in_one_line():
         found = find_data(out, settings, config.frames)
@@ -80,10 +76,10 @@ def _gather(gathering: Gathering, config: CollectConfig, console: Console) -> in
     return OK if gathering.written >= config.frames else stop.exit_code
 
 
-def _title(config: CollectConfig) -> RunTitle:
+def _title(config: CollectConfig) -> Title:
     who = "random actions" if config.policy is None else str(config.policy)
     place = place_words(config.workers, config.envs, config.backend)
-    return RunTitle(config.env, (who, place, f"seed {config.seed}"), config.frames)
+    return Title(config.env, (who, place, f"seed {config.seed}"), HINT)
 
 
 def _conclude(gathering: Gathering, config: CollectConfig, console: Console) -> None:

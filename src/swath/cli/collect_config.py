@@ -22,11 +22,11 @@ class CollectConfig:
     """The options of one collection.
 
     Attributes:
-        env: id of a Gymnasium env.
+        env: as it is named.
         frames: how many there are to be in the end.
         policy: a run's folder or a checkpoint; `None` for random actions.
         greedy: whether the policy takes its most probable actions.
-        max_episode_steps: where episodes are truncated; `None`: as the env is registered.
+        max_episode_steps: where episodes are truncated; `None`: where the env does so.
         envs: envs that a worker steps together.
         workers: how many workers collect.
         backend: where they live.
@@ -57,11 +57,6 @@ class CollectConfig:
         require_room(self.workers, self.backend)
         if self.greedy and self.policy is None:
             raise UsageError("--greedy is about the actions of a policy; name one with --policy")
-
-    @property
-    def env_keywords(self) -> dict[str, Any]:
-        """What `gymnasium.make` is told beside the id."""
-        return {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
 
     def settings(self, policy: str) -> dict[str, Any]:
         """What the data are collected with, as plain values.

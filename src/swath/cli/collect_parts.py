@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+from gymnasium.wrappers import TimeLimit
 
 from swath.cli.collector_state import with_weights
 from swath.cli.failure import UsageError
+from swath.cli.naming import maker_named
 from swath.cli.numbers import flag
 from swath.cli.places import collector_keywords
 from swath.collectors import Collector, ExplorationType
 from swath.report.datasets import DatasetWriter
 from swath.report.datasets.manifest import Manifest
+from swath.rollout.hosts.sources import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Any
+
+    from gymnasium import Env
 
     from swath.cli.collect_config import CollectConfig
     from swath.learn import NetworkPolicy
@@ -44,13 +52,22 @@ def find_data(out: Path, settings: dict[str, Any], frames: int) -> Manifest | No
     return found
 
 
+def source_of(config: CollectConfig) -> Source:
+    """What builds the env; a limit of steps replaces an id's, and is put around what a class or function makes."""
+    env, limit = maker_named(config.env), config.max_episode_steps
+    if limit is None:
+        return Source(env)
+    return Source(env, {"max_episode_steps": limit}) if isinstance(env, str) else Source(partial(_limited, env, limit))
+
+
 def build_collector(config: CollectConfig, policy: NetworkPolicy | None, missing: int) -> Collector:
     """A collector without an end, for batches that make up as many frames."""
+    source = source_of(config)
     return Collector(
-        config.env,
+        source.env,
         policy,
         frames_per_batch=config.batch_of(missing),
-        create_env_kwargs=config.env_keywords,
+        create_env_kwargs=source.kwargs,
         envs_per_worker=config.envs,
         seed=config.seed,
         storing_device="cpu",
@@ -71,6 +88,10 @@ def go_on(collector: Collector, policy: NetworkPolicy | None, state: Any) -> Non
     """
     if state is not None:
         collector.load_state_dict(with_weights(state, {} if policy is None else policy.state_dict()))
+
+
+def _limited(make: Callable[[], Env[Any, Any]], limit: int) -> TimeLimit[Any, Any]:
+    return TimeLimit(make(), limit)
 
 
 def _spoken(value: Any) -> str:

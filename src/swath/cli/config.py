@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swath.cli.failure import UsageError
+from swath.cli.folder import find_checkpoint
 from swath.cli.logs import logs_named
 from swath.cli.numbers import flag, require_in_range
 from swath.cli.places import INLINE, THREAD, require_judge, require_room
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OF_THE_RUN = ("env", "envs", "workers", "backend", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
@@ -19,7 +23,7 @@ class RunConfig:
     """The options of one run.
 
     Attributes:
-        env: id of a Gymnasium env.
+        env: as it is named.
         frames: where the training ends, with the first batch that reaches it.
         envs: envs that a worker steps together.
         workers: how many workers collect.
@@ -93,3 +97,22 @@ class RunConfig:
         if unknown or "env" not in values:
             raise ValueError(f"its configuration has the keys {sorted(values)}, unknown {unknown}; it needs 'env'")
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A run that is to go on.
+
+    Attributes:
+        path: its folder, or a checkpoint.
+        given: options beside it; those that belong to the run can only be told once more.
+
+    Raises:
+        UsageError: there is no checkpoint.
+    """
+
+    path: Path
+    given: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        find_checkpoint(self.path)

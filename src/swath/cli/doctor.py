@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from swath.cli.failure import FAILED, OK, UsageError, told_in_one_line
-from swath.cli.naming import Actor, actor_named, env_named
+from swath.cli.actors import Actor, actor_named
+from swath.cli.failure import FAILED, OK, told_if_unserved, told_in_one_line
+from swath.cli.naming import env_named
 from swath.cli.places import backend_named
 from swath.doctor import Effort, Level, Machine, Report, Subject, examine
 from swath.report.text import number
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
 STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
-def run_doctor(env: str | None, given: dict[str, Any], *, as_json: bool) -> int:
+def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:
     """Examine what the options name, print what was found, and return the exit code.
 
     Raises:
         UsageError: an option, the env or the policy cannot be used.
     """
-    if env is None:
-        raise UsageError("doctor: name an env, such as: swath doctor CartPole-v1")
-    console = Console(highlight=False, emoji=False, markup=False)
+    console = Console(highlight=False, emoji=False, markup=False, stderr=as_json)  # JSON stands alone on stdout
     subject, actor = subject_of(env, given)
     with console.status("looking at this machine, and for a Ray cluster") as status:
         report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"))
@@ -46,11 +45,11 @@ def subject_of(env: str, given: dict[str, Any]) -> tuple[Subject, Actor]:
         UsageError: there is no such env or policy, or a number is out of range.
     """
     source = env_named(env)
-    actor = actor_named(given.pop("policy", None), given.pop("policy_factory", None), source, env)
+    actor = actor_named(given.pop("policy", None), given.pop("policy_factory", None), env)
     if "backend" in given:
         given["backend"] = backend_named(given["backend"])
     effort = {name: given.pop(name) for name in ("steps", "seconds") if name in given}
-    with told_in_one_line():
+    with told_in_one_line(), told_if_unserved(env):
         return Subject(source, actor.policy, actor.factory, **given, effort=Effort(**effort)), actor
 
 
@@ -72,10 +71,12 @@ def spoken(figures: dict[str, float]) -> list[str]:
         share = figures["resetting_share"]
         lines.append(f"the env alone: {_rate(figures['env_frames_per_second'])}; resets take {share:.0%} of its time")
     if "collector_frames_per_second" in figures:
-        lines.append(f"a Collector with random actions: {_rate(figures['collector_frames_per_second'])}")
-    if "policy_frames_per_second" in figures:
-        share, rate = figures["policy_share"], _rate(figures["policy_frames_per_second"])
-        lines.append(f"a Collector with the policy: {rate}; the policy takes {share:.0%} of its time")
+        envs = int(figures["collector_envs"])
+        collector = f"a Collector of {envs} env{'s' if envs > 1 else ''}"
+        lines.append(f"{collector} with random actions: {_rate(figures['collector_frames_per_second'])}")
+        if "policy_frames_per_second" in figures:
+            share, rate = figures["policy_share"], _rate(figures["policy_frames_per_second"])
+            lines.append(f"{collector} with the policy: {rate}; the policy takes {share:.0%} of its time")
     return lines
 
 

@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 
 from swath.cli.failure import OK, UsageError, told_if_misfitting, told_in_one_line
-from swath.cli.folder import find_checkpoint
 from swath.cli.judge import eval_envs
+from swath.cli.naming import maker_named
 from swath.cli.parts import build_policy
-from swath.cli.spaces import spaces_of
+from swath.cli.spaces import spaces_of_copies
 from swath.cli.state import open_run
 from swath.cli.table import comparison_table, eval_table, verdict
 from swath.evaluate.local import LocalEvaluation, Slots
@@ -38,19 +38,13 @@ class Candidate:
     file: Path
     saved: Saved
 
-    @classmethod
-    def at(cls, path: Path) -> Candidate:
-        """The checkpoint that a user means by a file or a run's folder."""
-        file = find_checkpoint(path)
-        return cls(file, open_run(file))
-
     def __str__(self) -> str:
         """For the user."""
         return f"{self.file}, after {self.saved.progress.frames:,} frames"
 
 
-def run_evaluation(checkpoint: Path, other: Path | None, given: dict[str, Any]) -> int:
-    """Evaluate the policies of one checkpoint or two, print the numbers, and return the exit code.
+def run_evaluation(files: list[Path], given: dict[str, Any]) -> int:
+    """Evaluate the policies of one or two checkpoints, print the numbers, and return the exit code.
 
     One is shown beside its stored evaluation, two are compared episode by episode.
 
@@ -59,7 +53,7 @@ def run_evaluation(checkpoint: Path, other: Path | None, given: dict[str, Any]) 
     """
     console = Console(highlight=False, emoji=False, markup=False)
     with told_in_one_line():
-        candidates = [Candidate.at(path) for path in (checkpoint, other) if path is not None]
+        candidates = [Candidate(file, open_run(file)) for file in files]
         config = replace(candidates[0].saved.config, **given)
         _require_comparable(candidates, config)
         results = _evaluated(candidates, config)
@@ -81,8 +75,8 @@ def _require_comparable(candidates: list[Candidate], config: RunConfig) -> None:
 def _evaluated(candidates: list[Candidate], config: RunConfig) -> list[EvalResult]:
     """All on the same episodes, those of this configuration."""
     torch.set_num_threads(config.threads)
-    spaces = spaces_of(config.env)
-    with LocalEvaluation(config.env, Slots(eval_envs(config))) as evaluation:
+    spaces = spaces_of_copies(config.env)
+    with LocalEvaluation(maker_named(config.env), Slots(eval_envs(config))) as evaluation:
         results = []
         for candidate in candidates:
             policy = build_policy(config, spaces)

@@ -24,9 +24,6 @@ EXTRAS = {
 }
 """Words in the messages of others, and the extra that brings what they miss."""
 
-NO_SUCH_ENV, NO_SUCH_MODULE = "doesn't exist", "registration via importing a module failed"
-"""Words in Gymnasium's messages about ids: no suggestion follows the first, the second is about `module:id`."""
-
 
 class UsageError(Exception):
     """A command that cannot be carried out; its text is one line that says what to change."""
@@ -47,7 +44,7 @@ def told_in_one_line() -> Iterator[None]:
     try:
         yield
     except (EnvError, ImportError) as error:
-        raise UsageError(with_way_to_env(with_extra(str(error)))) from error
+        raise UsageError(with_extra(str(error))) from error
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
 
@@ -87,23 +84,14 @@ def told_if_broken_off(way_on: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def told_if_missing(say: Callable[[str], None], what: str) -> Iterator[None]:
-    """Go on without what needs an extra that is not installed, after one line that names it."""
+    """Go on without what an extra brings, after one line: it may be missing, or installed and broken."""
     try:
         yield
-    except ImportError as missing:
-        say(f"no {what}: {missing}")
+    except Exception as error:  # noqa: BLE001  packages whose versions do not fit fail in their own ways
+        say(f"no {what}: {' '.join(str(error).split()) or type(error).__name__}")
 
 
 def with_extra(text: str) -> str:
     """A message about something that is missing, with the command that installs it where there is an extra for it."""
     hints = [f'; pip install "swath[{extra}]" brings it' for word, extra in EXTRAS.items() if word in text]
     return text.rstrip(".") + (hints[0] if hints and "swath[" not in text else "")
-
-
-def with_way_to_env(text: str) -> str:
-    """A message about an env that is not found, with how to name one's own; others as they are."""
-    if text.endswith(NO_SUCH_ENV):
-        return f"{text}; name one of your own as module:id, where the module calls gymnasium.register(id, …)"
-    if NO_SUCH_MODULE in text:
-        return f"{text}; for a module in this folder put PYTHONPATH=. before the command"
-    return text

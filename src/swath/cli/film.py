@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import closing
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.error import UnsupportedMode
 
+from swath.cli.naming import maker_named
 from swath.evaluate.film import as_frame
 from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.request import EvalLimits, EvalRequest
@@ -23,6 +25,7 @@ from swath.rollout.hosts.base import fps_of
 from swath.rollout.hosts.sources import Source, build
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from swath.cli.config import RunConfig
@@ -57,22 +60,40 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
         gymnasium.error.Error: the env cannot render, or misses a package for it.
     """
     _draw_off_screen()
-    _require_frames(config.env)
+    source = _drawing(config.env)
     request = EvalRequest(StopRule(1), EvalLimits(MOST_FRAMES), seed=config.seed)
-    with closing(build(Source(config.env, {"render_mode": RENDER_MODE}))) as host:
+    with closing(build(source)) as host:
         fps = fps_of(host.env) or 30
         with VideoWriter(path, fps) as film, LocalEvaluation(host.env) as evaluation:
             evaluation.run(policy, request, [Camera(film)])
 
 
-def _require_frames(env: str) -> None:
-    """Ask before `gymnasium.make` does: it warns, then fails on the keyword where the env does not take it."""
-    with closing(build(Source(env))) as host:
+def _drawing(name: str) -> Source:
+    """What builds an env that draws; looked at beforehand, for `gymnasium.make` warns before it fails on the keyword.
+
+    Raises:
+        gymnasium.error.Error: there is no such thing.
+    """
+    maker = maker_named(name)
+    with closing(build(Source(maker))) as host:
+        if host.env.render_mode == RENDER_MODE:
+            return Source(maker)
         modes = host.env.metadata.get("render_modes") or ()
     if RENDER_MODE not in modes:
         raise UnsupportedMode(
-            f"{env} has no render mode {RENDER_MODE!r}; its metadata['render_modes'] are {list(modes)}"
+            f"{name} has no render mode {RENDER_MODE!r}; its metadata['render_modes'] are {list(modes)}"
         )
+    if not (isinstance(maker, str) or _takes_mode(maker)):
+        raise UnsupportedMode(f"{name} has no parameter render_mode; give it one, for the env that it makes")
+    return Source(maker, {"render_mode": RENDER_MODE})
+
+
+def _takes_mode(maker: Callable[..., Any]) -> bool:
+    try:
+        signature(maker).bind(render_mode=RENDER_MODE)
+    except TypeError:
+        return False
+    return True
 
 
 def _draw_off_screen() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from swath.cli.failure import UsageError
 from swath.cli.hold import held
+from swath.cli.pasting import command_line
 from swath.report.atomic import sweep_drafts
 
 if TYPE_CHECKING:
@@ -79,8 +80,10 @@ class RunFolder:
     def way_on(self) -> str:
         """How a run that was broken off goes on."""
         if self.checkpoint.is_file():
-            return f"swath train --resume {self.path} goes on from what was saved"
-        return "nothing was saved yet"
+            return f"{command_line('train', '--resume', self.path)} goes on from what was saved"
+        if self.best.is_file():  # written just before the first checkpoint
+            return f"{command_line('train', '--resume', self.best)} goes on from its best evaluation"
+        return f"nothing was saved to go on with: delete {self.path} and start again, or choose another --out"
 
 
 def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
@@ -108,9 +111,12 @@ def find_checkpoint(path: Path) -> Path:
     Raises:
         UsageError: there is none.
     """
-    file = RunFolder(path).checkpoint if path.is_dir() else path
+    folder = RunFolder(path)
+    file = folder.checkpoint if path.is_dir() else path
     if file.is_file():
         return file
+    if folder.metrics.is_file():
+        raise UsageError(f"{path} has no checkpoint; {_way_on(folder)}")
     raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
 
 
@@ -118,6 +124,18 @@ def _claim(out: Path) -> Path:
     if out.is_file():
         raise UsageError(f"--out {out} is a file; give a folder")
     if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"--out {out} is not empty; --resume {out} goes on with its run, or choose another folder")
+        raise UsageError(f"--out {out} is not empty; {_way_on_or_elsewhere(RunFolder(out))}")
     out.mkdir(parents=True, exist_ok=True)
     return out
+
+
+def _way_on_or_elsewhere(folder: RunFolder) -> str:
+    if folder.checkpoint.is_file():
+        return f"--resume {folder.path} goes on with its run, or choose another folder"
+    return _way_on(folder) if folder.metrics.is_file() else "choose another folder"
+
+
+def _way_on(folder: RunFolder) -> str:
+    """How to go on with a run that has no checkpoint, if it is not at work this moment."""
+    with held(folder.path, COMMAND):
+        return folder.way_on

@@ -8,12 +8,11 @@
 from __future__ import annotations
 
 import time
-from math import nan
 from typing import TYPE_CHECKING
 
 from swath.cli.collector_state import as_plain, without_weights
 from swath.keys import MASK
-from swath.report.status import Pace, Status
+from swath.report.seen import Seen, Sight
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -39,7 +38,7 @@ class Gathering:
     def __init__(self, collector: Collector, writer: DatasetWriter, goal: int) -> None:
         self._collector, self._writer, self._goal = collector, writer, goal
         self._began_with, self._began_at = self.written, time.monotonic()
-        self._pace = Pace(self._began_with, self._began_at)
+        self._sight = Sight()
         self.surplus = 0
 
     @property
@@ -59,24 +58,20 @@ class Gathering:
 
     def run(self, display: Display, stop: StopRequest) -> None:
         """Collect until the goal, or until the batch after which a stop was asked for."""
+        display.show(self._look())
         for batch in self._collector:
             rows = rows_of(batch)
             kept = rows[: self._goal - self.written]
             self.surplus += len(rows) - len(kept)
             self._writer.append(kept, as_plain(without_weights(self._collector.state_dict())))
-            display.update(self._status())
+            display.show(self._look())
             if self.written >= self._goal or stop.requested:
                 break
 
-    def _status(self) -> Status:
-        stats, frames, now = self._collector.stats(), self.written, time.monotonic()
-        return Status(
-            frames=frames,
-            frames_per_second=self._pace.rate(frames, now),
-            seconds_left=self._pace.left(frames, self._goal, now),
-            episode_return=stats.get("episode_return", nan),
-            episode_length=stats.get("episode_length", nan),
-        )
+    def _look(self) -> Seen:
+        """The collector at work, and the dataset as its goal."""
+        facts = {**self._collector.stats("both"), "frames": self.written, "total_frames": self._goal}
+        return self._sight.look(facts, time.monotonic())
 
 
 def rows_of(batch: TensorDictBase) -> TensorDictBase:

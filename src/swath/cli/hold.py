@@ -70,7 +70,7 @@ def _locked(door: int, folder: Path, command: str) -> bool:
     try:
         fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = f"another `{command}` is at work in {folder}; wait for it, or choose another --out"
+        text = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
         raise UsageError(text) from None
     except OSError:  # some network disks have no locks
         return False

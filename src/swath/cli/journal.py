@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Self
 
 from swath.cli.state import save_run, state_of
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
-from swath.report.status import EvalPoint
+from swath.report.eval_point import EvalPoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from swath.cli.config import RunConfig
@@ -172,14 +171,7 @@ class Journal:
         result[f"{EVALUATION}/policy_version"] = entry.progress.version
         metrics = {name: v for name, v in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
         entry.metrics.update(metrics)
-        self._outlets.display.evaluated(point_at(entry.progress.frames, metrics))
+        self._outlets.display.evaluated(EvalPoint.of(result, EVALUATION))
         is_best = bool(score > progress.best)
         progress.evaluation, progress.best = result, score if is_best else progress.best
         return is_best
-
-
-def point_at(frames: int, metrics: Mapping[str, float]) -> EvalPoint:
-    """An evaluation as the display shows it."""
-    names = ("reward", "reward_ci_low", "reward_ci_high", "num_episodes")
-    mean, low, high, episodes = (metrics[f"{EVALUATION}/{name}"] for name in names)
-    return EvalPoint(frames, mean, low, high, int(episodes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from swath.cli.naming import maker_named
 from swath.cli.places import NONE, RAY, THREAD
 from swath.evaluators import Evaluator
 from swath.extras import need
@@ -23,7 +24,7 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator | None:
     if config.eval_backend == NONE:
         return None
     return Evaluator(
-        config.env,
+        maker_named(config.env),
         num_trajectories=config.eval_episodes,
         num_envs=eval_envs(config),
         busy_policy="queue",

@@ -58,20 +58,22 @@ def require_extras(text: str | None) -> None:
             need(MODULES[name], extra=name, why=f"for --log {name}")
 
 
-def opened_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: Callable[[str], None]) -> list[Sink]:
-    """Open them; without a wish TensorBoard's events, unless its extra is missing, which is said.
+def opened_logs(
+    text: str | None, folder: RunFolder, resume_at: int | None, say: Callable[[str], None]
+) -> dict[str, Sink]:
+    """Open them, by name; without a wish TensorBoard's events, unless its extra is missing, which is said.
 
     Raises:
         OSError: a port is taken, a file cannot be written, a service begins no run. None is left open.
     """
-    logs: list[Sink] = []
+    logs: dict[str, Sink] = {}
     with ExitStack() as opened:
         if text is None:
             with told_if_missing(say, "TensorBoard events"):
-                logs.append(_opened(TENSORBOARD, "", folder, resume_at, say))
+                logs[TENSORBOARD] = _opened(TENSORBOARD, "", folder, resume_at, say)
         for name, setting in logs_named(text).items():
-            logs.append(_opened(name, setting, folder, resume_at, say))
-            opened.callback(logs[-1].close)
+            logs[name] = _opened(name, setting, folder, resume_at, say)
+            opened.callback(logs[name].close)
         opened.pop_all()
     return logs
 

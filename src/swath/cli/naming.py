@@ -1,39 +1,24 @@
-"""Envs and policies by the names that a command line has for them."""
+"""Envs by the names that all commands have for them, and what else `module:name` is.
+
+CartPole-v1          an id of Gymnasium's
+module:Corridor-v0   an id that importing the module registers
+module:Corridor      a class, or a function that makes an env
+
+Modules are those that are installed, and those in the current folder.
+"""
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import dataclass
+import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import gymnasium as gym
+from swath.cli.failure import UsageError
 
-from swath.cli.acting import policy_at
-from swath.cli.failure import UsageError, told_in_one_line
-from swath.cli.spaces import Spaces
-from swath.rollout.hosts.sources import Source, make_env
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-NOT_FOUND = object()
-
-
-@dataclass(frozen=True)
-class Actor:
-    """Who acts: a policy, or what builds one; neither for random actions.
-
-    Attributes:
-        policy: as `Collector` takes it.
-        factory: builds it.
-        words: what the user calls it.
-    """
-
-    policy: Any = None
-    factory: Callable[..., Any] | None = None
-    words: str = "random actions"
+ABSENT = object()
+ATARI = "ALE/"
+"""Begins the ids that are registered only where an env is made."""
 
 
 def env_named(name: str) -> Any:
@@ -42,32 +27,43 @@ def env_named(name: str) -> Any:
     Raises:
         UsageError: there is no such module, or no such env.
     """
-    if ":" in name:
-        found = object_named(name, default=NOT_FOUND)
-        if found is not NOT_FOUND:
-            return found
-    if not name.startswith("ALE/"):  # registered where it is made
-        with told_in_one_line():
-            gym.spec(name.rpartition(":")[2])  # the module is imported by now
+    from gymnasium import registry  # noqa: PLC0415  not needed by `swath --help`
+
+    _, colon, attribute = name.partition(":")
+    found = object_named(name, default=ABSENT) if colon else ABSENT
+    if found is not ABSENT and attribute not in registry:
+        return found
+    if not name.startswith(ATARI):
+        _require_registered(name)
     return name
 
 
-def actor_named(policy: str | None, factory: str | None, env: Any, env_name: str) -> Actor:
-    """Who acts: a checkpoint of `swath train`, or what `module:name` is.
+def maker_named(name: str) -> Any:
+    """The same, for commands with workers that need envs of their own.
 
     Raises:
-        UsageError: both are given, there is no such thing, or it is for other spaces.
+        UsageError: there is no such module or env, or what is there makes none.
     """
-    if policy is not None and factory is not None:
-        raise UsageError("--policy and --policy-factory are two ways to say who acts; leave one of them out")
-    if factory is not None:
-        return Actor(factory=object_named(factory), words=factory)
-    if policy is None:
-        return Actor()
-    if ":" in policy and not Path(policy).exists():
-        return Actor(object_named(policy), words=policy)
-    with told_in_one_line():
-        return Actor(policy_at(Path(policy), env_name, _spaces(env)), words=policy)
+    found = env_named(name)
+    if isinstance(found, str) or callable(found):
+        return found
+    raise UsageError(f"{name} is a {type(found).__name__}; name a class or function that makes an env, or an id")
+
+
+def require_env(name: str | None, example: str) -> str:
+    """The name of an env that there is.
+
+    Args:
+        name: as the user gave it, if so.
+        example: a command line that has one.
+
+    Raises:
+        UsageError: no name, or no such env.
+    """
+    if name is None:
+        raise UsageError(f"{example.split()[1]}: name an env, such as: {example}")
+    env_named(name)
+    return name
 
 
 def object_named(name: str, default: Any = None) -> Any:
@@ -78,26 +74,63 @@ def object_named(name: str, default: Any = None) -> Any:
         default: given back where the module has no such name; `None` raises.
 
     Raises:
-        UsageError: there is no such module; no such name in it, without a default.
+        UsageError: there is no such module, or it cannot be imported; no such name in it, without a default.
     """
     module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute, default)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
-            raise
-        raise UsageError(
-            f"{name}: no module named {missing.name}; for a module in this folder put PYTHONPATH=. before the command"
-        ) from None
+    found = getattr(_imported(module, name), attribute, default)
     if found is None or not attribute:
         raise UsageError(f"{name}: {module} has no {attribute or 'name after the colon'}")
     return found
 
 
-def _spaces(env: Any) -> Spaces:
-    if Source(env).is_instance:
-        return Spaces(env.observation_space, env.action_space)
-    with closing(make_env(Source(env))) as made:
-        names = ("single_observation_space", "single_action_space")
-        observation, action = (getattr(made, name, getattr(made, name.removeprefix("single_"))) for name in names)
-        return Spaces(observation, action)
+def _imported(module: str, name: str) -> Any:
+    if not module or module.startswith("."):
+        raise UsageError(f"{name}: no module before the colon; name one in full, such as package.module:Class")
+    if module.endswith(".py"):
+        right = module.removesuffix(".py").replace("/", ".")
+        raise UsageError(f"{name}: name the module, not its file: {right}{name.removeprefix(module)}")
+    _look_here()
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if not f"{module}.".startswith(f"{missing.name}."):
+            raise UsageError(f"{name}: {module} cannot be imported: {missing}") from missing
+        raise UsageError(
+            f"{name}: no module named {missing.name} is installed or in this folder; give the command where it is"
+        ) from None
+
+
+def _look_here() -> None:
+    """Have modules of the current folder found, here and by all workers, as `python -m` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _require_registered(name: str) -> None:
+    """Look for an id as `gymnasium.make` does, which takes the newest version where none is named.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from gymnasium import spec  # noqa: PLC0415  see above
+    from gymnasium.envs.registration import find_highest_version, parse_env_id  # noqa: PLC0415
+    from gymnasium.error import Error  # noqa: PLC0415
+
+    identifier = name.rpartition(":")[2]
+    try:
+        namespace, plain, version = parse_env_id(identifier)
+        if version is not None or find_highest_version(namespace, plain) is None:
+            spec(identifier)
+    except Error as unknown:
+        raise UsageError(_with_way(name, str(unknown).rstrip("."))) from None
+
+
+def _with_way(name: str, unknown: str) -> str:
+    """What Gymnasium says of an unknown id, with how else envs are named."""
+    module, colon, identifier = name.rpartition(":")
+    if colon:
+        return f"{name}: {module} has no {identifier}, and as an id: {unknown}"
+    if unknown.endswith("doesn't exist"):  # there is nothing like it that could have been meant
+        return f"{unknown}; name one of your own as module:Class, module:function or module:id"
+    return unknown

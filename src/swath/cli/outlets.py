@@ -1,17 +1,26 @@
-"""Where a run's numbers go while it runs: the files and the display."""
+"""Where a run's numbers go while it runs: the files and the display.
+
+```
+ numbers ─┬─▶ metrics.csv                 the run's own record: a run that cannot write it ends
+          ├─▶ other logs, each apart      one that fails is left out from then on, which is said
+          └─▶ display
+```
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from swath.cli.logs import opened_logs
 from swath.cli.places import place_words
+from swath.cli.stop import HINT
 from swath.report.csv_sink import CsvSink
-from swath.report.live_display import create_display
+from swath.report.detached_sink import DetachedSink
+from swath.report.display import Title, create_display
 from swath.report.sink import Sink, SinkGroup
-from swath.report.status import RunTitle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,16 +47,17 @@ class Outlets:
         """
         remarks: list[str] = []
         with ExitStack() as opened:
-            sinks: list[Sink] = opened_logs(config.log, folder, resume_at, remarks.append)
-            for sink in sinks:
-                opened.callback(sink.close)
-            sinks.insert(0, CsvSink(folder.metrics, resume_at))
-            opened.callback(sinks[0].close)
+            logs = opened_logs(config.log, folder, resume_at, remarks.append)
+            for log in logs.values():
+                opened.callback(log.close)
+            metrics = CsvSink(folder.metrics, resume_at)
+            opened.callback(metrics.close)
             display = create_display(console, run_title(config))
             opened.pop_all()
         for remark in remarks:
             display.say(remark)
-        return cls(SinkGroup(sinks), display)
+        apart = [DetachedSink(log, partial(_say_lost, name, display)) for name, log in logs.items()]
+        return cls(SinkGroup([metrics, *apart]), display)
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +68,12 @@ class Outlets:
             stack.callback(self.display.close)
 
 
-def run_title(config: RunConfig) -> RunTitle:
+def _say_lost(log: str, display: Display, error: Exception) -> None:
+    said = " ".join(str(error).split()) or type(error).__name__
+    display.say(f"{log} gets no more numbers, metrics.csv has them all: {said}")
+
+
+def run_title(config: RunConfig) -> Title:
     """What the display says of the run as a whole."""
     place = place_words(config.workers, config.envs, config.backend)
-    return RunTitle(config.env, ("PPO", place, f"seed {config.seed}", config.device), config.frames)
+    return Title(config.env, ("PPO", place, f"seed {config.seed}", config.device), HINT)

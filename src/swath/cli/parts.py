@@ -11,8 +11,9 @@ import torch
 
 from swath.cli.failure import UsageError, told_if_unserved
 from swath.cli.judge import judge_of
+from swath.cli.naming import maker_named
 from swath.cli.places import collector_keywords
-from swath.cli.spaces import spaces_of
+from swath.cli.spaces import spaces_of_copies
 from swath.collectors import Collector
 from swath.learn import PPO, NetworkPolicy, default_config, make_policy
 from swath.seeds import derive
@@ -47,14 +48,14 @@ def build_parts(config: RunConfig) -> Parts:
     """Build everything; what was built is closed again if something fails."""
     torch.set_num_threads(config.threads)
     with ExitStack() as stack:
-        spaces = spaces_of(config.env)
+        spaces = spaces_of_copies(config.env)
         policy = build_policy(config, spaces)
         learner = PPO(policy, learner_config(config, spaces))
         judge = judge_of(config, policy)
         if judge is not None:
             stack.callback(judge.shutdown)
         collector = Collector(
-            config.env,
+            maker_named(config.env),
             policy,
             frames_per_batch=whole_batch(config),
             total_frames=config.frames,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from swath.cli.config import RunConfig
 from swath.cli.failure import UsageError, told_if_misfitting
 from swath.cli.folder import RunFolder, find_checkpoint, new_folder
 from swath.cli.logs import require_extras
 from swath.cli.parts import Parts, build_parts
-from swath.cli.places import backend_named, placed
+from swath.cli.places import backend_named
 from swath.cli.state import Progress, open_run, restore
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from swath.cli.config import Resumption, RunConfig
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,8 @@ class Plan:
         return self.progress.frames >= self.config.frames
 
 
-def plan_new(given: dict[str, Any], out: Path | None) -> Plan:
+def plan_new(config: RunConfig, out: Path | None) -> Plan:
     """Build the parts, then make the folder: an env that cannot be built leaves none."""
-    if "env" not in given:
-        raise UsageError("train: name a Gymnasium env, such as: swath train CartPole-v1")
-    config = RunConfig(**placed(given))
     require_extras(config.log)
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))
@@ -56,15 +54,17 @@ def plan_new(given: dict[str, Any], out: Path | None) -> Plan:
     return Plan(config, folder, parts, Progress())
 
 
-def plan_resumed(given: dict[str, Any], out: Path | None, resume: Path) -> Plan:
+def plan_resumed(asked: Resumption, out: Path | None) -> Plan:
     """Open the checkpoint and put the parts where they were; `out` begins a copy of the run in another folder."""
+    given, file = asked.given, find_checkpoint(asked.path)
     if "backend" in given:
         given = {**given, "backend": backend_named(given["backend"])}
-    file = find_checkpoint(resume)
     saved = open_run(file)
     config, done = saved.config.changed(given), saved.progress.frames
     if done >= config.frames:
-        raise UsageError(f"--resume {resume}: {done:,} of {config.frames:,} frames are done; give more with --frames")
+        raise UsageError(
+            f"--resume {asked.path}: {done:,} of {config.frames:,} frames are done; give more with --frames"
+        )
     require_extras(config.log)
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))

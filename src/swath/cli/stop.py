@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+HINT = "Ctrl-C stops after this batch and keeps everything"
 ANSWER = "stopping after this batch; Ctrl-C again ends at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNTOUCHED = (signal.SIG_IGN, None)

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from swath.cli.artefacts import leave_curve, leave_film, leave_summary
+from swath.cli.config import Resumption
 from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.journal import Run
 from swath.cli.outlets import Outlets
+from swath.cli.pasting import command_line
 from swath.cli.plan import Plan, plan_new, plan_resumed
 from swath.cli.stop import StopRequest
 from swath.cli.table import eval_table
 from swath.cli.training import Training
+from swath.report.console import RunConsole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console
 
-def run_training(given: dict[str, Any], out: Path | None, resume: Path | None) -> int:
-    """Train with the options that were given and return the exit code.
+    from swath.cli.config import RunConfig
+
+
+def run_training(asked: RunConfig | Resumption, out: Path | None) -> int:
+    """Train as asked for and return the exit code.
 
     Raises:
         UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
         BrokenOffError: a full disk, full memory or diverged numbers ended the run.
     """
-    console = Console(highlight=False, emoji=False, markup=False)
+    console = RunConsole(highlight=False, emoji=False, markup=False)
     with told_in_one_line():
-        plan = plan_new(given, out) if resume is None else plan_resumed(given, out, resume)
+        plan = plan_resumed(asked, out) if isinstance(asked, Resumption) else plan_new(asked, out)
     with told_if_broken_off(lambda: plan.folder.way_on), plan.folder.held():
         with plan.parts:
             code = _train(plan, console)
@@ -58,8 +63,11 @@ def _conclude(plan: Plan, console: Console) -> None:
     if plan.is_finished and progress.evaluation:
         console.print(eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
     if not plan.is_finished:
-        lines = [f"stopped at {progress.frames:,} frames; to go on:", f"  swath train --resume {folder}", ""]
-        console.print("\n".join(lines), soft_wrap=True)
+        way_on = command_line("train", "--resume", folder)
+        console.print(f"stopped at {progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
     names = "  ".join(sorted(path.name for path in folder.iterdir()))
     listing = fill(names, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     console.print(f"results in {folder}:\n{listing}", soft_wrap=True)
+    if plan.is_finished:
+        again = " again" if progress.evaluation else ""
+        console.print(f"to evaluate it{again}: {command_line('eval', folder)}", soft_wrap=True)

@@ -11,14 +11,16 @@
 from __future__ import annotations
 
 import time
-from math import inf, nan
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from swath.cli.journal import Journal, Run
 from swath.report.seen import Seen, Sight
-from swath.report.status import Pace, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tensordict import TensorDictBase
 
     from swath.cli.journal import Metrics
@@ -50,20 +52,22 @@ class Training:
     def __init__(self, run: Run) -> None:
         self._run, self._config, self._parts, self.progress = run, run.config, run.parts, run.progress
         self._began_at = time.monotonic() - self.progress.seconds
-        self._sight, self._seen = Sight(), Seen()
-        self._pace = Pace(self.progress.frames, time.monotonic())
+        self._sight = Sight()
         self._next_evaluation = self._after(self.progress.frames)
 
     def run(self, outlets: Outlets, stop: StopRequest) -> None:
         """Train until the last frame, or until the batch after which a stop was asked for."""
+        collector = self._parts.collector
+        outlets.display.show(self._seen(collector.stats("both"), {}))
         with Journal(self._run, outlets) as journal:
             if self._is_first_evaluation_due:
                 journal.milestone({}, judged=True)
-            for batch in self._parts.collector:
-                metrics = self._learn(batch)
-                outlets.display.update(self._status(metrics))
+            for batch in collector:
+                losses = self._learn(batch)
+                facts = collector.stats("both")
+                outlets.display.show(self._seen(facts, losses))
                 stopped = bool(stop.requested)
-                self._write(journal, metrics, stopped=stopped)
+                self._write(journal, self._measured(facts, losses), stopped=stopped)
                 if stopped:
                     break
             journal.finish()
@@ -80,25 +84,21 @@ class Training:
         losses = self._parts.learner.update(batch)
         self._parts.collector.update_policy_weights_()
         self.progress.version = self._parts.collector.policy_version
-        stats, now = self._parts.collector.stats("both"), time.monotonic()
-        self._seen = self._sight.look(stats, now)
-        self.progress.frames, self.progress.seconds = stats["frames"], now - self._began_at
-        metrics = {SECONDS: self.progress.seconds, SPEED: self._pace.rate(stats["frames"], now)}
-        metrics |= {column: stats[name] for name, column in KEPT.items() if name in stats}
-        if "episode_return" in stats:
-            metrics |= {RETURN: stats["episode_return"], LENGTH: stats["episode_length"], EPISODES: stats["episodes"]}
+        return losses
+
+    def _measured(self, facts: Mapping[str, Any], losses: Metrics) -> Metrics:
+        """The row for this moment; the progress is that of this moment, too."""
+        self.progress.frames, self.progress.seconds = facts["frames"], time.monotonic() - self._began_at
+        metrics = {SECONDS: self.progress.seconds, SPEED: facts["fps"]}
+        metrics |= {column: facts[name] for name, column in KEPT.items() if name in facts}
+        if "episode_return" in facts:
+            metrics |= {RETURN: facts["episode_return"], LENGTH: facts["episode_length"], EPISODES: facts["episodes"]}
         return metrics | {LEARNER + name: value for name, value in losses.items()}
 
-    def _status(self, metrics: Metrics) -> Status:
-        return Status(
-            frames=self.progress.frames,
-            frames_per_second=metrics[SPEED],
-            seconds_left=self._pace.left(self.progress.frames, self._config.frames, time.monotonic()),
-            episode_return=metrics.get(RETURN, nan),
-            episode_length=metrics.get(LENGTH, nan),
-            losses={short: metrics[LEARNER + name] for name, short in SHOWN.items() if LEARNER + name in metrics},
-            seen=self._seen,
-        )
+    def _seen(self, facts: Mapping[str, Any], losses: Metrics) -> Seen:
+        """What the display shows of it."""
+        shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
+        return replace(self._sight.look(facts, time.monotonic()), losses=shown)
 
     @property
     def _is_first_evaluation_due(self) -> bool:

@@ -81,6 +81,7 @@ class Head:
         next_ids: the same for each worker inside it that has given some, where it is a collector of several.
         sent: how many frames this life has sent, these included.
         since: the floors of the fragment before.
+        gap: floors of what was given to others just before it: episodes with lower ids lack frames.
     """
 
     worker: int
@@ -94,6 +95,7 @@ class Head:
     next_ids: tuple[int, ...] = ()
     sent: int = 0
     since: tuple[int, ...] = ()
+    gap: tuple[int, ...] = ()
 
     @property
     def floors(self) -> tuple[int, ...]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 from swath.collect.deliver import Drawn
 from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
+from swath.rollout.apart.interaction import keep_own_type
 
 
 class Drawable(Protocol):
@@ -47,11 +48,18 @@ class Background:
         collection: what is drawn from.
         enter: called before the thread starts, between two fragments.
         leave: called when the thread ends, between two fragments.
+        around: each draw in the thread is within what it gives.
     """
 
-    def __init__(self, collection: Drawable, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        collection: Drawable,
+        enter: Callable[[], None],
+        leave: Callable[[], None],
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._collection = collection
-        self._enter, self._leave = enter, leave
+        self._enter, self._leave, self._around = enter, leave, around
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._running = self._stopped = False
@@ -136,6 +144,7 @@ class Background:
             )
 
     def _run(self) -> None:
+        keep_own_type()
         error = self._draw_on()
         with suppress(Closed), self._collection.gate.control():
             self._leave()
@@ -148,7 +157,9 @@ class Background:
         """Draw until the end; what it ended with, if that is an error."""
         try:
             while self._may_go_on():
-                if self._collection.draw().ended and self._collection.completed:
+                with self._around():
+                    drawn = self._collection.draw()
+                if drawn.ended and self._collection.completed:
                     break
         except Closed:
             return None

@@ -35,6 +35,11 @@ def _nothing(worker: int, trajectory: int) -> None:
     """Nobody puts episodes together."""
 
 
+def _nobody(worker: int) -> bool:  # noqa: ARG001
+    """No worker is replaced because its env raises."""
+    return False
+
+
 @dataclass
 class Desk:
     """Requests of one collection. Its lock guards what is out; nobody waits under it.
@@ -48,7 +53,7 @@ class Desk:
         budget: how much to collect.
         counters: of the collection.
         renewal: renews weights that were used for too long.
-        replace_failing: replace a worker whose env raises.
+        replaces: whether a worker whose env raises is replaced.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
             number has reached that of the request. `None` where nobody can end them.
         keep: says what a worker is to keep to write it for itself; `None` where fragments are sent.
@@ -62,7 +67,7 @@ class Desk:
     budget: Budget
     counters: Counters
     renewal: Renewal
-    replace_failing: bool = False
+    replaces: Callable[[int], bool] = _nobody
     bell: Watched | None = None
     keep: Callable[[int], Kept] | None = None
     skip: Callable[[int, int], None] = _nothing
@@ -271,7 +276,7 @@ class Desk:
         self.known.fragments_lost += broken.frames > 0
         self.counters.discard(broken.frames)
         error = thawed(broken.error)
-        if not (broken.unfit or (broken.by_env and self.replace_failing)):
+        if not (broken.unfit or (broken.by_env and self.replaces(name.worker))):
             return error
         handle = self.fleet.handle(name.worker)
         if handle.name == name:

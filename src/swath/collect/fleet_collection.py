@@ -18,14 +18,12 @@ from swath.collect.counters import Counters
 from swath.collect.deliver import Delivery, Drawn
 from swath.collect.desk import Desk
 from swath.collect.elsewhere import WrittenElsewhere
+from swath.collect.fleet_calls import FleetCalls
 from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
-from swath.errors import FleetFailed, WorkerLost
-from swath.workers.tickets import Ticket
-
-NO_KEYWORDS: Mapping[str, Any] = {}
+from swath.errors import FleetFailed
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,7 @@ class FleetCollection:
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.name)
+        self.calls = FleetCalls(self.gate, self.desk)
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
         wanted, writing = self.shaper.trajectories, self.buffer is not None
@@ -132,80 +131,6 @@ class FleetCollection:
                 raise
             finally:
                 self.counters.seconds_waiting += time.monotonic() - began
-
-    def control(
-        self,
-        method: str,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] = NO_KEYWORDS,
-        workers: Sequence[int] | None = None,
-    ) -> dict[int, Any]:
-        """Call a method of every worker, or of these, between two fragments; the answers by worker.
-
-        Workers that die meanwhile give none; their next lives are built as if they had been called.
-
-        Raises:
-            Closed: after shutdown.
-            WorkerLate: somebody did not answer in time.
-            Exception: what a worker raised.
-        """
-        return self.answers(self.send(method, args, kwargs, workers))
-
-    def everyone(self, calls: Mapping[int, tuple[str, Sequence[Any], Mapping[str, Any]]]) -> dict[int, Any]:
-        """As `control`, with a call for each worker; those that are being replaced are waited for, and called then.
-
-        Workers that are gone give no answer.
-
-        Raises:
-            Closed: after shutdown.
-            WorkerLate: somebody did not answer in time.
-            Exception: what a worker raised.
-        """
-        self.gate.require_open()
-        fleet = self.desk.fleet
-        answers: dict[int, Any] = {}
-        while missing := [worker for worker in calls if worker not in answers and not self.desk.is_gone(worker)]:
-            fleet.settle(missing)
-            tickets: dict[int, Ticket] = {}
-            for worker in missing:
-                tickets |= self.send(*calls[worker], [worker])
-            if not tickets:
-                break
-            answers |= self.answers(tickets)
-        return {worker: answers[worker] for worker in calls if worker in answers}
-
-    def first(self, method: str, *args: Any) -> Any:
-        """The answer of the first worker that is not gone; see `everyone`.
-
-        Raises:
-            FleetFailed, WorkerLost: there is none.
-        """
-        for worker in sorted(self.desk.frames):
-            if answers := self.everyone({worker: (method, args, NO_KEYWORDS)}):
-                return answers[worker]
-        self.desk.require_enough()
-        raise WorkerLost(f"no worker is left to answer {method}{args}; build another collector")
-
-    def send(
-        self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], workers: Sequence[int] | None = None
-    ) -> dict[int, Ticket]:
-        """Send a control call to every worker, or to these; the tickets of those that are up.
-
-        Workers that are still being built answer when they are: they are called, and not waited for.
-        """
-        self.gate.require_open()
-        with self.desk.lock:
-            fleet = self.desk.fleet
-            begun = [worker for worker, one in fleet.standings().items() if one.phase in ("up", "starting")]
-            asked = begun if workers is None else [worker for worker in workers if worker in begun]
-            tickets = {worker: self.desk.control(worker, method, args, kwargs) for worker in asked}
-            return {worker: ticket for worker, ticket in tickets.items() if worker in fleet.up}
-
-    def answers(self, tickets: Mapping[int, Ticket], deadline: float | None = None) -> dict[int, Any]:
-        """Wait for all of them; see `control`."""
-        self.desk.fleet.answers(list(tickets.values()), deadline)
-        with self.desk.lock:
-            return {worker: ticket.value for worker, ticket in tickets.items() if self.desk.answered(ticket)}
 
     def forget(self, workers: Collection[int] | None = None) -> None:
         """What is in flight or half-built of all workers, or of these, is dropped and counted."""
@@ -372,11 +297,14 @@ class FleetCollection:
 
 def _add(whole: WholeEpisodes, shares: Sequence[Sent], parts: Sequence[Any]) -> None:
     """Fragments that were made side by side; those of one worker one after another, as they were made."""
-    rounds: list[dict[int, Any]] = []
+    rounds: list[dict[int, tuple[Sent, Any]]] = []
     for share, part in sorted(zip(shares, parts, strict=True), key=lambda pair: pair[0].number):
         place = sum(share.worker in one for one in rounds)
         if place == len(rounds):
             rounds.append({})
-        rounds[place][share.worker] = part
+        rounds[place][share.worker] = share, part
     for one in rounds:
-        whole.add(one)
+        for worker, (share, _) in one.items():
+            for floor in share.head.gap:
+                whole.skip(worker, floor)
+        whole.add({worker: part for worker, (_, part) in one.items()})

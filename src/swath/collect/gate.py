@@ -118,6 +118,7 @@ class Gate:
             yield
         finally:
             self._lock.release()
+            self._do_left()  # who left it may have found the lock taken a moment ago
 
     def _acquire(self, deadline: float) -> bool:
         if not self._turnstile.acquire(timeout=deadline):
@@ -129,7 +130,12 @@ class Gate:
 
     def _leave(self, action: Callable[[], None]) -> None:
         self._later.append(action)
-        if not getattr(self._inside, "fragment", False) and self._lock.acquire(blocking=False):
+        if not getattr(self._inside, "fragment", False):
+            self._do_left()
+
+    def _do_left(self) -> None:
+        """Do what was left, unless somebody has the lock, who does it afterwards."""
+        while self._later and self._lock.acquire(blocking=False):
             try:
                 self._do_later()
             finally:

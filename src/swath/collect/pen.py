@@ -85,6 +85,8 @@ class Pen:
 
     def _episodes(self, whole: WholeEpisodes, made: _Made | None) -> Written:
         if made is not None:
+            for floor in made.head.gap:
+                whole.skip(0, floor)
             whole.add({0: made.batch})
         episodes = whole.take()
         written = Written(0) if episodes is None else self._written(episodes, valid_frames(episodes))

@@ -25,12 +25,14 @@ from swath.collect.pen import Pen
 from swath.collect.responding import Responder
 from swath.collect.worker import Tally, Worker
 from swath.options import Hooks
+from swath.rollout.apart.interaction import keep_own_type
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import first_of
+from swath.rollout.hosts.torchrl_source import CREATOR, creator_apart
 from swath.rollout.tensordicts import TensorDictRows
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import Snapshot, fitting
-from swath.workers.packing import Parcel
+from swath.workers.packing import Parcel, travels
 
 PUBLIC = (
     "next",
@@ -48,6 +50,8 @@ PUBLIC = (
 )
 """What others may call on a worker by its handle."""
 
+travels(*CREATOR, creator_apart)
+
 
 @dataclass(frozen=True)
 class RemoteRequest:
@@ -60,6 +64,7 @@ class RemoteRequest:
         masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
         pen: with what it writes for itself, if it does.
+        in_thread: it lives in a thread of its own beside others of its process.
     """
 
     worker: WorkerRequest
@@ -68,6 +73,7 @@ class RemoteRequest:
     masked: bool = False
     model: Description | None = None
     pen: PenRequest | None = None
+    in_thread: bool = False
 
 
 class RemoteWorker(Answers, Responder):
@@ -111,7 +117,10 @@ class RemoteWorker(Answers, Responder):
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        return self._cut(self._collect(Ask())).to_tensordict(self._layout)
+        fragment = self._collect(Ask())
+        self._meter.add(fragment)
+        self._gap = (self._worker.next_id,)
+        return self._cut(fragment).to_tensordict(self._layout)
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
@@ -203,6 +212,8 @@ def build_remote(request: RemoteRequest, make: Maker = RemoteWorker) -> Responde
     Raises:
         ValueError: it is not like its earlier lives.
     """
+    if request.in_thread:
+        keep_own_type()
     worker = request.worker
     source = replace(worker.source, env=thawed(worker.source.env))
     policy = replace(worker.policy, policy=thawed(worker.policy.policy))

@@ -134,9 +134,14 @@ class RemoteWeights(ABC):
         return self.get_model(model_id)
 
     def _receive(self) -> None:
-        """Take what is newer."""
-        if any([scheme.receive() is not None for scheme in self._schemes.values()]):  # noqa: C419  each of them
-            self._set({})
+        """Take what is newer; what came before one that raises is in the models, and is another version."""
+        news = False
+        try:
+            for scheme in self._schemes.values():
+                news |= scheme.receive() is not None
+        finally:
+            if news:
+                self._set({})
 
     def _set(self, by_model: Mapping[str, Any]) -> None:
         taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}

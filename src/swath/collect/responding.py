@@ -36,6 +36,7 @@ class Responder(ABC):
         self._unfit: Exception | None = None
         self._sent = 0
         self._since: tuple[int, ...] = ()
+        self._gap: tuple[int, ...] = ()
         self._pen: Pen | None = None
 
     @abstractmethod
@@ -97,15 +98,21 @@ class Responder(ABC):
     def _made(self, ask: Ask) -> Parcel | Broken:
         """A fragment, which is kept if it is to be written from here."""
         if ask.kept is None or self._pen is None:
-            return self._numbered(self._make(ask))
+            return self._numbered(self._behind_gap(ask))
         self._pen.sort_out(ask.kept)
-        parcel = self._make(ask)
+        parcel = self._behind_gap(ask)
         head: Head = parcel.head
         try:
             self._pen.keep(ask.number, head, parcel.body)
         except Exception as error:  # noqa: BLE001  travels, and is raised over there
             return Broken(frozen(error, one_note=True), self._tally(), frames=head.frames)
         return Parcel(head, None)
+
+    def _behind_gap(self, ask: Ask) -> Parcel:
+        """A fragment; it says whether some of what came before it was given to others."""
+        parcel = self._make(ask)
+        gap, self._gap = self._gap, ()
+        return Parcel(replace(parcel.head, gap=gap), parcel.body)
 
     def _numbered(self, parcel: Parcel) -> Parcel:
         """It says what was sent before it: an answer may find nobody who has asked for it."""

@@ -16,6 +16,7 @@ import torch
 from swath.errors import warn_of_no_effect
 from swath.keys import Key
 from swath.options import EpisodeRules, Faults
+from swath.rollout.apart import apart
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
@@ -274,7 +275,7 @@ class Worker:
                         break
             return self._fragment(rows, made)
         except BaseException as error:
-            self._lose(made)
+            self._lose(rows, made)
             if isinstance(error, Exception) and not isinstance(error, EnvRaised):
                 error.add_note(f"raised while {self.who} collected")
             raise
@@ -336,10 +337,15 @@ class Worker:
     def _checked(self, policy: BoundPolicy) -> Actor:
         return Finite(policy, self.host.spec.observed) if self.faults.check_finite else policy
 
-    def _lose(self, made: int) -> None:
+    def _lose(self, rows: Rows | TensorDictRows, made: int) -> None:
         self._stale = True
         self.tally.fragments_lost += 1
-        self.tally.frames_discarded += made * self.host.spec.num_envs
+        every = made * self.host.spec.num_envs
+        self.tally.frames_discarded += every if rows.valid is None else int(rows.valid[:, :made].sum())
+
+    def beside_others(self) -> AbstractContextManager[None]:
+        """For a thread that collects beside others: torch's streams of a seed are put in force on this thread alone."""
+        return nullcontext() if self._streams is None else apart()
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None else self._streams.swapped()

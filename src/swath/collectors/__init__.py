@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
-from swath.collectors.dispatch import MultiCollector
-from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
 from swath.collectors.ray_replay_buffer import RayReplayBuffer
 from swath.collectors.updaters.base import WeightUpdaterBase

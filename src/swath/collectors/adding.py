@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from swath.collect.all_of import AllOf
-from swath.collect.crew import Template
 from swath.collect.description import Description
+from swath.collect.jobs import Template
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, described_by, require_equal
 from swath.workers.base import Handle
@@ -35,9 +35,9 @@ def add_workers(
         PlacementFailed: no room, or not ready in time.
         Exception: what building them raised. In all cases nothing is added.
     """
-    collection, crew = assembled.collection, assembled.crew
+    collection, jobs = assembled.collection, assembled.jobs
     with collection.changing:
-        first = max(crew.templates) + 1
+        first = max(jobs.templates) + 1
         total = first + len(templates)
         share = None if share_of is None else share_of(total)
         new = dict(enumerate(templates, first))
@@ -47,12 +47,12 @@ def add_workers(
             said.update(described_by(assembled.fleet, handles))
             _require_alike(assembled.described, said)
 
-        crew.templates.update(new)
+        jobs.templates.update(new)
         try:
-            assembled.fleet.add([crew.job] * len(new), accept)
+            assembled.fleet.add([jobs.job] * len(new), accept)
         except BaseException:
             for worker in new:
-                del crew.templates[worker]
+                del jobs.templates[worker]
             raise
         for worker in new:
             collection.desk.channel.joined(worker, own_weights=own_weights)
@@ -76,14 +76,14 @@ def _share(assembled: Assembled, share: int | None) -> None:
 
 def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
     """New workers go on with the seeds of those that are there."""
-    seeding, described = assembled.crew.standing.seeding, assembled.described
+    seeding, described = assembled.jobs.standing.seeding, assembled.described
     if not seeding:
         return
     model = next(iter(seeding.values()))
     for worker in workers:
         first = sum(described[other].all_envs for other in described if other < worker)
         seeding[worker] = Seeding(model.root, model.static, first, model.envs_only)
-        assembled.collection.send("seed_with", (seeding[worker],), {}, [worker])
+        assembled.collection.calls.send("seed_with", (seeding[worker],), {}, [worker])
 
 
 def _require_alike(there: dict[int, Description], new: dict[int, Description]) -> None:

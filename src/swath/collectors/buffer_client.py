@@ -91,7 +91,7 @@ class RayReplayBufferClient:
         return length
 
     def __getitem__(self, index: Any) -> Any:
-        return self._ask("indexing", operator.getitem, index)
+        return self._ask("indexing", _item, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._ask("indexing", operator.setitem, index, value)
@@ -140,7 +140,16 @@ class RayReplayBufferClient:
 
 
 def _called(method: str, held: Any, args: Any, kwargs: Any) -> Any:
-    return getattr(held, method)(*args, **kwargs)
+    return _in_memory(getattr(held, method)(*args, **kwargs))
+
+
+def _item(held: Any, index: Any) -> Any:
+    return _in_memory(held[index])
+
+
+def _in_memory(value: Any) -> Any:
+    """Rows that a storage keeps in files leave as rows."""
+    return value.clone() if isinstance(value, TensorDictBase) and value.is_memmap() else value
 
 
 def _attribute(held: Any, name: str) -> tuple[bool, Any]:

@@ -55,7 +55,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
 
     Args:
         create_env_fn: a gymnasium id, a callable that returns an env, an env, or a list of one of these. A vector env
-            is stepped as it is, and so is any `EnvBase` of TorchRL.
+            is stepped as it is, and so are any `EnvBase` of TorchRL and any `ParallelEnv` of PettingZoo.
         policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable.
         policy_factory: builds the policy instead; gets the env if it has a parameter for it.
         frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
@@ -236,6 +236,7 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             collection,
             enter=lambda: acting.enter_background(collection.worker),
             leave=lambda: acting.leave_background(collection.worker),
+            around=collection.worker.beside_others,
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
         self._outlet = OwnWeights(collection, acting, partial(_found_in, weakref.ref(self)))

@@ -1,4 +1,4 @@
-"""Which class a `Collector(backend=…)` or a `MultiCollector(sync=…)` builds."""
+"""Which class a `Collector(backend=…)` builds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from swath.collectors.checks import require_backend, whole_number
-from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.multi import MultiCollector
 
 RESERVED = ("create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync")
 
@@ -48,21 +48,7 @@ def elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
 
         return RayCollector(*args, **{**given, **options, "sync": sync, "num_collectors": number})
     place = "thread" if backend == "thread" else "process"
-    kind = MultiSyncCollector if sync else MultiAsyncCollector
-    return kind(*args, **{**given, **options, "backend": place, "num_workers": number})
-
-
-def MultiCollector(  # noqa: N802  the peer's name for a class that builds others
-    *args: Any, sync: bool | None = None, **keywords: Any
-) -> MultiSyncCollector | MultiAsyncCollector:
-    """One of the two multi collectors.
-
-    Raises:
-        TypeError: without `sync`.
-    """
-    if sync is None:
-        raise TypeError("MultiCollector needs sync=True for MultiSyncCollector or sync=False for MultiAsyncCollector")
-    return (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **keywords)
+    return MultiCollector(*args, **{**given, **options, "sync": sync, "backend": place, "num_workers": number})
 
 
 def require_here(keywords: Mapping[str, Any]) -> None:
@@ -97,7 +83,7 @@ def _others() -> dict[str, list[Any]]:
     from swath.collectors.ray_collector import RayCollector  # noqa: PLC0415  it imports this module
 
     defaults: dict[str, list[Any]] = {}
-    for kind in (MultiSyncCollector, RayCollector):
+    for kind in (MultiCollector, RayCollector):
         for name, one in inspect.signature(kind).parameters.items():
             if one.kind is inspect.Parameter.KEYWORD_ONLY:
                 defaults.setdefault(name, []).append(one.default)

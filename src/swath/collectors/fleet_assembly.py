@@ -12,12 +12,12 @@ from swath.collect.all_of import AllOf
 from swath.collect.books import Sent
 from swath.collect.clients import clients_of
 from swath.collect.counters import Counters
-from swath.collect.crew import Crew, Pens, Standing, Template
 from swath.collect.description import Description
 from swath.collect.desk import Desk
 from swath.collect.first_of import FirstOf
 from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import Pace
+from swath.collect.jobs import Pens, Standing, Template, WorkerJobs
 from swath.collect.joining import batch_of, stacked
 from swath.collect.remote import PUBLIC
 from swath.collect.renewal import Renewal
@@ -47,15 +47,13 @@ class Assembled:
 
     Attributes:
         collection: the service.
-        crew: makes their jobs.
+        jobs: makes their jobs.
         described: what they are like, by worker.
-        shares_generators: whether workers draw from this process's random generators, all at once.
     """
 
     collection: FleetCollection
-    crew: Crew
+    jobs: WorkerJobs
     described: dict[int, Description]
-    shares_generators: bool = False
 
     @property
     def fleet(self) -> Fleet:
@@ -71,15 +69,15 @@ def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assem
         ValueError: workers whose shares are joined differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    crew = _crew(request)
-    bare = crew.before is not None
+    jobs = _jobs(request)
+    bare = jobs.before is not None
     places = backend(request.places.backend, preload=PRELOADED, bare=bare, options=request.places.options)
-    fleet = Fleet(places, crew.job, len(request.workers), request.survival)
+    fleet = Fleet(places, jobs.job, len(request.workers), request.survival)
     try:
         late = fleet.bring_up()
-        assembled = _collection(request, crew, fleet, places, republish)
+        assembled = _collection(request, jobs, fleet, places, republish)
         for worker in late if request.order.sync else ():
-            assembled.collection.send("conform", (assembled.described[worker],), {}, [worker])
+            assembled.collection.calls.send("conform", (assembled.described[worker],), {}, [worker])
         if request.seed is not None:
             seed_all(assembled, Seeding(request.seed))
     except BaseException:
@@ -94,18 +92,18 @@ def seed_all(assembled: Assembled, seeding: Seeding) -> None:
     with collection.forgetting():
         spread_seed(assembled, seeding)
         tickets: dict[int, Ticket] = {}
-        for worker, one in assembled.crew.standing.seeding.items():
-            tickets |= collection.send("seed_with", (one,), {}, [worker])
-    collection.answers(tickets)
+        for worker, one in assembled.jobs.standing.seeding.items():
+            tickets |= collection.calls.send("seed_with", (one,), {}, [worker])
+    collection.calls.answers(tickets)
 
 
 def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
     """Say where the seeds of all workers come from, and of their next lives; envs are numbered through."""
-    described, standing = assembled.described, assembled.crew.standing
+    described, standing = assembled.described, assembled.jobs.standing
     first = seeding.first_env
     if first is None:
         first = standing.first // len(described) * sum(one.all_envs for one in described.values())
-    envs_only = seeding.envs_only or assembled.shares_generators
+    envs_only = seeding.envs_only or assembled.jobs.in_threads  # these draw from one generator, all at once
     for worker, one in sorted(described.items()):
         standing.seeding[worker] = Seeding(seeding.root, seeding.static, first, envs_only)
         first += one.all_envs
@@ -113,7 +111,7 @@ def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
 
 def move_fleet(assembled: Assembled, index: int) -> None:
     """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
-    collection, standing = assembled.collection, assembled.crew.standing
+    collection, standing = assembled.collection, assembled.jobs.standing
     with collection.forgetting():
         standing.first = first_worker(index, len(assembled.described))
         known = next(iter(standing.seeding.values()), None)
@@ -123,8 +121,8 @@ def move_fleet(assembled: Assembled, index: int) -> None:
         for worker in assembled.described:
             standing.lives[worker] = standing.last_life(worker) + 1
             move = (standing.first + worker, standing.seeding.get(worker))
-            tickets |= collection.send("move_to", move, {}, [worker])
-    collection.answers(tickets)
+            tickets |= collection.calls.send("move_to", move, {}, [worker])
+    collection.calls.answers(tickets)
 
 
 def first_worker(index: int, n: int) -> int:
@@ -141,7 +139,7 @@ def first_worker(index: int, n: int) -> int:
     return index * n
 
 
-def _crew(request: FleetRequest) -> Crew:
+def _jobs(request: FleetRequest) -> WorkerJobs:
     policies: dict[int, Any] = {}
     templates = {}
     for worker, core in enumerate(request.workers):
@@ -157,7 +155,7 @@ def _crew(request: FleetRequest) -> Crew:
     pens = _pens(request)
     hooks = replace(request.hooks, postproc=None if pens is None else request.hooks.postproc)
     standing = Standing(hooks=hooks, first=first_worker(request.index, len(templates)))
-    return Crew(templates, standing, request.places.init_fn, PUBLIC, pens)
+    return WorkerJobs(templates, standing, request.places.init_fn, PUBLIC, pens, request.places.backend == "thread")
 
 
 def _pens(request: FleetRequest) -> Pens | None:
@@ -168,9 +166,9 @@ def _pens(request: FleetRequest) -> Pens | None:
 
 
 def _collection(
-    request: FleetRequest, crew: Crew, fleet: Fleet, places: Backend, republish: Callable[[], Any]
+    request: FleetRequest, jobs: WorkerJobs, fleet: Fleet, places: Backend, republish: Callable[[], Any]
 ) -> Assembled:
-    described = crew.standing.described
+    described = jobs.standing.described
     described.update(_all_described(fleet, len(request.workers)))
     first = described[0]
     if request.order.sync:
@@ -178,12 +176,11 @@ def _collection(
         require_joinable(described, request.order.cat_dim)
     counters = Counters()
     frames = {worker: one.frames for worker, one in described.items()}
-    replace_failing = request.workers[0].faults.on_env_error == "restart"
     enough = request.order.enough(len(frames))
     bell = _bell(places, len(frames), needed=enough is not None)
     renewal = Renewal(Due(request.automatic), republish)
-    desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, renewal, replace_failing, bell)
-    crew.standing.reached = desk.known.lives
+    desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, renewal, jobs.replaces, bell)
+    jobs.standing.reached = desk.known.lives
     batch_frames = sum(frames.values()) if request.order.sync else first.frames
     order = request.order
     pace = Pace(order.ahead, order.max_staleness, request.budget.random_batches(batch_frames))
@@ -198,15 +195,15 @@ def _collection(
         desk=desk,
         gather=AllOf(desk, pace, list(frames), enough) if order.sync else FirstOf(desk, pace),
         pace=pace,
-        making=_making(request, first),
+        making=_making(request, described),
         shaper=shaper,
         batch_frames=batch_frames,
         buffer=request.buffer,
-        keeping=crew.pens is not None,
+        keeping=jobs.pens is not None,
         name=request.name,
         counters=counters,
     )
-    return Assembled(collection, crew, described, request.places.backend == "thread")
+    return Assembled(collection, jobs, described)
 
 
 def _all_described(fleet: Fleet, n: int) -> dict[int, Description]:
@@ -270,18 +267,21 @@ def require_joinable(described: Mapping[int, Description], cat_dim: int | None) 
         )
 
 
-def _making(request: FleetRequest, first: Description) -> Making:
-    layout, dim, sync = first.layout, request.order.cat_dim, request.order.sync
+def _making(request: FleetRequest, described: Mapping[int, Description]) -> Making:
+    dim, sync = request.order.cat_dim, request.order.sync
     several = sync or request.trajectories.per_batch is not None
     homes = Homes([worker.devices.storing for worker in request.workers], joined=several)
 
     def parts(shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
-        made = [homes.place(batch_of(body, layout), share.worker) for share, body in zip(shares, bodies, strict=True)]
+        made = [
+            homes.place(batch_of(body, described[share.worker].layout), share.worker)
+            for share, body in zip(shares, bodies, strict=True)
+        ]
         return made if dim != -1 else [_cut(share, part) for share, part in zip(shares, made, strict=True)]
 
     def joined(shares: Sequence[Sent], bodies: Sequence[Any]) -> Any:
         if dim is None:
-            return homes.place(stacked(bodies, layout), 0)
+            return homes.place(stacked(bodies, described[shares[0].worker].layout), 0)
         return torch.cat(parts(shares, bodies), dim)
 
     return Making(joined if sync else lambda shares, bodies: parts(shares, bodies)[0], parts)

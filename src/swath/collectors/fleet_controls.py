@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from swath.collect.background import Background
-from swath.collect.fleet_collection import NO_KEYWORDS
+from swath.collect.fleet_calls import NO_KEYWORDS
 from swath.collect.paths import call_at, follow
 from swath.collect.worker import Seeding
 from swath.collectors.checks import whole_number, worker_index
@@ -42,8 +42,8 @@ class FleetControls:
         chosen = None if reset_idx is None else self._chosen(reset_idx)
         collection = self._assembled.collection
         with collection.forgetting(chosen):
-            tickets = collection.send("reset", (), {}, chosen)
-        collection.answers(tickets)
+            tickets = collection.calls.send("reset", (), {}, chosen)
+        collection.calls.answers(tickets)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed envs, action sampling and the generators in every worker; begin fresh episodes.
@@ -150,15 +150,15 @@ class FleetControls:
             worker: ("invoke", (method_name, args, kwargs), NO_KEYWORDS)
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
         }
-        return list(self._assembled.collection.everyone(calls).values())
+        return list(self._assembled.collection.calls.everyone(calls).values())
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._assembled.collection.first("getattr_env", name)
+        return self._assembled.collection.calls.first("getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._assembled.collection.first("getattr_policy", name)
+        return self._assembled.collection.calls.first("getattr_policy", name)
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""
@@ -171,7 +171,7 @@ class FleetControls:
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._assembled.collection.first("get_model", model_id)
+        return self._assembled.collection.calls.first("get_model", model_id)
 
     @property
     def worker_idx(self) -> int:
@@ -195,20 +195,20 @@ class FleetControls:
     @property
     def pre_collect_hook(self) -> Callable[[], Any] | None:
         """Called before each fragment, in the worker."""
-        return self._assembled.crew.standing.hooks.before
+        return self._assembled.jobs.standing.hooks.before
 
     @pre_collect_hook.setter
     def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
-        self._set_hooks(replace(self._assembled.crew.standing.hooks, before=hook))
+        self._set_hooks(replace(self._assembled.jobs.standing.hooks, before=hook))
 
     @property
     def post_collect_hook(self) -> Callable[[Any], Any] | None:
         """Called with each fragment, in the worker."""
-        return self._assembled.crew.standing.hooks.after
+        return self._assembled.jobs.standing.hooks.after
 
     @post_collect_hook.setter
     def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        self._set_hooks(replace(self._assembled.crew.standing.hooks, after=hook))
+        self._set_hooks(replace(self._assembled.jobs.standing.hooks, after=hook))
 
     def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
         """The same as assigning `post_collect_hook`."""
@@ -217,13 +217,13 @@ class FleetControls:
     def _set_hooks(self, hooks: Hooks) -> None:
         collection = self._assembled.collection
         collection.gate.require_open()
-        self._assembled.crew.standing.hooks = hooks
-        collection.control("set_hooks", (hooks,))
+        self._assembled.jobs.standing.hooks = hooks
+        collection.calls.control("set_hooks", (hooks,))
 
     def _everywhere(self, method: str, *args: Any) -> list[Any]:
         """The answers of all workers that are not gone."""
         calls = dict.fromkeys(sorted(self._assembled.described), (method, args, NO_KEYWORDS))
-        return list(self._assembled.collection.everyone(calls).values())
+        return list(self._assembled.collection.calls.everyone(calls).values())
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from swath.collect.background import Background
+from swath.collect.views import viewed
 from swath.collectors.fleet_assembly import Assembled
 from swath.collectors.fleet_request import FleetRequest
 from swath.collectors.fleet_status import fleet_stats, fleet_status_line
-from swath.collectors.status import viewed
 
 
 class FleetFacts:

@@ -21,7 +21,8 @@ class Order:
         prefetch: how far ahead workers are asked; `None` for 0 if synchronous, else 1.
         max_staleness: most versions that a fragment may be behind; asynchronous only.
         preemptive_threshold: the part of the shares with which a batch is complete; synchronous only.
-        cat_results: `None` or `"stack"` for a new leading dimension, an int to concatenate along; synchronous only.
+        cat_results: `None` or `"stack"` for a new leading dimension, an int to concatenate along, which is
+            synchronous only.
     """
 
     sync: bool
@@ -37,7 +38,7 @@ class Order:
             count("max_staleness", self.max_staleness, least=0)
             if self.sync:
                 raise ValueError("max_staleness is for asynchronous collection; synchronous batches are never stale")
-        for name, value in (("preemptive_threshold", self.preemptive_threshold), ("cat_results", self.cat_results)):
+        for name, value in (("preemptive_threshold", self.preemptive_threshold), ("cat_results", self.cat_dim)):
             if value is not None and not self.sync:
                 raise ValueError(f"{name}={value!r} is for synchronous collection; leave it out")
         if self.preemptive_threshold is not None and not 0 <= self.preemptive_threshold <= 1:

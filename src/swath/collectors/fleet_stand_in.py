@@ -21,7 +21,7 @@ def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
 
     Of a policy that a factory builds, and of which nothing was published, there are no weights.
     """
-    desk, standing = assembled.collection.desk, assembled.crew.standing
+    desk, standing = assembled.collection.desk, assembled.jobs.standing
     saved: OrderedDict[str, Any] = OrderedDict()
     weights = _weights_of(assembled, worker)
     if weights is not None:
@@ -43,7 +43,7 @@ def _weights_of(assembled: Assembled, worker: int) -> OrderedDict[str, Any] | No
         return _as_state_dict(published, assembled.described[worker].manifest)
     if assembled.described[worker].manifest.empty:
         return None
-    policy = thawed(assembled.crew.templates[worker].request.policy.policy)
+    policy = thawed(assembled.jobs.templates[worker].request.policy.policy)
     return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
 
 

@@ -69,7 +69,7 @@ class FleetState:
 
 def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
-    answers = assembled.collection.control("state_dict")
+    answers = assembled.collection.calls.control("state_dict")
     known = assembled.collection.desk.known
     saved = {}
     for worker in sorted(assembled.described):
@@ -81,7 +81,7 @@ def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]],
 def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Counters, ids, version and seed of the whole collection."""
     collection = assembled.collection
-    seeding = next(iter(assembled.crew.standing.seeding.values()), None)
+    seeding = next(iter(assembled.jobs.standing.seeding.values()), None)
     next_ids = [*collection.desk.known.next_ids.values(), *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return {
         "frames": collection.counters.frames,
@@ -96,7 +96,7 @@ def load_fleet(
     assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
-    collection, standing = assembled.collection, assembled.crew.standing
+    collection, standing = assembled.collection, assembled.jobs.standing
     manifests = {worker: description.manifest for worker, description in assembled.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
@@ -110,8 +110,8 @@ def load_fleet(
         for worker, part in parts.items():
             standing.lives[worker] = max(standing.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS} | {"policy_version": version}
-            tickets |= collection.send("restore", (rest, standing.seeding.get(worker)), {}, [worker])
-    collection.answers(tickets)
+            tickets |= collection.calls.send("restore", (rest, standing.seeding.get(worker)), {}, [worker])
+    collection.calls.answers(tickets)
 
 
 def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]) -> None:
@@ -122,6 +122,6 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
     known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
     collection.skip_random(counters.frames)
     if "seed" in saved:
-        assembled.crew.standing.seeding.clear()
+        assembled.jobs.standing.seeding.clear()
         if saved["seed"] is not None:
             spread_seed(assembled, Seeding(saved["seed"]))

@@ -97,19 +97,17 @@ def _per_worker(assembled: Assembled) -> dict[str, Any]:
         facts |= {
             f"worker_{worker}/frames": known.frames.get(worker, 0),
             f"worker_{worker}/life": max(standing.life, known.lives.get(worker, 0)),
-            f"worker_{worker}/state": "closed" if closed else _in_words(standing),
+            f"worker_{worker}/state": "closed" if closed else standing.words,
             f"worker_{worker}/policy_version": known.versions.get(worker, 0),
             f"worker_{worker}/staleness": known.lags.get(worker, 0),
         }
     return facts
 
 
-def _in_words(standing: Standing, *, busy: bool | None = None) -> str:
-    if standing.phase == "up" and busy is not None:
+def _in_words(standing: Standing, *, busy: bool) -> str:
+    if standing.phase == "up":
         return "busy" if busy else "idle"
-    if standing.phase == "starting" and standing.life == 0:
-        return "starting"
-    return {"waiting": "restarting", "starting": "restarting"}.get(standing.phase, standing.phase)
+    return standing.words
 
 
 def _oldest(assembled: Assembled) -> int:

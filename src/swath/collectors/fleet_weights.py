@@ -57,8 +57,8 @@ class FleetWeights(WeightOutlet):
 
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run what is meant for them now."""
-        tickets = self._collection.send("touch", (), {}, self.addressed(worker_ids))
-        self._collection.desk.known.versions |= self._collection.answers(tickets, timeout_s)
+        tickets = self._collection.calls.send("touch", (), {}, self.addressed(worker_ids))
+        self._collection.desk.known.versions |= self._collection.calls.answers(tickets, timeout_s)
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
@@ -146,7 +146,7 @@ class FleetWeights(WeightOutlet):
         return self._manifests[model_id]
 
     def _asked(self, model_id: str) -> Manifest:
-        manifest: Manifest = self._collection.first("manifest_of", model_id)
+        manifest: Manifest = self._collection.calls.first("manifest_of", model_id)
         return manifest
 
 

@@ -215,7 +215,7 @@ class ManyInside(Inside):
     @property
     def life(self) -> int:
         """The last life number that any core has used."""
-        standing = self._assembled.crew.standing
+        standing = self._assembled.jobs.standing
         return max(standing.last_life(worker) for worker in self._assembled.described)
 
     @property
@@ -252,7 +252,7 @@ class ManyInside(Inside):
         """What the weights of a model must look like, as a core says."""
         if model_id == POLICY:
             return self._assembled.described[0].manifest
-        manifest: Manifest = self._collection.first("manifest_of", model_id)
+        manifest: Manifest = self._collection.calls.first("manifest_of", model_id)
         return manifest
 
     def state(self) -> OrderedDict[str, Any]:
@@ -267,7 +267,7 @@ class ManyInside(Inside):
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
         """Let every core go on from what was saved of it, but for weights, in a new life."""
-        self._assembled.crew.standing.seeding.clear()
+        self._assembled.jobs.standing.seeding.clear()
         if seeding is not None:
             spread_seed(self._assembled, seeding)
         parts = {worker: _part(saved, worker) for worker in self._assembled.described}

@@ -33,8 +33,8 @@ from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
 
 
-class _Multi(FleetState, ManyWorkers):
-    """What the two have in common: all but the order of batches.
+class MultiCollector(FleetState, ManyWorkers):
+    """`MultiSyncCollector` or `MultiAsyncCollector`, by `sync`: they differ in the order of batches alone.
 
     Args:
         create_env_fn: an env source, or a list of one per worker: a gymnasium id, a callable that returns an env, an
@@ -43,6 +43,7 @@ class _Multi(FleetState, ManyWorkers):
         policy_factory: builds the policy in each worker instead; a list has one per worker.
         frames_per_batch: frames of a batch; a sequence has one number per worker.
         total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
+        sync: whether every batch has a share of every worker. The two know it themselves.
         num_workers: how many workers get a single source.
         envs_per_worker: how many envs each worker builds and steps together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
@@ -79,7 +80,7 @@ class _Multi(FleetState, ManyWorkers):
         track_traj_ids: keep trajectory ids.
         worker_idx: index of this collector inside a larger one.
         preemptive_threshold: synchronous only; once this part of the shares is in, the rest stop at their next step.
-        cat_results: synchronous only; `None` or `"stack"` for `[W, *B, T]`, an int to concatenate along.
+        cat_results: `None` or `"stack"` for `[W, *B, T]`; synchronous only: an int to concatenate along.
         num_threads: torch threads of this process until shutdown; `None` leaves them.
         num_sub_threads: torch threads of each worker.
         init_fn: runs first in each worker, before env and policy.
@@ -117,6 +118,7 @@ class _Multi(FleetState, ManyWorkers):
         policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
         frames_per_batch: int | Sequence[int],
         total_frames: int | None = -1,
+        sync: bool | None = None,
         num_workers: int | None = None,
         envs_per_worker: int | None = None,
         create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -172,6 +174,7 @@ class _Multi(FleetState, ManyWorkers):
         use_buffers: bool | None = None,
         extend_buffer: bool = True,
     ) -> None:
+        self._take_order(sync)
         name = type(self).__name__
         if args:
             raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
@@ -222,6 +225,24 @@ class _Multi(FleetState, ManyWorkers):
             self._threads_before = torch.get_num_threads()
             torch.set_num_threads(num_threads)
 
+    def _take_order(self, sync: bool | None) -> None:
+        """Be one of the two.
+
+        Raises:
+            TypeError: without `sync` it could be either.
+            ValueError: it is the other one.
+        """
+        if type(self) is MultiCollector:
+            if sync is None:
+                raise TypeError(
+                    "MultiCollector needs sync=True for MultiSyncCollector or sync=False for MultiAsyncCollector"
+                )
+            self.__class__ = MultiSyncCollector if sync else MultiAsyncCollector
+        elif sync not in (None, self._sync):
+            raise ValueError(
+                f"sync={sync} is not what a {type(self).__name__} does; leave it out, or use MultiCollector"
+            )
+
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """Stop background mode, ask workers to close their envs, then end them. Twice is fine; from any thread.
 
@@ -253,17 +274,17 @@ class _Multi(FleetState, ManyWorkers):
         self.shutdown(timeout, close_env)
 
 
-class MultiSyncCollector(_Multi):
+class MultiSyncCollector(MultiCollector):
     """Batches `[W, *B, T]` with a share of every worker, from processes or threads on this machine."""
 
-    __doc__ = f"{__doc__}\n\n{_Multi.__doc__}"
+    __doc__ = f"{__doc__}\n\n{MultiCollector.__doc__}"
     _sync = True
 
 
-class MultiAsyncCollector(_Multi):
+class MultiAsyncCollector(MultiCollector):
     """Batches `[*B, T]` of one worker each, the first that is ready first served."""
 
-    __doc__ = f"{__doc__}\n\n{_Multi.__doc__}"
+    __doc__ = f"{__doc__}\n\n{MultiCollector.__doc__}"
     _sync = False
 
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from swath.collect.crew import Template
+from swath.collect.jobs import Template
 from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.checks import Unserved, whole_number, with_methods
@@ -249,7 +249,7 @@ class RayCollector(ManyWorkers):
         if policy is not None:
             own["policy_factory"] = (None, None)
         settings, _, further = merged(own, collector_kwargs, len(envs), self._nesting)
-        model, whole = self._assembled.crew.templates[0].request, self._request.trajectories
+        model, whole = self._assembled.jobs.templates[0].request, self._request.trajectories
         acts = model.policy.policy if policy is None else policy
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
         resources, makers = resources_of(remote_configs, len(envs)), self._nesting.makers(settings, further)

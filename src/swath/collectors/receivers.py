@@ -47,15 +47,19 @@ class Receivers:
     def take(self) -> None:
         """Take the newest of each, as one version; without anything newer nothing happens, and nobody waits.
 
+        What one of them raises is raised when the others are taken: they bring what is newer only once.
+
         Raises:
             RuntimeError: a sender cannot be reached.
             KeyError, ValueError: weights do not fit.
         """
         if not self._schemes:
             return
-        with self._lock, self._outlet.one_version():
-            for scheme in self._schemes.values():
-                scheme.receive()
+        with self._lock:
+            with self._outlet.one_version():
+                errors = [error for scheme in self._schemes.values() if (error := _error_of(scheme)) is not None]
+            if errors:
+                raise errors[0]
 
     def close(self) -> None:
         """Shut them down."""
@@ -63,3 +67,12 @@ class Receivers:
             for scheme in self._schemes.values():
                 scheme.shutdown()
             self._schemes.clear()
+
+
+def _error_of(scheme: WeightSyncScheme) -> Exception | None:
+    """Take the newest of one; what that raised."""
+    try:
+        scheme.receive()
+    except Exception as error:  # noqa: BLE001  raised when the others are taken
+        return error
+    return None

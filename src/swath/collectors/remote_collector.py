@@ -98,7 +98,9 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        return self._drawn()
+        batch = self._drawn()
+        self._gap = self._inside.next_ids
+        return batch
 
     def touch(self) -> int:
         """The version of its weights."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
+from swath.collect.views import viewed
 
-VIEWS = ("aggregate", "per_worker", "both")
 LONGEST_ERROR = 300
 
 
@@ -18,18 +18,6 @@ def collector_stats(collection: Collection, background: Background, workers: str
         ValueError: an unknown view.
     """
     return viewed(workers, _aggregate(collection, background), _per_worker(collection, background))
-
-
-def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
-    """The facts of one of the views.
-
-    Raises:
-        ValueError: an unknown view.
-    """
-    views = {"aggregate": aggregate, "per_worker": per_worker, "both": {**aggregate, **per_worker}}
-    if workers not in VIEWS:
-        raise ValueError(f"workers must be one of {', '.join(map(repr, VIEWS))}, got {workers!r}")
-    return views[workers]
 
 
 def error_text(error: BaseException) -> str:

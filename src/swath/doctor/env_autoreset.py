@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from swath.doctor.finding import Finding, Level
 from swath.doctor.subject import Subject, is_batched
@@ -118,8 +118,14 @@ def _next_step(env: Any, rows: Sequence[Row]) -> Iterator[Finding]:
             WHAT,
             f"NEXT_STEP: {over} of {len(rows) * env.num_envs:,} rows only reset and are no transitions",
             "SAME_STEP or DISABLED, where every row is one",
-            f'make it so: {SAME_STEP}; else leave out of losses what batch["collector", "mask"] leaves out',
+            f'{_way(env)}; else leave out of losses what batch["collector", "mask"] leaves out',
         )
+
+
+def _way(env: Any) -> str:
+    """To another mode; vector envs with a code of their own take no such argument."""
+    has_choice = isinstance(getattr(env, "unwrapped", env), SyncVectorEnv | AsyncVectorEnv)
+    return f"make it so: {SAME_STEP}" if has_choice else "change what its class does, if it is yours"
 
 
 def _surprise(rows: Sequence[Row]) -> str | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from swath.collect.shaping import valid_frames
+from swath.collect.rate import frames_per_second
 from swath.doctor.finding import Finding, Level
-from swath.doctor.subject import Subject, is_batched, is_walkable
+from swath.doctor.subject import Subject, is_walkable, size_of
 from swath.doctor.use import collector_of, together
 from swath.doctor.walk import walk
 
@@ -27,13 +26,15 @@ class Pace:
         env: of the env alone, one of it, stepped by hand; `None` where it cannot be.
         resetting: which part of that time resets take.
         reset_seconds: how long one of them takes, the median; 0 if there were too few to tell.
-        random: of a `Collector` with random actions.
-        policy: of one with the policy; `None` without one.
+        envs: how many a `Collector` stepped together.
+        random: of it with random actions.
+        policy: of it with the policy; `None` without one.
     """
 
     env: float | None
     resetting: float
     reset_seconds: float
+    envs: int
     random: float
     policy: float | None = None
 
@@ -47,6 +48,7 @@ class Pace:
         named = {
             "env_frames_per_second": self.env,
             "resetting_share": None if self.env is None else self.resetting,
+            "collector_envs": self.envs,
             "collector_frames_per_second": self.random,
             "policy_frames_per_second": self.policy,
             "policy_share": self.policy_share,
@@ -61,12 +63,13 @@ def measure_pace(subject: Subject) -> Pace:
         alone: tuple[float | None, float, float] = (None, 0.0, 0.0)
         if is_walkable(env):
             alone = _alone(env, subject)
-        envs = together(env, subject)
+        copies = together(env, subject)
+        envs = copies or size_of(env)
     finally:
         subject.done_with(env)
     acts = subject.policy is not None or subject.policy_factory is not None
-    random = _collected(subject, envs, acts=False)
-    return Pace(*alone, random, _collected(subject, envs, acts=True) if acts else None)
+    random = _collected(subject, copies, envs, acts=False)
+    return Pace(*alone, envs, random, _collected(subject, copies, envs, acts=True) if acts else None)
 
 
 def check_pace(pace: Pace) -> Iterator[Finding]:
@@ -88,18 +91,12 @@ def _alone(env: Any, subject: Subject) -> tuple[float, float, float]:
     resets, steps = spent["reset"], spent["step"]
     whole = sum(resets) + sum(steps)
     typical = median(resets) if len(resets) >= FEWEST_RESETS else 0.0
-    return len(steps) * (env.num_envs if is_batched(env) else 1) / whole, sum(resets) / whole, typical
+    return len(steps) * size_of(env) / whole, sum(resets) / whole, typical
 
 
-def _collected(subject: Subject, envs: int | None, *, acts: bool) -> float:
-    collector = collector_of(subject, envs, acts=acts)
+def _collected(subject: Subject, copies: int | None, envs: int, *, acts: bool) -> float:
+    collector, effort = collector_of(subject, copies, acts=acts), subject.effort
     try:
-        batches = iter(collector)
-        next(batches)
-        frames, spent, began = 0, 0.0, time.perf_counter()
-        while not frames or (frames < subject.effort.steps * subject.envs and spent < subject.effort.seconds):
-            frames += valid_frames(next(batches))
-            spent = time.perf_counter() - began
-        return frames / spent
+        return frames_per_second(iter(collector), effort.seconds, effort.steps * envs)
     finally:
         collector.shutdown(close_env=not subject.is_instance)

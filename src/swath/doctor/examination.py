@@ -81,7 +81,7 @@ def examine(subject: Subject, machine: Machine, say: Callable[[str], None] = lam
     look = _Looking(Report(), say)
     _examine_env(subject, look)
     look.at("threads", lambda: check_threads(subject, machine.threads))
-    look.at("shared memory", lambda: check_memory(machine.shared))
+    look.at("shared memory", lambda: check_memory(subject, machine.shared, machine.ray))
     look.at("Ray", lambda: check_ray(subject, machine.ray))
     look.at("versions", lambda: check_versions(machine.versions, machine.required))
     return look.report

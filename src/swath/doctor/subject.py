@@ -85,3 +85,10 @@ def is_walkable(env: Any) -> bool:
 def is_batched(env: Any) -> bool:
     """Whether one step advances several envs."""
     return is_vector_env(env)
+
+
+def size_of(env: Any) -> int:
+    """How many envs one step advances."""
+    if is_torchrl_env(env):
+        return int(env.batch_size.numel())
+    return int(env.num_envs) if is_batched(env) else 1

@@ -9,17 +9,26 @@ from swath.doctor.finding import Finding, Level
 from swath.doctor.machine import name_of
 
 LEAST = re.compile(r">=\s*([\d.]+)")
+EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)")
+OF_OUR_OWN = ("dev", "docs")
+"""Extras for work on Swath itself: what they name is nothing that a run uses."""
 
 
 def check_versions(versions: Mapping[str, str], required: Sequence[str]) -> Iterator[Finding]:
     """Packages that are installed, but older than they must be."""
     for requirement in required:
-        name, least = name_of(requirement), LEAST.search(requirement.split(";")[0])
+        asked, _, marker = requirement.partition(";")
+        name, least, extra = name_of(requirement), LEAST.search(asked), EXTRA.search(marker)
         have = versions.get(name)
-        if have and least and number_of(have) < number_of(least[1]):
-            yield Finding(
-                Level.ERROR, name, have, f"{least[1]} or newer", f'pip install --upgrade "{name}>={least[1]}"'
-            )
+        if have and least and number_of(have) < number_of(least[1]) and not (extra and extra[1] in OF_OUR_OWN):
+            yield _old(name, have, least[1], extra[1] if extra else "")
+
+
+def _old(name: str, have: str, least: str, extra: str) -> Finding:
+    """What an extra brings is wanted only by those who use it."""
+    wanted = f"{least} or newer{f', for swath[{extra}]' if extra else ''}"
+    move = f'pip install --upgrade "{name}>={least}"'
+    return Finding(Level.WARNING if extra else Level.ERROR, name, have, wanted, move)
 
 
 def number_of(version: str) -> tuple[int, ...]:

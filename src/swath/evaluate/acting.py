@@ -29,7 +29,7 @@ from swath.seeds import derive
 
 
 @dataclass(frozen=True)
-class Acting:
+class EvalPolicy:
     """How a policy acts in one evaluation.
 
     Attributes:
@@ -79,8 +79,8 @@ class Acting:
         if isinstance(spec, ArraySpec):
             return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
         raise TypeError(
-            f"{type(self.policy).__name__}.predict takes arrays, and a TorchRL env gives TensorDicts; pass a policy "
-            "for those, or a gymnasium env"
+            f"{type(self.policy).__name__}.predict takes arrays, and TorchRL and PettingZoo envs give TensorDicts; "
+            "pass a policy for those, or a gymnasium env"
         )
 
 

@@ -17,10 +17,10 @@ from swath.options import count
 from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.parallel_env import ParallelEnvHost, is_parallel_env, require_equal_groups
 from swath.rollout.hosts.sources import Source, build, is_env_instance
-from swath.rollout.hosts.specs import TensorDictSpec
+from swath.rollout.hosts.tensordict_list import TensorDictListHost
 from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
-from swath.rollout.hosts.torchrl_list import TorchRLListHost
 from swath.rollout.hosts.torchrl_source import Fitting
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
 from swath.rollout.spaces import action_leaves, observation_leaves
@@ -57,11 +57,11 @@ class Making:
         Raises:
             ValueError: they cannot go there.
         """
-        if isinstance(host.spec, TensorDictSpec):
-            return  # they went there when the host was built
-        if self.device is not None and self.device.type != host.spec.device.type:
+        there = host.spec.device
+        if self.device is not None and there is not None and self.device.type != there.type:
             raise ValueError(
-                f"env_device={str(self.device)!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'"
+                f"env_device={str(self.device)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out "
+                "or give 'cpu'"
             )
 
 
@@ -130,11 +130,14 @@ def _many_tasks(entries: list[Any], num_envs: int | None, making: Making) -> tup
 
 def _side_by_side(hosts: list[Host], envs: list[Any]) -> Host:
     """One host for envs of one kind."""
+    kinds = {type(host) for host in hosts}
+    if len(kinds) > 1:
+        raise TypeError(f"env is a list of several kinds: {sorted(kind.__name__ for kind in kinds)}; make it one kind")
     of_torchrl = [host for host in hosts if isinstance(host, TorchRLHost)]
-    if of_torchrl:
-        if len(of_torchrl) < len(hosts):
-            raise TypeError("env is a list of TorchRL envs and of others; make it one kind")
-        return TorchRLListHost(of_torchrl)
+    parallel = [host for host in hosts if isinstance(host, ParallelEnvHost)]
+    require_equal_groups(parallel)
+    if of_torchrl or parallel:
+        return TensorDictListHost(of_torchrl or parallel)
     for env in envs:
         action_leaves(env.action_space)
         observation_leaves(env.observation_space)
@@ -155,7 +158,7 @@ def _size_of(env: Any) -> int:
     """How many envs an instance steps together."""
     if is_torchrl_env(env):
         return int(env.batch_size.numel())
-    return 1 if isinstance(env, gym.Env) else int(env.num_envs)
+    return 1 if isinstance(env, gym.Env) or is_parallel_env(env) else int(env.num_envs)
 
 
 def _require_different(envs: list[Any]) -> None:
@@ -175,7 +178,8 @@ def _single(making: Making, source: Source, owned: list[Host]) -> Host:
     host = making.build(source.env)
     if not source.is_instance:
         owned.append(host)
-    if not isinstance(host.env, gym.Env) and not (is_torchrl_env(host.env) and not host.env.batch_size):
+    single = isinstance(host.env, gym.Env) or is_parallel_env(host.env)
+    if not single and not (is_torchrl_env(host.env) and not host.env.batch_size):
         raise TypeError(f"{source.env!r} in a list of envs gives {host.env}; a list takes single envs")
     return host
 

@@ -21,6 +21,9 @@ _REWARD_WRAPPERS = (
     vector_wrappers.NormalizeReward,
 )
 
+_OF_STATISTICS = "return_queue"
+"""What only a `RecordEpisodeStatistics` has."""
+
 
 def layers(env: Any) -> Iterator[Any]:
     """The env, what it wraps, the envs of a vector env or list, and so on; those of other processes are left out."""
@@ -55,7 +58,7 @@ def _below_torchrl(env: Any) -> list[Any]:
 
 def is_monitored(env: Any) -> bool:
     """Whether every episode is watched by a wrapper that writes `info["episode"]` where it ends."""
-    return any(_is_monitor(layer) for layer in layers(env))
+    return any(_is_monitor(layer) or _has_monitors(layer) for layer in layers(env))
 
 
 def keeps_books_of_all(env: Any) -> bool:
@@ -83,6 +86,16 @@ def reward_changers(env: Any) -> list[str]:
 def _is_monitor(layer: Any) -> bool:
     known = wrappers.RecordEpisodeStatistics, vector_wrappers.RecordEpisodeStatistics
     return isinstance(layer, known) or is_from_stable_baselines(type(layer), "Monitor", "VecMonitor")
+
+
+def _has_monitors(layer: Any) -> bool:
+    """Whether envs that this layer has in other processes say of themselves that each is watched so."""
+    if isinstance(layer, AsyncVectorEnv):
+        return all(layer.call("has_wrapper_attr", _OF_STATISTICS))
+    monitor = getattr(sys.modules.get("stable_baselines3.common.monitor"), "Monitor", None)
+    if monitor is None or not is_from_stable_baselines(type(layer), "SubprocVecEnv"):
+        return False
+    return all(layer.env_is_wrapped(monitor))
 
 
 def _changes_rewards(layer: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.errors import WorkerLate
-from swath.evaluate.acting import Acting
+from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import make_host, only_together
 from swath.evaluate.freezing import frozen
 from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all
@@ -80,7 +80,7 @@ class LocalEvaluation:
         """
         host = self._host
         with frozen(host.env), private(policy) as mine, private_streams(request.seed, mine):
-            acting = Acting(mine, host.spec, request.exploration_type, request.seed)
+            acting = EvalPolicy(mine, host.spec, request.exploration_type, request.seed)
             runner = Runner(host, acting.bind, request, self._manner(request, watchers))
             rounds, seconds = _played(runner, request)
         return result_of(rounds, Facts(seconds, runner.seeding), request, self._prefix)

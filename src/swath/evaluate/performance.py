@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic
 
-from swath.evaluate.acting import Acting
+from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import only_together
 from swath.evaluate.film import Film
 from swath.evaluate.parts import Footage, Part, Report
@@ -46,7 +46,7 @@ class Performance:
         self._where = num_slots, first_slot
         self._film = Film(part.wishes.film, part.wishes.film_bytes) if part.wishes.film else None
         self._recording = Recording(request.policy_version) if part.wishes.steps else None
-        acting = Acting(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
+        acting = EvalPolicy(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
         watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
         self._watched = bool(watchers)
         scoring = request.reading.applied_to(host)

@@ -9,9 +9,10 @@ from typing import Any
 from swath.evaluate.scoring import Scoring, own_sums, summing
 from swath.keys import DONE, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.base import Host
+from swath.rollout.hosts.parallel_env import ParallelEnvHost
 from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
+from swath.rollout.hosts.tensordict_list import TensorDictListHost
 from swath.rollout.hosts.torchrl import TorchRLHost
-from swath.rollout.hosts.torchrl_list import TorchRLListHost
 
 REWARDS: tuple[Key, ...] = (under_next(REWARD),)
 DONES: tuple[Key, ...] = (under_next(DONE),)
@@ -49,7 +50,10 @@ class Reading:
         for name, keys, there in (("reward_keys", self.rewards, rewards), ("done_keys", self.dones, dones)):
             missing = [key for key in keys if as_tuple(key) not in map(as_tuple, there)]
             if missing:
-                raise KeyError(f"{name} has {missing}, which the env does not write; it writes {there}")
+                raise KeyError(
+                    f"{name} has {missing}, which the env does not write; it writes {there}: give an Evaluator one or "
+                    f"several of these as {name}"
+                )
 
     def applied_to(self, host: Host) -> Scoring:
         """Have the host read these; how its episodes are scored.
@@ -60,7 +64,7 @@ class Reading:
         self.require_written(host.spec)
         if isinstance(host.spec, ArraySpec):
             return own_sums
-        assert isinstance(host, TorchRLHost | TorchRLListHost)
+        assert isinstance(host, TorchRLHost | ParallelEnvHost | TensorDictListHost)
         host.read([_within(key) for key in self.rewards], [_within(key) for key in self.dones])
         sums = [_sum_beside(key) for key in self.rewards]
         summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from swath.keys import NEXT, Key
 from swath.rollout.hosts.infos import info_of
-from swath.rollout.hosts.torchrl_reading import mean_of
+from swath.rollout.hosts.tensordict_reading import mean_of
 from swath.rollout.loop import Step
 
 Score: TypeAlias = tuple[float, int]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from swath.evaluate.acting import Acting
+from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import only_together
 from swath.evaluate.film import Film
 from swath.evaluate.quota import Quota
@@ -43,7 +43,7 @@ class Solo:
         scoring = request.reading.applied_to(host)
         self._request, self._quota = request, Quota(range(host.spec.num_envs), host.spec.num_envs)
         self.film = Film(1, film_bytes) if _renders(host.env) else None
-        acting = Acting(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
+        acting = EvalPolicy(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
         watchers = [] if self.film is None else [self.film]
         manner = Manner(scoring, together=only_together(host, request), watchers=watchers)
         self._runner = Runner(host, acting.bind, request, manner)

@@ -43,12 +43,12 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerOptions:
     """Where evaluations run, and with how many.
 
     Attributes:
         place: the backend.
-        workers: how many share the episodes.
+        number: of workers, who share the episodes.
         retries: how many may be lost within one evaluation.
         deadlines: until when they must be up.
         init: runs first in each new worker process.
@@ -62,7 +62,7 @@ class Crew:
     """
 
     place: Place = "thread"
-    workers: int = 1
+    number: int = 1
     retries: int = 1
     deadlines: Deadlines = field(default_factory=Deadlines)
     init: Callable[[], Any] | None = None
@@ -73,11 +73,11 @@ class Crew:
     def __post_init__(self) -> None:
         if self.init is not None and not callable(self.init):
             raise TypeError(f"init_fn is a {type(self.init).__name__}; it must be callable, or None")
-        count("num_workers", self.workers)
+        count("num_workers", self.number)
         count("retries", self.retries, least=0)
-        if self.place == "thread" and self.workers != 1:
+        if self.place == "thread" and self.number != 1:
             raise ValueError(
-                f"num_workers={self.workers} with backend='thread', which has one; use 'process' or 'ray', or num_envs "
+                f"num_workers={self.number} with backend='thread', which has one; use 'process' or 'ray', or num_envs "
                 "to step more envs together"
             )
         if self.place != "ray" and self.deadlines.placement_s != Deadlines.placement_s:

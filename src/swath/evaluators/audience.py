@@ -14,6 +14,8 @@ from swath.evaluators.keeping import Keeper
 _log = logging.getLogger("swath")
 
 LONG_S = 30.0
+TOLD = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")
+"""What `stats()` says of the newest result, by its names there without prefix."""
 
 Weights: TypeAlias = Callable[[], Mapping[str, Mapping[str, Any]]]
 """Gets the weights that a result was made with, by model id."""
@@ -25,24 +27,31 @@ class Audience:
     Args:
         on_result: called with each result as a flat TensorDict.
         keeper: of the best weights.
+        prefix: of the names in results.
 
     Attributes:
+        newest: what `stats()` says of the result that was shown last; empty before the first.
         write_errors: how often the best weights could not be written.
         callback_errors: how often `on_result` raised.
         last_error: what it raised last.
     """
 
-    def __init__(self, on_result: Callable[[Any], Any] | None, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self, on_result: Callable[[Any], Any] | None, keeper: Keeper | None = None, prefix: str = "eval"
+    ) -> None:
         if on_result is not None and not callable(on_result):
             raise TypeError(f"on_result is a {type(on_result).__name__}; it must be callable, or None")
         self._on_result, self._keeper = on_result, keeper
+        self._told = [f"{prefix}/{name}" for name in TOLD]
         self._warned = False
+        self.newest: dict[str, float] = {}
         self.write_errors = 0
         self.callback_errors = 0
         self.last_error: BaseException | None = None
 
     def __call__(self, result: EvalResult, weights: Weights) -> None:
         """Show it to all."""
+        self.newest = {name: result[name] for name in self._told}
         if self._keeper is not None and self._keeper.beaten_by(result):
             self._keep(self._keeper, result, weights)
         if self._on_result is not None:

@@ -23,7 +23,7 @@ from swath.evaluate.request import EvalLimits, EvalRequest, step_of
 from swath.evaluate.result import EvalResult
 from swath.evaluate.service import EvaluationService
 from swath.evaluate.stopping import StopRule
-from swath.evaluators.asked import Cast, Crew, Deadlines, Extras, Filming
+from swath.evaluators.asked import Cast, Deadlines, Extras, Filming, WorkerOptions
 from swath.evaluators.audience import Audience
 from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.finishing import Finisher
@@ -151,7 +151,7 @@ class Evaluator:
         settings = CollectorSettings.of(collector_kwargs, measured=metrics_fn is not None)
         declared = Declared.of(weight_sync_schemes)
         place = place_of(backend, apart=is_apart(collector_cls) or declared.ids is not None)
-        crew = Crew(
+        workers = WorkerOptions(
             place,
             num_workers,
             retries,
@@ -165,14 +165,14 @@ class Evaluator:
         cast = Cast(env, num_envs, policy, policy_factory, settings.device(device), making, settings.speedup)
         cast.check(place)
         every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        wishes = Wishes(record_video, max_video_bytes // crew.workers, every, metrics_fn is not None, dump_video)
-        self._source, self._crew = Source(policy, declared), crew
+        wishes = Wishes(record_video, max_video_bytes // workers.number, every, metrics_fn is not None, dump_video)
+        self._source, self._workers = Source(policy, declared), workers
         rules = InboxRules(busy_policy, reported=on_result is not None)
         self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)
-        self._audience = Audience(on_result, self._keeper)
+        self._audience = Audience(on_result, self._keeper, log_prefix)
         self._finisher = Finisher(extras, Metrics(metrics_fn, settings.steps))
         require_free(env)
-        company = Company(terms_of(cast, crew, seed))
+        company = Company(terms_of(cast, workers, seed))
         self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), rules)
         claim(env, self._service)
 
@@ -246,15 +246,19 @@ class Evaluator:
         """Drop waiting requests of `trigger_eval`, stop a running one; how many. They have no result."""
         return self._service.cancel()
 
-    def stats(self) -> dict[str, int]:
-        """Counts of what has happened, and of what is going on. Asks no worker."""
+    def stats(self) -> dict[str, float]:
+        """Counts of what has happened, and of what is going on; the newest result in short. Asks no worker.
+
+        Of the result there are mean, interval, number of episodes and step, under their names in results; nothing
+        before the first.
+        """
         audience = self._audience
         more = {
             "callback_errors": audience.callback_errors,
             "write_errors": audience.write_errors + self._finisher.write_errors,
+            "workers": self._workers.number,
         }
-        more["workers"] = self._crew.workers
-        return {**self._service.counts(), **more}
+        return {**self._service.counts(), **more, **audience.newest}
 
     def state_dict(self) -> dict[str, Any]:
         """What another evaluator needs to go on counting.
@@ -309,6 +313,6 @@ class Evaluator:
         counts = self._service.counts()
         running = self._service.running()
         now = "" if running is None else "step {}, {} of {} episodes; ".format(*running)
-        workers = f"{self._crew.workers} worker{'s' * (self._crew.workers > 1)}"
+        workers = f"{self._workers.number} worker{'s' * (self._workers.number > 1)}"
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
-        return f"<Evaluator {self._crew.place} {workers}: {now}{done}{', closed' * self.closed}>"
+        return f"<Evaluator {self._workers.place} {workers}: {now}{done}{', closed' * self.closed}>"

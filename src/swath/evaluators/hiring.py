@@ -13,7 +13,7 @@ from swath.evaluate.company import Terms
 from swath.evaluate.player import Player, Post
 from swath.evaluate.privacy import private_copy, require_own
 from swath.evaluate.setting import Setting, SettingRequest
-from swath.evaluators.asked import Cast, Crew
+from swath.evaluators.asked import Cast, WorkerOptions
 from swath.rollout.hosts.sources import is_env_instance
 from swath.seeds import fresh_root
 from swath.workers import create
@@ -24,7 +24,7 @@ PRELOADED = ("swath.evaluate.player", "gymnasium", "tensordict")
 """What every worker imports in any case."""
 
 
-def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
+def terms_of(cast: Cast, workers: WorkerOptions, seed: int | None) -> Terms:
     """How to have the workers; what an evaluator builds at once is built here.
 
     Without a seed there is one for factories all the same, so that their products are alike in all workers and lives.
@@ -33,23 +33,23 @@ def terms_of(cast: Cast, crew: Crew, seed: int | None) -> Terms:
         TypeError: the policy cannot be copied, or not with all that it runs.
         Exception: what building the env raised.
     """
-    alone = crew.place != "thread"
+    alone = workers.place != "thread"
     require_own(cast.policy)
     policy = None if cast.policy is None else private_copy(cast.policy, "pass policy_factory, which builds one")
     root = fresh_root() if seed is None else seed
     request = SettingRequest(
         cast.env, cast.num_envs, policy, cast.factory, cast.device, root, alone, cast.making, cast.speedup
     )
-    jobs = Jobs(request, crew, [Setting(request)] if not alone and not _still_to_be_built(cast) else [])
+    jobs = Jobs(request, workers, [Setting(request)] if not alone and not _still_to_be_built(cast) else [])
     return Terms(
-        partial(create.backend, crew.place, preload=PRELOADED, bare=crew.init is not None),
+        partial(create.backend, workers.place, preload=PRELOADED, bare=workers.init is not None),
         jobs,
         jobs.leftover,
-        crew.workers,
-        crew.retries,
-        crew.deadlines.start_s,
-        crew.deadlines.placement_s,
-        crew.model_ids,
+        workers.number,
+        workers.retries,
+        workers.deadlines.start_s,
+        workers.deadlines.placement_s,
+        workers.model_ids,
     )
 
 
@@ -77,19 +77,19 @@ class Jobs:
 
     Args:
         request: what each worker builds.
-        crew: where they live.
+        workers: where they live, and how many they are.
         built: what the first life is to use.
     """
 
-    def __init__(self, request: SettingRequest, crew: Crew, built: list[Setting]) -> None:
-        self._request, self._crew, self._built = request, crew, built
+    def __init__(self, request: SettingRequest, workers: WorkerOptions, built: list[Setting]) -> None:
+        self._request, self._workers, self._built = request, workers, built
         self._instances = Instances() if _is_of_instances(request.env) else None
 
     def __call__(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
-        crew, ready = self._crew, self._built.pop() if self._built else None
-        build = partial(_player, ready, self._request, Post(name, crew.workers, crew.place), self._instances)
-        return Job(build, name, threads=crew.threads or 1, before=crew.init, resources=crew.resources)
+        workers, ready = self._workers, self._built.pop() if self._built else None
+        build = partial(_player, ready, self._request, Post(name, workers.number, workers.place), self._instances)
+        return Job(build, name, threads=workers.threads or 1, before=workers.init, resources=workers.resources)
 
     def leftover(self) -> list[Callable[[], None]]:
         """What closes what was built for nobody, and envs that were handed in and are open yet."""

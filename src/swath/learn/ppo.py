@@ -1,7 +1,7 @@
 """Proximal policy optimisation (Schulman et al., "Proximal Policy Optimization Algorithms", 2017): one clear reference.
 
 ```
- batch [*B, T] ──rows_of──▶ Rows [N] ──epochs × minibatches──▶ loss ──▶ Adam ──▶ means of the losses
+ batch [*B, T] ──rows_of──▶ TrainingRows [N] ──epochs × minibatches──▶ loss ──▶ Adam ──▶ means of the losses
                               └─▶ running figures: of the targets before, of the observations after the epochs
 ```
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from swath.learn.config import PPOConfig
 from swath.learn.policy import NetworkPolicy
-from swath.learn.rows import Rows, rows_of
+from swath.learn.rows import TrainingRows, rows_of
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
 """What each minibatch reports; `update` gives their means."""
@@ -100,11 +100,11 @@ class PPO:
         self._generator.set_state(state["generator"])
         self.frames, self.updates = state["frames"], state["updates"]
 
-    def _parts(self, rows: Rows) -> Iterator[Rows]:
+    def _parts(self, rows: TrainingRows) -> Iterator[TrainingRows]:
         for _ in range(self.config.epochs):
             yield from rows.minibatches(self.config.minibatch_size, self._generator)
 
-    def _step(self, rows: Rows) -> Tensor:
+    def _step(self, rows: TrainingRows) -> Tensor:
         """One gradient; returns `STATISTICS`."""
         config = self.config
         log_prob, entropy, value = self.policy.evaluate(rows.observation, rows.action)
@@ -118,7 +118,7 @@ class PPO:
         self._adam.step()
         return torch.stack([policy_loss, value_loss, bonus, *_drift(log_ratio, config.clip), norm]).detach()
 
-    def _value_loss(self, value: Tensor, rows: Rows) -> Tensor:
+    def _value_loss(self, value: Tensor, rows: TrainingRows) -> Tensor:
         std, limit = self.critic.std, self.config.clip_value
         error = (value - rows.target).square()
         if limit is not None:
@@ -139,7 +139,7 @@ def _drift(log_ratio: Tensor, clip: float) -> tuple[Tensor, Tensor]:
     return (excess - log_ratio).mean(), (excess.abs() > clip).to(log_ratio.dtype).mean()
 
 
-def _explained(rows: Rows) -> float:
+def _explained(rows: TrainingRows) -> float:
     """Share of the targets' variance that the values explained; 0 if there is none."""
     variance = rows.target.var(correction=0)
     return float(1 - (rows.target - rows.value).var(correction=0) / variance) if variance > 0 else 0.0

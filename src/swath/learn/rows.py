@@ -1,7 +1,7 @@
 """From a collected batch to the rows that PPO learns from.
 
 ```
- batch [*B, T] ──GAE──▶ values, advantages, targets ──flatten, drop masked──▶ Rows [N] ──shuffle, cut──▶ minibatches
+ batch [*B, T] ──GAE──▶ values, advantages, targets ──flatten, drop masked──▶ TrainingRows [N] ──shuffle──▶ minibatches
 ```
 """
 
@@ -34,7 +34,7 @@ from swath.rollout.episodes.gae import GAE
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """What the loss needs of `N` frames.
 
     Attributes:
@@ -56,12 +56,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.log_prob)
 
-    def take(self, index: Tensor) -> Rows:
+    def take(self, index: Tensor) -> TrainingRows:
         """The rows at these places."""
         rest = (self.action, self.log_prob, self.value, self.advantage, self.target)
-        return Rows(tuple(entry[index] for entry in self.observation), *(entry[index] for entry in rest))
+        return TrainingRows(tuple(entry[index] for entry in self.observation), *(entry[index] for entry in rest))
 
-    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Rows]:
+    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[TrainingRows]:
         """All rows once, in random order, in nearly equal parts of about `size`."""
         order = torch.randperm(len(self), generator=generator).to(self.log_prob.device)
         for index in order.tensor_split(max(1, round(len(self) / size))):
@@ -79,7 +79,7 @@ class _Critic(nn.Module):
         return self.policy.value(observation)
 
 
-def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> Rows:
+def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> TrainingRows:
     """Advantages and targets of a batch `[*B, T]`, as rows on the policy's device; the batch is left as it is.
 
     Raises:
@@ -99,7 +99,7 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> 
     flat = flat if mask is None else flat[flat[MASK]]
     value, advantage, target = (flat[key].squeeze(-1) for key in (STATE_VALUE, ADVANTAGE, VALUE_TARGET))
     observation = tuple(flat[key] for key in policy.in_keys)
-    return Rows(observation, flat[ACTION], flat[LOG_PROB].reshape(-1), value, advantage, target)
+    return TrainingRows(observation, flat[ACTION], flat[LOG_PROB].reshape(-1), value, advantage, target)
 
 
 def _needed(batch: TensorDictBase, policy: NetworkPolicy) -> TensorDictBase:

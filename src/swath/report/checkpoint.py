@@ -79,8 +79,9 @@ def _check_format(file: Path, metadata: dict[str, str]) -> None:
 
 def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        tensors[where] = value.detach().to("cpu", copy=True).contiguous()
-        return {_TENSOR: where}
+        name = _free(where, tensors)
+        tensors[name] = value.detach().to("cpu", copy=True).contiguous()
+        return {_TENSOR: name}
     if isinstance(value, dict):
         return _encode_dict(value, where, tensors)
     if isinstance(value, list | tuple):
@@ -98,6 +99,11 @@ def _encode_dict(value: dict[Any, Any], where: str, tensors: dict[str, torch.Ten
     items = [(key, _encode(item, _below(where, key), tensors)) for key, item in value.items()]
     plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
     return dict(items) if plain else {_ITEMS: items}
+
+
+def _free(where: str, tensors: dict[str, torch.Tensor]) -> str:
+    """The place as a name that no other tensor has: `"a/b"` is an entry of the root, and one of `"a"`."""
+    return where if where not in tensors else _free(f"{where}'", tensors)
 
 
 def _below(where: str, key: str | int) -> str:

@@ -45,10 +45,15 @@ class CsvSink:
         if resume_at is not None and self._path.exists():
             self._columns, rows = read_rows(self._path)
             rows = [row for row in rows if int(row[FRAMES]) <= resume_at]
-        self._file = self._rewrite(rows)
+        self._rewrite(self._columns, rows)
+        self._file = self._opened()
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        """Append one row and flush it."""
+        """Append one row and flush it.
+
+        Raises:
+            OSError: the disk does not take it; when there is room again, later rows can be written.
+        """
         new = tuple(name for name in metrics if name not in self._columns)
         if new:
             self._widen(new)
@@ -61,15 +66,21 @@ class CsvSink:
         self._file.close()
 
     def _widen(self, new: tuple[str, ...]) -> None:
-        self._file.close()
         _, rows = read_rows(self._path)
-        self._columns += new
-        self._file = self._rewrite(rows)
+        columns = (*self._columns, *new)
+        try:
+            self._file.close()  # where files that are open cannot be replaced
+            self._rewrite(columns, rows)
+            self._columns = columns
+        finally:
+            self._file = self._opened()
 
-    def _rewrite(self, rows: Iterable[Row]) -> TextIO:
-        header = dict(zip(self._columns, self._columns, strict=True))
+    def _rewrite(self, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+        header = dict(zip(columns, columns, strict=True))
         with replacing(self._path) as draft:
-            draft.write_text(_lines(self._columns, [header, *rows]), encoding="utf-8", newline="")
+            draft.write_text(_lines(columns, [header, *rows]), encoding="utf-8", newline="")
+
+    def _opened(self) -> TextIO:
         return self._path.open("a", encoding="utf-8", newline="")
 
 

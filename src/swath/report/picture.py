@@ -24,8 +24,12 @@ MOST_COLUMNS = 78
 SPARK_COLUMNS = 20
 LABEL_COLUMNS = 12
 VALUE_COLUMNS = 24
-MOST_WORKERS = 12
-"""More of them are counted in one line; those that have trouble come first."""
+MOST_WORKERS, FEWEST_WORKERS = 12, 3
+"""So many are shown at most, also in a high terminal, and at least, also in a low one. Those that have trouble come
+first, the others are counted in one line."""
+
+OTHER_LINES = 11
+"""How many there are at most beside facts and workers, with one to spare for what is printed."""
 
 COLUMNS = {"worker": 6, "state": 11, "life": 5, "frames": 12, "frames/s": 10, "version": 9, "behind": 8}
 
@@ -87,9 +91,14 @@ def waiting_fact(waiting: float, seconds: float) -> Text:
     return fact(share, f"of {duration(seconds)}, for a batch")
 
 
-def worker_table(workers: Sequence[WorkerSeen], width: int) -> RenderableType:
-    """A line for each worker, or for as many as there is room for, the others counted."""
-    shown = sorted(sorted(workers, key=_is_well)[:MOST_WORKERS], key=lambda one: one.worker)
+def room_on(console: Console, facts: int) -> int:
+    """For how many workers there is a line below so many facts."""
+    return min(max(console.height - OTHER_LINES - facts, FEWEST_WORKERS), MOST_WORKERS)
+
+
+def worker_table(workers: Sequence[WorkerSeen], width: int, most: int) -> RenderableType:
+    """A line for each worker, but for no more than so many, the others counted."""
+    shown = sorted(sorted(workers, key=_is_well)[:most], key=lambda one: one.worker)
     table = Table.grid()
     table.width = min(width, sum(COLUMNS.values()))
     for name, columns in COLUMNS.items():

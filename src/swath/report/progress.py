@@ -1,8 +1,9 @@
 """`Progress`: a view of a collector at work, for scripts.
 
 ```
- collector ◀──stats("both"), twice a second── a thread ──▶ picture in the terminal, or lines
- evaluator ──on_result──▶ evaluated(result) ────┘
+ collector ◀──stats("both")──┐
+                             ├── twice a second, a thread ──▶ picture in the terminal, or lines
+ evaluator ◀──stats()────────┘
 ```
 
 Draws do nothing for it. When the terminal fails, the view ends, and the collector goes on.
@@ -12,10 +13,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from math import nan
 from typing import TYPE_CHECKING, Any, Self
 
-from swath.report.status import EvalPoint
 from swath.report.view import View
 
 if TYPE_CHECKING:
@@ -36,18 +35,19 @@ class Progress:
 
     Args:
         console: rich's console to show it on; `None` for standard output.
+        evaluator: an `Evaluator` whose newest result is shown, too; it is not kept alive.
         every_s: seconds from one picture to the next.
 
     Raises:
         ValueError: `every_s` is not positive.
     """
 
-    def __init__(self, console: Console | None = None, *, every_s: float = EVERY_S) -> None:
+    def __init__(self, console: Console | None = None, *, evaluator: Any = None, every_s: float = EVERY_S) -> None:
         if not every_s > 0:
             raise ValueError(f"every_s={every_s!r} must be greater than 0")
         self._console, self._every_s = console, every_s
+        self._look_at_judge = _nobody if evaluator is None else _weakly(evaluator)
         self._view: View | None = None
-        self._point: EvalPoint | None = None
         self._lock = threading.Lock()
 
     def watch(self, collector: Any) -> Self:
@@ -58,8 +58,8 @@ class Progress:
         """
         with self._lock:
             self.require_free()
-            self._view = View(type(collector).__name__, _weakly(collector), self._every_s)
-            self._view.point = self._point
+            look = _weakly(collector, "both")
+            self._view = View(type(collector).__name__, look, self._look_at_judge, self._every_s)
             self._view.begin(self._console)
         weakref.finalize(collector, self._view.close).atexit = False  # the view sees to that, in good time
         return self
@@ -69,19 +69,8 @@ class Progress:
         if self._view is not None and self._view.open:
             raise RuntimeError("this Progress watches another collector; make one for each, or close() it first")
 
-    def evaluated(self, result: Mapping[str, Any]) -> None:
-        """Show this result of an `Evaluator` from now on; may be its `on_result`.
-
-        Raises:
-            KeyError: it has no mean return.
-        """
-        self._point = point_of(result)
-        if self._view is not None:
-            self._view.point = self._point
-
     def close(self) -> None:
         """Leave the last picture and give the terminal back; twice is fine."""
-        self._point = None
         if self._view is not None:
             self._view.close()
 
@@ -109,29 +98,16 @@ def as_progress(given: Any) -> Progress | None:
     return given
 
 
-def point_of(result: Mapping[str, Any]) -> EvalPoint:
-    """An evaluation as it is shown, whatever the prefix of its names.
-
-    Raises:
-        KeyError: it has no mean return.
-    """
-    facts = {str(name).rpartition("/")[2]: name for name in result.keys()}  # noqa: SIM118  may be a TensorDict
-    if "reward" not in facts:
-        raise KeyError(f"no 'reward' among {sorted(facts)}; give a result of an Evaluator")
-
-    def value(name: str, default: float) -> float:
-        return float(result[facts[name]]) if name in facts else default
-
-    low, high = value("reward_ci_low", nan), value("reward_ci_high", nan)
-    return EvalPoint(int(value("step", 0)), value("reward", nan), low, high, int(value("num_episodes", 0)))
-
-
-def _weakly(collector: Any) -> Look:
-    held = weakref.ref(collector)
+def _weakly(watched: Any, *views: str) -> Look:
+    held = weakref.ref(watched)
 
     def look() -> Mapping[str, Any] | None:
         there = held()
-        facts: Mapping[str, Any] | None = None if there is None else there.stats("both")
+        facts: Mapping[str, Any] | None = None if there is None else there.stats(*views)
         return facts
 
     return look
+
+
+def _nobody() -> None:
+    """There is no evaluator."""

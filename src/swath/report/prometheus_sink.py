@@ -20,8 +20,8 @@ OF_WORKER = re.compile(r"worker_(\d+)/(.+)")
 class PrometheusSink:
     """Serves `http://<addr>:<port>/metrics` with one gauge per metric, until it is closed.
 
-    `train/return` is `swath_train_return`, and `worker_3/frames` is `swath_worker_frames{worker="3"}`. Only what was
-    handed to `log` is shown; a scrape asks nobody.
+    `train/return` is `swath_train_return`, and `worker_3/frames` is `swath_per_worker_frames{worker="3"}`, for
+    `worker_frames` is the sum of these. Only what was handed to `log` is shown; a scrape asks nobody.
 
     Args:
         port: where to listen; 0 for one that is free.
@@ -69,7 +69,7 @@ class PrometheusSink:
         of_worker = OF_WORKER.fullmatch(name)
         if of_worker is None:
             return self._made(name, name, ())
-        return self._made(f"worker_{of_worker[2]}", f"worker_*/{of_worker[2]}", ("worker",)).labels(of_worker[1])
+        return self._made(f"per_worker_{of_worker[2]}", f"worker_*/{of_worker[2]}", ("worker",)).labels(of_worker[1])
 
     def _made(self, shown: str, name: str, labels: tuple[str, ...]) -> Any:
         """The gauge that shows the metrics of this name."""

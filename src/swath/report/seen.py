@@ -1,4 +1,4 @@
-"""What can be seen of a collector at one moment, read from its `stats("both")`, with rates from those before."""
+"""What can be seen of a run at one moment: read from the `stats("both")` of what collects, rates from those before."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WorkerSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """A collector.
+    """A run.
 
     Attributes:
         frames: delivered.
@@ -67,6 +67,8 @@ class Seen:
         trouble: what went wrong, in words.
         alive: how many workers are up; `None` in the process of the collector itself.
         workers: by index; empty likewise.
+        staleness: most versions that a worker's last fragment was behind when it arrived.
+        losses: the learner's numbers, in the order to show them.
         error: what stopped the background mode.
     """
 
@@ -82,8 +84,25 @@ class Seen:
     episode_length: float = nan
     trouble: tuple[str, ...] = ()
     alive: int | None = None
-    workers: tuple[WorkerSeen, ...] = field(default=())
+    workers: tuple[WorkerSeen, ...] = ()
+    staleness: int = 0
+    losses: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """How much of the run is done, 0 to 1; `None` for no end."""
+        return min(self.frames / self.total, 1.0) if self.total else None
+
+    @property
+    def progress(self) -> str:
+        """`65,536 of 100,000`, or without the end if there is none."""
+        return f"{self.frames:,}" + (f" of {self.total:,}" if self.total else "")
+
+    @property
+    def workers_up(self) -> str:
+        """`2 of 3 workers`; empty in the process of the collector itself."""
+        return "" if self.alive is None else f"{self.alive:,} of {len(self.workers):,} workers"
 
 
 class Rates:
@@ -133,9 +152,10 @@ class Sight:
             episodes=facts["episodes"],
             episode_return=facts.get("episode_return", nan),
             episode_length=facts.get("episode_length", nan),
-            trouble=tuple(_counted(facts[name], words) for name, words in TROUBLE.items() if facts[name]),
+            trouble=tuple(_counted(facts[name], words) for name, words in TROUBLE.items() if facts.get(name)),
             alive=facts["workers_alive"] if is_fleet else None,
             workers=tuple(self._worker(facts, worker) for worker in workers) if is_fleet else (),
+            staleness=facts["staleness"],
             error=facts.get("error", ""),
         )
 

@@ -1,4 +1,4 @@
-"""One collector on one screen, looked at by a thread of its own."""
+"""One collector on one display, looked at by a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from swath.report.seen import Seen, Sight
+from swath.report.eval_point import point_of
+from swath.report.seen import Sight
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from swath.report.screens import Screen
-    from swath.report.status import EvalPoint
+    from swath.report.display import Display
 
 _log = logging.getLogger("swath")
 
 GOODBYE_S = 2.0
+FAILURES = (Exception, SystemExit)
+"""Terminals and pipes fail in many ways; rich's own console asks the process to end where a pipe is closed."""
 
 Look: TypeAlias = Callable[[], Mapping[str, Any] | None]
-"""Gives `stats("both")`; `None` when there is nothing to look at any more."""
+"""Gives what `stats()` says; `None` when there is nothing to look at any more."""
 
 
 class View:
-    """One collector on one screen, and the thread that looks.
+    """One collector on one display, and the thread that looks.
 
     Args:
         title: what is watched.
         look: gives its facts.
+        look_at_judge: gives those of its evaluator.
         every_s: seconds from one look to the next.
 
     Attributes:
-        point: the newest evaluation.
         open: whether it is shown.
     """
 
-    def __init__(self, title: str, look: Look, every_s: float) -> None:
-        self._title, self._look, self._every_s = title, look, every_s
-        self.point: EvalPoint | None = None
+    def __init__(self, title: str, look: Look, look_at_judge: Look, every_s: float) -> None:
+        self._title, self._look, self._look_at_judge, self._every_s = title, look, look_at_judge, every_s
         self.open = True
-        self._sight, self._seen = Sight(), Seen()
-        self._screen: Screen | None = None
+        self._sight = Sight()
+        self._judged = ""
+        self._display: Display | None = None
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="swath-progress", daemon=True)
@@ -80,47 +82,48 @@ class View:
                 self.close()
 
     def _opened(self, console: Console | None) -> bool:
-        from rich.console import Console as OnStdout  # noqa: PLC0415  collectors that nobody watches need no rich
+        from swath.report.console import RunConsole  # noqa: PLC0415  collectors that nobody watches need no rich
+        from swath.report.display import Title, create_display  # noqa: PLC0415  likewise
 
-        from swath.report.screens import create_screen  # noqa: PLC0415  likewise
-
-        self._screen = create_screen(console or OnStdout(), self._title)
+        self._display = create_display(console or RunConsole(), Title(self._title))
         return self._show()
 
     def _show(self) -> bool:
         """Whether there is still something to look at."""
-        if not self._see():
+        facts = self._look()
+        if facts is None:
             return False
-        assert self._screen is not None
-        self._screen.show(self._seen, self.point)
+        assert self._display is not None
+        self._show_evaluation(self._display)
+        self._display.show(self._sight.look(facts, time.monotonic()))
         return True
 
-    def _see(self) -> bool:
-        facts = self._look()
-        if facts is not None:
-            self._seen = self._sight.look(facts, time.monotonic())
-        return facts is not None
+    def _show_evaluation(self, display: Display) -> None:
+        """Show it if it is another than before."""
+        point = point_of(self._look_at_judge() or {})
+        if point is not None and str(point) != self._judged:
+            self._judged = str(point)
+            display.evaluated(point)
 
     def _leave(self) -> bool:
-        self._see()
-        if self._screen is not None:
-            self._screen.close(self._seen, self.point)
+        assert self._display is not None
+        self._show()
+        self._display.close()
         return True
 
     def _guarded(self, act: Callable[[], bool]) -> bool:
         """Act; when that fails, end the view instead of the collection."""
         try:
             return act()
-        except Exception as error:  # noqa: BLE001  terminals and pipes fail in many ways; it is logged
+        except FAILURES as error:
             self._give_up(error)
             return False
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: BaseException) -> None:
         self.open = False
         self._ended.set()
         atexit.unregister(self.close)
-        screen, self._screen = self._screen, None
-        if screen is not None:
-            with suppress(Exception):  # it has failed before; what it has taken of the terminal it gives back first
-                screen.close(self._seen, self.point)
+        if self._display is not None:
+            with suppress(*FAILURES):  # it has failed before; what it has taken of the terminal it gives back first
+                self._display.close()
         _log.warning("the view of %s has ended (%r); it collects as before", self._title, error)

@@ -52,7 +52,8 @@ class Tape:
         if self._n_written == self._n_steps:
             return self._whole
         written = () if self._whole is None else self._whole.unbind(self._dim)[: self._n_written]
-        return LazyStackedTensorDict.maybe_dense_stack([*written, *self._at_hand], dim=self._dim)
+        stacked = LazyStackedTensorDict.maybe_dense_stack([*written, *self._at_hand], dim=self._dim)
+        return stacked.clone() if isinstance(stacked, LazyStackedTensorDict) else stacked
 
     def _write(self) -> None:
         if self._whole is None:

@@ -165,7 +165,9 @@ class TensorDictBuffer:
             kept: TensorDictBase = made.clone()
             self._watched.append(made)
             if len(self._watched) == WATCHED:
-                self._shared = shared_entries(self._watched, (*self._spec.observed, *self._spec.carried))
+                passed_on = (*self._spec.observed, *self._spec.carried)
+                shared = shared_entries(self._watched, passed_on)
+                self._shared = [*shared, *(key for key in passed_on if under_next(key) in shared)]
                 self._watched = []
             return kept
         for key in self._shared:

@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from swath.rollout_workers.rollout_metrics import RolloutMetrics as RolloutMetrics
     from swath.rollout_workers.summary import summarize_episodes as summarize_episodes
     from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
-    from swath.rollout_workers.worker import RolloutWorker as RolloutWorker
-    from swath.rollout_workers.worker import get_global_worker as get_global_worker
+    from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
+    from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker
     from swath.rollout_workers.worker_set.replies import Reply as Reply
     from swath.rollout_workers.worker_set.sampling import synchronous_parallel_sample as synchronous_parallel_sample
     from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
@@ -112,8 +112,8 @@ _HOME = {
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
     "VectorEnv": "swath.rollout_workers.vector_env",
     "EnvRunner": "swath.rollout_workers.env_runner",
-    "RolloutWorker": "swath.rollout_workers.worker",
-    "get_global_worker": "swath.rollout_workers.worker",
+    "RolloutWorker": "swath.rollout_workers.worker.worker",
+    "get_global_worker": "swath.rollout_workers.worker.worker",
     "ViewRequirement": "swath.rollout_workers.batches.views",
     "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "adjust_nstep": "swath.rollout_workers.postprocessing",

@@ -4,7 +4,8 @@
 join    compare policies ──▶ weights of rank 0 to all          any difference is an error on every rank, none waits
 learn   compare policy ids of the batch ──▶ gradients of each ──▶ mean over ranks ──▶ the same step everywhere
 ```
-What raises on one rank on this way is told to the others, so that all raise and all can go on.
+What raises on one rank on this way is told to the others, so that all raise and all can go on. Who waits in vain says
+for whom.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from torch import distributed
+from torch.distributed.rendezvous import rendezvous
 
 from swath.rollout_workers.config.checks import due, word
+from swath.rollout_workers.policies import roll_call
 from swath.rollout_workers.policies.exchange import exchanged, gathered
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.policy import Policy
@@ -38,7 +41,7 @@ class Place:
         rank: 0 … size - 1.
         size: how many ranks there are.
         backend: "gloo" or "nccl".
-        timeout_s: after which a rank stops waiting for the others.
+        timeout_s: after which a rank stops waiting for the others, and says for whom it waits.
 
     Raises:
         ValueError: one of them is out of range.
@@ -75,13 +78,12 @@ class Ranks:
         _require_reachable(place.backend, policies)
         if distributed.is_initialized():
             raise RuntimeError(_TWICE)
+        timeout = timedelta(seconds=place.timeout_s)
+        store, _, _ = next(rendezvous(place.url, place.rank, place.size, timeout=timeout))
         distributed.init_process_group(
-            place.backend,
-            init_method=place.url,
-            rank=place.rank,
-            world_size=place.size,
-            timeout=timedelta(seconds=place.timeout_s),
+            place.backend, store=store, rank=place.rank, world_size=place.size, timeout=timeout
         )
+        roll_call.begin(roll_call.RollCall(store, place.rank, place.size, place.timeout_s))
         ranks = cls()
         try:
             ranks.include(policies)
@@ -101,8 +103,9 @@ class Ranks:
         shapes = {policy_id: _shapes(policy) for policy_id, policy in torch_policies.items()}
         _require_same(gathered(shapes), "policies")
         for _, policy in sorted(torch_policies.items()):
-            for tensor in policy.model.state_dict().values():
-                distributed.broadcast(tensor, src=0)
+            with roll_call.present():
+                for tensor in policy.model.state_dict().values():
+                    distributed.broadcast(tensor, src=0)
             policy.distributed_world_size = distributed.get_world_size()
             self._policies.append(policy)
 
@@ -118,6 +121,17 @@ class Ranks:
         _require_same(everybodys, "policies in the batch")
         return mine
 
+    def together(self, make: Callable[[], T]) -> T:
+        """What this gives, once all ranks have the like of it.
+
+        Raises:
+            Exception: what it raised, once the other ranks know.
+            RemoteFailure: it raised on another rank.
+            WorkerLate: other ranks have not come in time.
+        """
+        mine, _ = exchanged(make, lambda _: None)
+        return mine
+
     def leave(self) -> None:
         """Learn alone again; a no-op the second time."""
         for policy in self._policies:
@@ -125,6 +139,7 @@ class Ranks:
         self._policies = []
         if distributed.is_initialized():
             distributed.destroy_process_group()
+        roll_call.end()
 
 
 def _require_reachable(backend: str, policies: Mapping[str, Policy]) -> dict[str, TorchPolicy]:

@@ -41,5 +41,10 @@ class EnvRunner(ABC):
         return func(self, *args, **kwargs)
 
     def ping(self) -> str:
-        """`"pong"`."""
+        """`"pong"`, if it is up and well; may be called beside a running call.
+
+        Raises:
+            AssertionError: it cannot work, as `assert_healthy` says: a process that answers is not enough.
+        """
+        self.assert_healthy()
         return "pong"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from swath.rollout_workers.tallies import LONE_AGENT, Tally
+from swath.rollout_workers.tallies import LONE_AGENT, EpisodeTally
 
 MappingFn = Callable[..., str]
 """`f(agent_id, episode, worker=worker)`: the id of the policy that acts for the agent."""
@@ -34,7 +34,7 @@ class Episode:
         self,
         episode_id: int,
         env_id: int,
-        tally: Tally,
+        tally: EpisodeTally,
         *,
         policy_map: Mapping[str, Any],
         policy_mapping_fn: MappingFn,

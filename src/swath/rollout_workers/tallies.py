@@ -18,7 +18,7 @@ LONE_AGENT = "agent0"
 """The agent of an env that knows of none."""
 
 
-class Tally(Protocol):
+class EpisodeTally(Protocol):
     """What is counted of one episode."""
 
     @property

@@ -93,7 +93,7 @@ class Swap:
     def swapped(self) -> list[Swapped]:
         """What was replaced, in the table's order."""
         return [
-            Swapped(module, name, f"swath.{ours.__name__}", self._uses[ours] if ours in self._counted else None)
+            Swapped(module, name, _said(ours), self._uses[ours] if ours in self._counted else None)
             for module, name, ours in self._places
         ]
 
@@ -155,6 +155,11 @@ def require_swapped(plugin: str, library: str, extra: str, missing: str | None, 
         raise pytest.UsageError(
             f"{plugin} came after the conftests were imported; name it on the command line: pytest -p {plugin}"
         )
+
+
+def _said(ours: Any) -> str:
+    """By what name users have it; what only tests need has that of its place."""
+    return f"{ours.__module__ if ours.__module__.startswith('swath.testing') else 'swath'}.{ours.__name__}"
 
 
 def _public(module: ModuleType) -> list[str]:

@@ -84,4 +84,5 @@ def _put_extra(target: Any, name: str, extra: Any) -> None:
 def _is_same_memory(mine: Any, theirs: Any) -> bool:
     if not (isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor)):
         return False
-    return mine.shape == theirs.shape and mine.dtype == theirs.dtype and mine.data_ptr() == theirs.data_ptr() != 0
+    forms = [(one.shape, one.stride(), one.dtype, one.data_ptr()) for one in (mine, theirs)]
+    return forms[0] == forms[1] and mine.data_ptr() != 0

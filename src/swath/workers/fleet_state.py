@@ -120,6 +120,12 @@ class Standing:
     restarts: int = 0
     placed: bool = False
 
+    @property
+    def words(self) -> str:
+        """`"starting"`, `"up"`, `"restarting"` or `"gone"`."""
+        coming_back = self.phase == "waiting" or (self.phase == "starting" and self.life > 0)
+        return "restarting" if coming_back else self.phase
+
 
 class FleetState:
     """The lives of `n` workers; all are to be started with the first `Ticked`.

@@ -15,7 +15,7 @@ from typing import Any
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
-from swath.workers.local import Call, LocalHandle, LocalShared, LocalWatched
+from swath.workers.local import LocalHandle, LocalShared, LocalWatched, QueuedCall
 from swath.workers.tickets import Board, Ticket
 
 
@@ -29,7 +29,7 @@ class InlineBackend:
     def __init__(self) -> None:
         self._board = Board()
         self._lock = threading.Lock()
-        self._queue: deque[tuple[LocalHandle, Call]] = deque()
+        self._queue: deque[tuple[LocalHandle, QueuedCall]] = deque()
         self._handles: set[LocalHandle] = set()
         self._closed = False
         self._running = False
@@ -44,13 +44,13 @@ class InlineBackend:
             raise Closed("no worker can be spawned: the backend is closed")
         handle = LocalHandle(job)
         self._handles.add(handle)
-        self._enqueue(handle, Call(handle.ready))
+        self._enqueue(handle, QueuedCall(handle.ready))
         return handle
 
     def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Queue a call; its arguments are copied."""
         assert isinstance(handle, LocalHandle)
-        call = Call(Ticket(handle.name, method), method, copy.deepcopy(args))
+        call = QueuedCall(Ticket(handle.name, method), method, copy.deepcopy(args))
         self._enqueue(handle, call)
         return call.ticket
 
@@ -103,7 +103,7 @@ class InlineBackend:
         for handle in list(self._handles):
             self._end(handle, Loss(handle.name, "was ended: its backend is closed"))
 
-    def _enqueue(self, handle: LocalHandle, call: Call) -> None:
+    def _enqueue(self, handle: LocalHandle, call: QueuedCall) -> None:
         ended = handle.opened(call.ticket)
         if ended is not None:
             self._board.settle(call.ticket, ended.error())
@@ -132,7 +132,7 @@ class InlineBackend:
             self._board.wake()  # others who wait may go on with the queue
         return True
 
-    def _carry_out(self, handle: LocalHandle, call: Call) -> None:
+    def _carry_out(self, handle: LocalHandle, call: QueuedCall) -> None:
         try:
             outcome = handle.carry_out(call)
         except KeyboardInterrupt:

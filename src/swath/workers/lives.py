@@ -195,7 +195,7 @@ class Lives:
     def _end_late(self, ticket: Ticket) -> None:
         name = ticket.name
         self.late.append(name)
-        why = f"{ticket.method}() took longer than fragment_timeout_s={self._lateness.patience:g}"
+        why = f"{ticket.method}() took longer than {self._survival.said('fragment_timeout_s')}"
         self._note_death(name, WorkerLost(f"{described(name)} was killed: {why}", worker=name.worker, life=name.life))
 
     def _tell(self, event: Event) -> None:
@@ -248,15 +248,14 @@ class Lives:
     def _not_ready(self, name: Name) -> SwathError:
         patience = self._survival.start_timeout_s
         if patience is not None and self.state.workers[name.worker].placed:
-            why = f"{described(name)} was not ready start_timeout_s={patience:g} after it was placed"
+            why = f"{described(name)} was not ready {self._survival.said('start_timeout_s')} after it was placed"
             return WorkerLate(why, workers=(name.worker,), deadline=patience)
         return self._not_placed(name)
 
     def _not_placed(self, name: Name) -> PlacementFailed:
         asked, available = self._backend.room(self.handles[name.worker])
-        patience = self._survival.placement_timeout_s
         return PlacementFailed(
-            f"{described(name)} was not ready placement_timeout_s={patience} after it was begun: "
+            f"{described(name)} was not ready {self._survival.said('placement_timeout_s')} after it was begun: "
             f"it asks for {asked}; there is {available}",
             asked=asked,
             available=available,

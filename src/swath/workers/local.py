@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from swath.errors import PayloadLost
-from swath.workers.base import Handle, Job
+from swath.workers.base import Job
 from swath.workers.hosting import Hosted, Loss
 from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.owing import OwingHandle
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Ticket
 
 
 @dataclass(frozen=True)
-class Call:
+class QueuedCall:
     """A call that waits for its turn.
 
     Attributes:
@@ -33,40 +33,22 @@ class Call:
     args: Sequence[Any] = ()
 
 
-class LocalHandle(Handle):
+class LocalHandle(OwingHandle[Loss]):
     """A worker of this process."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._hosted = Hosted(job.name)
-        self._lock = threading.Lock()
-        self._open: dict[Ticket, None] = {self.ended: None}
-        self._end: Loss | None = None
+        self.opened(self.ended)
 
-    def opened(self, ticket: Ticket) -> Loss | None:
-        """Note that the ticket is to be settled; how the worker has ended, if it has."""
-        with self._lock:
-            if self._end is None:
-                self._open[ticket] = None
-            return self._end
-
-    def answered(self, ticket: Ticket) -> None:
-        """Note that the ticket is settled."""
-        with self._lock:
-            self._open.pop(ticket, None)
-
-    def end(self, loss: Loss) -> list[Ticket]:
-        """Let go of the object; what is open. Nothing the second time."""
-        with self._lock:
-            if self._end is not None:
-                return []
-            self._end = loss
-            left = list(self._open)
-            self._open.clear()
-        self._hosted = Hosted(self.job.name)
+    def end(self, how: Loss) -> list[Ticket]:
+        """Let go of the object; what is open. None the second time."""
+        left = super().end(how)
+        if left:
+            self._hosted = Hosted(self.job.name)
         return left
 
-    def carry_out(self, call: Call) -> Outcome:
+    def carry_out(self, call: QueuedCall) -> Outcome:
         """Build, or call the method; what comes back shares no memory with the worker but the body of a parcel."""
         if call.method is None:
             return self._hosted.build(self.job.before, lambda: self.job.build)

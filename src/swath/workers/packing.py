@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 import numpy as np
 import torch
 
 PROTOCOL = 5
+
+Apart: TypeAlias = Callable[[Any], tuple[Any, ...]]
+"""Takes an object apart, as `__reduce__` does."""
+
+_BY_NAME: dict[tuple[str, str], Apart] = {}
+"""How objects of some classes travel, by module and name: nothing is imported for it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles tensors on the CPU as arrays."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """How tensors are taken apart; all else as cloudpickle does it."""
+        """How arrays and tensors are taken apart; all else as cloudpickle does it."""
         kind = type(obj)
         if kind is np.ndarray:
             if obj.flags.forc or obj.dtype.hasobject:
@@ -77,7 +83,15 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _itself, (np.ascontiguousarray(obj),)  # else it would be copied into the head
         if kind is torch.Tensor and _plain(obj):
             return _tensor, _as_numpy(obj)
+        apart = _BY_NAME.get((kind.__module__, kind.__name__))
+        if apart is not None:
+            return apart(obj)
         return super().reducer_override(obj)
+
+
+def travels(module: str, name: str, apart: Apart) -> None:
+    """From now on objects of this class, not of those derived from it, are taken apart so."""
+    _BY_NAME[module, name] = apart
 
 
 def _itself(array: Any) -> Any:
@@ -103,6 +117,14 @@ def _tensor(array: Any, dtype: torch.dtype | None) -> torch.Tensor:
         array = array.copy()  # torch has no read-only tensors
     tensor = torch.from_numpy(array)
     return tensor if dtype is None else tensor.view(dtype).reshape(array.shape[:-1])
+
+
+def _mapped(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A tensor that lies in a file travels as its numbers: where it goes, that file may not be."""
+    return _tensor, _as_numpy(tensor.as_subclass(torch.Tensor))
+
+
+travels("tensordict.memmap", "MemoryMappedTensor", _mapped)
 
 
 def owned(buffers: Sequence[Any]) -> list[Any]:

@@ -102,7 +102,7 @@ class Placing:
         workers = tuple(handle.name.worker for handle in missing)
         return WorkerLate(
             f"{len(missing)} of {n} workers ({', '.join(map(str, workers))}) were not ready "
-            f"start_timeout_s={patience:g} after they were placed, and were ended",
+            f"{self._survival.said('start_timeout_s')} after they were placed, and were ended",
             workers=workers,
             deadline=patience,
         )
@@ -112,7 +112,7 @@ class Placing:
         names = ", ".join(str(handle.name.worker) for handle in missing)
         return PlacementFailed(
             f"{len(missing)} of {n} workers ({names}) were not ready after "
-            f"placement_timeout_s={self._survival.placement_timeout_s:g}: each asks for {asked}; there is {available}",
+            f"{self._survival.said('placement_timeout_s')}: each asks for {asked}; there is {available}",
             asked=asked,
             available=available,
         )

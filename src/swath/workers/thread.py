@@ -15,7 +15,7 @@ from typing import Any
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
-from swath.workers.local import Call, LocalHandle, LocalShared, LocalWatched
+from swath.workers.local import LocalHandle, LocalShared, LocalWatched, QueuedCall
 from swath.workers.tickets import Board, Ticket
 
 _JOIN_S = 1.0
@@ -33,7 +33,7 @@ class ThreadHandle(LocalHandle):
     def __init__(self, job: Job, serve: Callable[[ThreadHandle], None]) -> None:
         super().__init__(job)
         self.was_busy = False
-        self.queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self.queue: queue.SimpleQueue[QueuedCall | None] = queue.SimpleQueue()
         name = f"swath worker {job.name.worker} (life {job.name.life})"
         self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
 
@@ -75,7 +75,7 @@ class ThreadBackend:
             raise Closed("no worker can be spawned: the backend is closed")
         handle = ThreadHandle(job, self._serve)
         handle.opened(handle.ready)
-        handle.queue.put(Call(handle.ready))
+        handle.queue.put(QueuedCall(handle.ready))
         self._handles.add(handle)
         handle.thread.start()
         return handle
@@ -83,7 +83,7 @@ class ThreadBackend:
     def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Hand the worker's thread a call; its arguments are copied."""
         assert isinstance(handle, ThreadHandle)
-        call = Call(Ticket(handle.name, method), method, copy.deepcopy(args))
+        call = QueuedCall(Ticket(handle.name, method), method, copy.deepcopy(args))
         ended = handle.opened(call.ticket)
         if ended is None:
             handle.queue.put(call)

@@ -156,15 +156,45 @@ def test_a_reward_may_come_as_an_array_of_one_element(reward, n_envs):
     assert moved.reward[-1] == 2.5
 
 
-@pytest.mark.parametrize("reward", [np.zeros(2), "much", {"r": 1}, 1j, []])
+@pytest.mark.parametrize("reward", [np.zeros(2), "much", "1.5", None, [None], {"r": 1}, 1j, []])
 def test_a_reward_that_is_no_number_names_its_env(reward):
     paying = type("PayingSo", (Paying,), {"reward": reward})(1, LONG)
     host = EnvListHost([CountingEnv(0, LONG), paying])
     host.reset_all()
-    with pytest.raises(EnvRaised) as caught:
-        host.step(ZERO)
-    assert caught.value.env == 1
-    assert "it must be one number" in str(caught.value.cause)
+    moved = host.step(ZERO)
+    ((env, error),) = moved.failed
+    assert env == 1
+    assert f"the env returned the reward {reward!r}; it must be one number" in str(error)
+    assert np.isfinite(moved.reward).all()
+
+
+@pytest.mark.parametrize("end", ["no", [0], 0.5, float("nan"), np.array("no")])
+def test_an_end_that_is_neither_yes_nor_no_names_its_env(end):
+    class Ending(CountingEnv):
+        def step(self, action):
+            observation, reward, _, truncated, info = super().step(action)
+            return observation, reward, end, truncated, info
+
+    host = EnvListHost([CountingEnv(0, LONG), Ending(1, LONG)])
+    host.reset_all()
+    moved = host.step(ZERO)
+    ((env, error),) = moved.failed
+    assert env == 1
+    assert str(error) == f"the env returned terminated={end!r}; it must be True or False"
+
+
+@pytest.mark.parametrize("end", [True, np.True_, 1, 1.0, np.array(True), np.array([True])])
+def test_an_end_may_come_as_an_array_of_one_element_or_a_number(end):
+    class Ending(CountingEnv):
+        def step(self, action):
+            observation, reward, terminated, _, info = super().step(action)
+            return observation, reward, terminated, end, info
+
+    host = EnvListHost([CountingEnv(0, LONG), Ending(1, LONG)])
+    host.reset_all()
+    assert host.step(ZERO).ended == [(1, False, True)]
+    host.reset([1], host.reset_all())
+    assert host.step_one(1, ZERO).ended == [(1, False, True)]
 
 
 def test_a_reset_that_raises_says_which_env():

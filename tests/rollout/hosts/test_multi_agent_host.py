@@ -82,7 +82,17 @@ def test_a_reset_replaces_the_observations_of_its_envs_only():
         (({}, {}, {}, GOES_ON, {}), ValueError, "terminateds of nobody without '__all__'"),
         (({}, {}, GOES_ON, {"a": True}, {}), ValueError, "truncateds of 'a' without '__all__'"),
         (({"a": 0}, {}, GOES_ON, GOES_ON, {"b": {}}), ValueError, "infos of 'b', but observations of 'a'"),
-        (({"a": 0}, 1.0, GOES_ON, GOES_ON, {}), AttributeError, "values"),
+        (({"a": 0}, 1.0, GOES_ON, GOES_ON, {}), TypeError, "rewards=1.0; it must be a dict by agent"),
+        (({"a": 0}, {}, GOES_ON, GOES_ON, None), TypeError, "infos=None; it must be a dict by agent"),
+        (({"a": 0}, {}, GOES_ON, GOES_ON, {"a": None}), TypeError, "infos['a']=None; an info is a dict"),
+        (
+            ({"a": 0}, {"a": None}, GOES_ON, GOES_ON, {}),
+            ValueError,
+            "the reward None of agent 'a'; it must be one number",
+        ),
+        (({"a": 0}, {"a": "1"}, GOES_ON, GOES_ON, {}), ValueError, "the reward '1' of agent 'a'"),
+        (({"a": 0}, {}, {**GOES_ON, "a": "no"}, GOES_ON, {}), ValueError, "terminateds['a']='no'; it must be True or"),
+        (({"a": 0}, {}, GOES_ON, {"__all__": "no"}, {}), ValueError, "truncateds['__all__']='no'; it must be True or"),
         (3, TypeError, "unpack"),
     ],
 )

@@ -170,6 +170,43 @@ def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
     assert second["next", "clock"].flatten().tolist() == [9, 10, 11, 12, 13, 14, 15, 16]
 
 
+class InPlace(Clock):
+    """Writes all it sees into the same memory, or into two in turn."""
+
+    def __init__(self, n_places=1, **options):
+        super().__init__(**options)
+        self.places, self.turn = [torch.zeros_like(self.clock) for _ in range(n_places)], 0
+
+    def _placed(self, told):
+        self.turn += 1
+        told["clock"] = self.places[self.turn % len(self.places)].copy_(told["clock"])
+        return told
+
+    def _reset(self, tensordict=None, **_):
+        return self._placed(super()._reset(tensordict))
+
+    def _step(self, tensordict):
+        return self._placed(super()._step(tensordict))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 7, 50])
+@pytest.mark.parametrize("n_places", [1, 2])
+def test_what_the_policy_saw_is_kept_also_where_the_env_writes_over_it(n_places, frames):
+    saw = []
+
+    def act(tensordict):
+        saw.append(tensordict["clock"].item())
+        return still(tensordict)
+
+    with Collector(lambda: InPlace(n_places, length=5), act, frames_per_batch=frames) as collector:
+        saw.clear()
+        batches = [next(iter(collector)) for _ in range(4)]
+    kept = [number for batch in batches for number in batch["clock"].flatten().tolist()]
+    assert kept == saw == [step % 5 for step in range(4 * frames)]
+    led_to = [number for batch in batches for number in batch["next", "clock"].flatten().tolist()]
+    assert led_to == [step % 5 + 1 for step in range(4 * frames)]
+
+
 def act_still(tensordict):
     return still(tensordict)
 
@@ -332,7 +369,7 @@ def test_set_truncated_needs_a_key_for_it():
 
 
 def test_other_services_say_that_they_do_not_serve_such_envs():
-    with pytest.raises(TypeError, match="only Collector serves"):
+    with pytest.raises(TypeError, match="only collectors and evaluators serve"):
         build(Source(Clock()))
 
 

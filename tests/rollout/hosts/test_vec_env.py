@@ -1,5 +1,8 @@
 """Stable-Baselines3's `VecEnv`, by a stand-in with its interface: that package is not needed here."""
 
+import sys
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -223,6 +226,38 @@ def test_its_monitors_reward_changers_and_statistics_are_found_through_its_wrapp
     assert returns == [2.0 * length for length in lengths]
     assert set(env.seen) == {False}
     assert env.training
+
+
+class Lives(gym.Wrapper):
+    """Says that every second step ends an episode; the game goes on at the next reset unless it is over."""
+
+    over, steps = True, 0
+
+    def reset(self, **kwargs):
+        if self.over:
+            self.seen, info = self.env.reset(**kwargs)
+            self.over = False
+            return self.seen, info
+        return self.seen, {}
+
+    def step(self, action):
+        self.seen, reward, self.over, _, info = self.env.step(action)
+        self.steps += 1
+        return self.seen, reward / 10, self.over or self.steps % 2 == 0, False, info
+
+
+def test_only_monitors_end_episodes_also_of_envs_in_other_processes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.monitor", SimpleNamespace(Monitor=Monitor))
+    monkeypatch.setattr(
+        SubprocVecEnv, "env_is_wrapped", lambda env, kind: [isinstance(one.env, kind) for one in env.remotes], False
+    )
+    makers = [lambda: Lives(Monitor(Count()))] * 2
+    here, apart = (
+        evaluate_policy(Two(), kind(makers), 4, return_episode_rewards=True) for kind in (DummyVecEnv, SubprocVecEnv)
+    )
+    assert here == apart
+    assert here[0] == [2.0 * length for length in here[1]]
+    assert max(here[1]) > 2
 
 
 def test_envs_in_other_processes_are_believed_where_their_monitors_speak():

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from swath.cli.naming import require_env
 from swath.cli.options import FILES, MEASUREMENT, MeasurementCount, MeasurementCounts
 
 
@@ -33,8 +34,8 @@ def bench(
     them; its first batch, for which workers are built, is not counted.
 
     Args:
-        env: An id, such as CartPole-v1, or module:name, where name is a function that makes an env, or an id that
-            importing the module registers.
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
+            that importing the module registers; modules of the current folder are found, too.
         policy: Who acts: a folder of `swath train`, a checkpoint of one, or module:name. [default: random actions]
         policy_factory: Who makes who acts, in each worker: module:name.
         backends: Where workers live, of inline, process, thread and ray, with commas. [default: inline,process]
@@ -48,8 +49,6 @@ def bench(
         threads: Threads for torch in this process; others have one. [default: 1]
         out: File for the figures, which ends in .csv or .json.
     """
-    from swath.cli.bench import run_bench  # noqa: PLC0415  imports torch
-
     given = {
         "policy": policy,
         "policy_factory": policy_factory,
@@ -63,4 +62,7 @@ def bench(
         "device": device,
         "threads": threads,
     }
-    return run_bench(env, {name: value for name, value in given.items() if value is not None}, out)
+    name_of_env = require_env(env, "swath bench CartPole-v1")
+    from swath.cli.bench import run_bench  # noqa: PLC0415  imports torch
+
+    return run_bench(name_of_env, {name: value for name, value in given.items() if value is not None}, out)

@@ -7,7 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from swath.cli.collect_config import CollectConfig
+from swath.cli.failure import UsageError
+from swath.cli.naming import require_env
 from swath.cli.options import COLLECTION, FILES, CollectionCount
+from swath.cli.places import placed
 
 
 def collect(
@@ -27,17 +31,18 @@ def collect(
     threads: CollectionCount = None,
     out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
-    """Collect experience in a Gymnasium env and write it to disk.
+    """Collect experience in an env and write it to disk.
 
     The same command goes on with what is there, until there are as many frames as asked for. Ctrl-C stops after the
     running batch. However it ends, what lies there are whole batches, and no frame comes twice.
 
     Args:
-        env: Id of the env, such as CartPole-v1, HalfCheetah-v5 or module:id, where importing the module registers it.
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
+            that importing the module registers; modules of the current folder are found, too.
         frames: Frames to have in the end, exactly; a larger number goes on with what is there. [default: 100000]
         policy: Who acts: a folder of `swath train`, or a checkpoint of one. [default: random actions]
         greedy: Take the policy's most probable action. [default: --no-greedy, sample]
-        max_episode_steps: Truncate episodes at this many steps. [default: as the env is registered]
+        max_episode_steps: Truncate episodes at this many steps. [default: where the env does so]
         envs: Envs that each worker steps together. [default: 8]
         workers: Workers that collect; every batch has a share of each. [default: 1]
         backend: Where workers live: inline (one, in this process), process, thread or ray.
@@ -49,8 +54,6 @@ def collect(
         out: Where to: a path that ends in .parquet is a folder of Parquet files, any other one of memory-mapped
             TensorDicts.
     """
-    from swath.cli.collect import run_collection  # noqa: PLC0415  imports torch
-
     given = {
         "env": env,
         "frames": frames,
@@ -65,4 +68,10 @@ def collect(
         "device": device,
         "threads": threads,
     }
-    return run_collection({name: value for name, value in given.items() if value is not None}, out)
+    require_env(env, "swath collect CartPole-v1 --out data/poles")
+    if out is None:
+        raise UsageError("collect: say where to with --out, such as --out data/poles or --out data/poles.parquet")
+    config = CollectConfig(**placed({name: value for name, value in given.items() if value is not None}))
+    from swath.cli.collect import run_collection  # noqa: PLC0415  imports torch
+
+    return run_collection(config, out)

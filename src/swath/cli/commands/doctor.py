@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from swath.cli.naming import require_env
 from swath.cli.options import EXAMINATION, ExaminationCount
 
 
@@ -28,8 +29,8 @@ def doctor(
     The exit code is 1 if there is an error among what was found, 0 if not, 2 if there is nothing to look at.
 
     Args:
-        env: An id, such as CartPole-v1, or module:name, where name is a function that makes an env, an env, or an id
-            that importing the module registers.
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, an env, or
+            an id that importing the module registers; modules of the current folder are found, too.
         policy: Who acts: a folder of `swath train`, a checkpoint of one, or module:name. [default: random actions]
         policy_factory: Who makes who acts, in each worker: module:name.
         envs: Envs that each worker is to step together. [default: 8]
@@ -41,8 +42,6 @@ def doctor(
         seed: Seed of envs and actions. [default: 0]
         json: Print what was found as JSON, for scripts.
     """
-    from swath.cli.doctor import run_doctor  # noqa: PLC0415  imports torch
-
     given = {
         "policy": policy,
         "policy_factory": policy_factory,
@@ -53,4 +52,7 @@ def doctor(
         "seconds": seconds,
         "seed": seed,
     }
-    return run_doctor(env, {name: value for name, value in given.items() if value is not None}, as_json=json)
+    name_of_env = require_env(env, "swath doctor CartPole-v1")
+    from swath.cli.doctor import run_doctor  # noqa: PLC0415  imports torch
+
+    return run_doctor(name_of_env, {name: value for name, value in given.items() if value is not None}, as_json=json)

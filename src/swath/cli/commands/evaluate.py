@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from swath.cli.folder import find_checkpoint
 from swath.cli.options import EVALUATION, EvaluationCount
 
 
@@ -26,9 +27,10 @@ def evaluate(
         other: A second one, of the same env; the table says whether it is better, and how sure that is.
         episodes: Episodes to play. [default: as many as in the (first) run]
         seed: Root of the episodes' seeds. [default: that of the (first) run]
-        device: Where the networks are. [default: cpu]
+        device: Where the networks are. [default: that of the (first) run]
     """
+    files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
     from swath.cli.evaluate import run_evaluation  # noqa: PLC0415  imports torch
 
     given = {"eval_episodes": episodes, "seed": seed, "device": device}
-    return run_evaluation(checkpoint, other, {name: value for name, value in given.items() if value is not None})
+    return run_evaluation(files, {name: value for name, value in given.items() if value is not None})

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from swath.cli.config import Resumption, RunConfig
+from swath.cli.naming import require_env
 from swath.cli.options import EVALUATION, FILES, TRAINING, EvaluationCount, TrainingCount
+from swath.cli.places import placed
 
 
 def train(
@@ -31,12 +34,14 @@ def train(
     video: Annotated[bool | None, Parameter(group=FILES, show_default=False)] = None,
     log: Annotated[str | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
-    """Train PPO on a Gymnasium env and leave curve, film, metrics and checkpoints behind.
+    """Train PPO on an env and leave curve, film, metrics and checkpoints behind.
 
-    Ctrl-C stops after the running batch and keeps everything; a second one ends at once.
+    Ctrl-C stops after the running batch and keeps everything; a second one ends at once. Checkpoints are written with
+    each evaluation; a kill costs what was done since the last one whose result is there.
 
     Args:
-        env: Id of the env, such as CartPole-v1, HalfCheetah-v5 or module:id, where importing the module registers it.
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
+            that importing the module registers; modules of the current folder are found, too.
         frames: Frames to collect in all, rounded up to whole batches. [default: 100000]
         envs: Envs that each worker steps together. [default: 8]
         workers: Workers that collect; every batch has a share of each. [default: 1]
@@ -48,7 +53,8 @@ def train(
         threads: Threads for torch; small networks are fastest with one. [default: 1]
         ppo: Settings of PPO, the fields of swath.learn.PPOConfig, such as --ppo.learning-rate 1e-3.
             [default: chosen for the env]
-        eval_every: Frames from one evaluation to the next; 0: at the end only. [default: a tenth of --frames]
+        eval_every: Frames from one evaluation, and checkpoint, to the next; 0: at the end only.
+            [default: a tenth of --frames]
         eval_episodes: Episodes of an evaluation. [default: 20]
         eval_backend: Where evaluations run, beside the training: thread, process or ray; none: no evaluations.
             [default: thread]
@@ -60,9 +66,6 @@ def train(
             wandb or wandb:PROJECT, mlflow or mlflow:EXPERIMENT, prometheus, prometheus:PORT or prometheus:ADDRESS:PORT.
             [default: tensorboard, if it is installed]
     """
-    from swath.cli.settings import parse_settings  # noqa: PLC0415  imports torch
-    from swath.cli.train import run_training  # noqa: PLC0415  imports torch
-
     given = {
         "env": env,
         "frames": frames,
@@ -73,11 +76,26 @@ def train(
         "seed": seed,
         "device": device,
         "threads": threads,
-        "ppo": ppo and parse_settings(ppo),
+        "ppo": ppo and _settings(ppo),
         "eval_every": eval_every,
         "eval_episodes": eval_episodes,
         "eval_backend": eval_backend,
         "video": video,
         "log": log,
     }
-    return run_training({name: value for name, value in given.items() if value is not None}, out, resume)
+    options = {name: value for name, value in given.items() if value is not None}
+    asked = _new(options) if resume is None else Resumption(resume, options)
+    from swath.cli.train import run_training  # noqa: PLC0415  imports torch
+
+    return run_training(asked, out)
+
+
+def _new(options: dict[str, Any]) -> RunConfig:
+    require_env(options.get("env"), "swath train CartPole-v1")
+    return RunConfig(**placed(options))
+
+
+def _settings(texts: dict[str, str]) -> dict[str, Any]:
+    from swath.cli.settings import parse_settings  # noqa: PLC0415  imports torch
+
+    return parse_settings(texts)

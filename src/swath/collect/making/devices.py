@@ -47,10 +47,13 @@ class Devices:
         """Check that the env can be where it should.
 
         Raises:
-            ValueError: a device that gymnasium envs cannot go to.
+            ValueError: a device that gymnasium's and PettingZoo's envs cannot go to.
         """
         if self.env is not None and spec.device is not None and self.env.type != spec.device.type:
-            raise ValueError(f"env_device={str(self.env)!r}: gymnasium envs run on the CPU; leave it out or give 'cpu'")
+            raise ValueError(
+                f"env_device={str(self.env)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out or "
+                "give 'cpu'"
+            )
 
 
 def as_device(value: Any) -> torch.device | None:

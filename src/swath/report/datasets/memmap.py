@@ -19,7 +19,10 @@ class Memmap:
     def write(self, rows: TensorDictBase, part: Path) -> None:
         """Write the part."""
         with appearing(part) as draft:
-            rows.memmap(draft)
+            try:
+                rows.memmap(draft)
+            except RuntimeError as error:  # what torch raises where the disk is full
+                raise OSError(f"{part} could not be written: {error}") from error
 
     def read(self, part: Path) -> TensorDictBase:
         """The part, memory-mapped."""

@@ -79,6 +79,7 @@ class DatasetWriter:
             TypeError: an entry that the format has no place for.
         """
         part = Part(self._next_name, len(rows), int(rows[NEXT, DONE].sum()))
+        remove(self.path / part.name)  # one that was written, and never came to count
         self._format.write(rows, self.path / part.name)
         changed = replace(self.manifest, parts=(*self.manifest.parts, part), state=state)
         changed.save(self.path)

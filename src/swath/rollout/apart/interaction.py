@@ -59,6 +59,12 @@ def install() -> None:
     _manager.__class__ = _PerThread
 
 
+def keep_own_type() -> None:
+    """This thread has a type of its own from now on, `None` at first: for threads of ours that call policies."""
+    install()
+    vars(_here).update(own=True, apart=True, type=None)
+
+
 @contextmanager
 def own_type() -> Iterator[None]:
     """This thread has a type of its own, `None` at first."""

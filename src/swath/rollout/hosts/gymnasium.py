@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,15 +12,16 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_all, close_broken
+from swath.rollout.hosts.returned import as_flag, as_reward, explained
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
 
 Make = Callable[[], list[gym.Env[Any, Any]]]
-Arrays = tuple[Leaves, Array]
 
 _TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
+_UNPAID = array("d", [0.0])  # its reward
 
 STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
 RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
@@ -82,7 +84,7 @@ class EnvListHost:
     def step(self, action: Leaves) -> Transition:
         """Advance every env that is not retired; an env that raises does not keep the others from stepping."""
         observations, infos = self._last.copy(), [_SILENCE] * len(self._last)
-        rewards: list[Any] = [0.0] * len(self._last)
+        rewards: Any = _UNPAID * len(self._last)
         ended: list[Ended] = []
         failed: list[tuple[int, Exception]] = []
         actions = self._split(action)
@@ -91,18 +93,22 @@ class EnvListHost:
             env = -1
             try:
                 for env, step in todo:
-                    observations[env], rewards[env], terminated, truncated, infos[env] = step(actions[env])
+                    observations[env], reward, terminated, truncated, infos[env] = step(actions[env])
+                    try:
+                        rewards[env] = reward  # takes nothing but numbers: NumPy would make NaN of None
+                    except Exception:  # noqa: BLE001  an array of one element, or the step has failed
+                        rewards[env] = as_reward(reward)
                     if terminated or truncated:
-                        ended.append((env, bool(terminated), bool(truncated)))
+                        ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, _explained(error, STEP)))
+                failed.append((env, explained(error, STEP)))
         expired = self._limit.tick()
         if expired:
             ended = with_truncated(ended, expired)
-        leaves, reward = self._arrays(observations, rewards, failed)
+        leaves = self._leaves(observations, failed)
         self._last = observations
-        return Transition(leaves, reward, ended, (), failed, infos)
+        return Transition(leaves, np.frombuffer(rewards), ended, (), failed, infos)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
@@ -110,11 +116,14 @@ class EnvListHost:
         reward, infos = np.zeros(n), [_SILENCE] * n
         try:
             answer = self._step_core[env](self._split(action)[env])
-            self._last[env], reward[env], terminated, truncated, infos[env] = answer
+            self._last[env], paid, terminated, truncated, infos[env] = answer
+            reward[env] = as_reward(paid)
+            end = env, as_flag("terminated", terminated), as_flag("truncated", truncated)
         except Exception as error:  # noqa: BLE001  as in `step`
-            return Transition(self._pack(self._last), reward, failed=[(env, _explained(error, STEP))])
-        truncated = self._limit.tick_one(env) or bool(truncated)
-        ended = [(env, bool(terminated), truncated)] if terminated or truncated else []
+            return Transition(self._pack(self._last), reward, failed=[(env, explained(error, STEP))])
+        ended = [end] if terminated or truncated else []
+        if self._limit.tick_one(env):
+            ended = with_truncated(ended, [env])
         return Transition(self._pack(self._last), reward, ended, info=infos)
 
     def rebuild(self) -> Leaves:
@@ -164,15 +173,9 @@ class EnvListHost:
         self._steps = list(enumerate(self._step_core))
         self._limit = StepLimit([limit for _, limit in cores])
 
-    def _arrays(self, observations: list[Any], rewards: list[Any], failed: list[tuple[int, Exception]]) -> Arrays:  # noqa: ARG002  for hosts that can do without an env
-        """What the envs returned, as leaves `[B, …]` and rewards `[B]`."""
-        try:
-            reward = np.array(rewards, dtype=np.float64)
-        except (TypeError, ValueError):
-            reward = _one_each(rewards)
-        if reward.ndim != 1:
-            reward = _one_each(rewards)
-        return self._pack(observations), reward
+    def _leaves(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:  # noqa: ARG002  for hosts that can do without an env
+        """What the envs observed, as leaves `[B, …]`."""
+        return self._pack(observations)
 
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
@@ -180,7 +183,7 @@ class EnvListHost:
             try:
                 self._last[env], _ = self._envs[env].reset(seed=seed)
             except Exception as error:
-                raise EnvRaised(env, _explained(error, RESET)) from error
+                raise EnvRaised(env, explained(error, RESET)) from error
             if seed is not None:
                 self._seeds[env] = seed
         self._limit.restart(envs)
@@ -196,26 +199,6 @@ def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
             limit = most if limit is None else min(limit, most)
         env = env.env
     return env, limit
-
-
-def _one_each(rewards: Sequence[Any]) -> Array:
-    """Rewards of envs that return arrays of one element, or worse."""
-    return np.array([_number(env, reward) for env, reward in enumerate(rewards)])
-
-
-def _number(env: int, reward: Any) -> float:
-    try:
-        return np.asarray(reward, dtype=np.float64).item()
-    except (TypeError, ValueError) as error:
-        raise EnvRaised(env, ValueError(f"the env returned the reward {reward!r}; it must be one number")) from error
-
-
-def _explained(error: Exception, promise: str) -> Exception:
-    """The error, with what was promised if it did not come out of the env but of what the env returned."""
-    trace = error.__traceback__
-    if trace is not None and trace.tb_next is None and isinstance(error, TypeError | ValueError):
-        error.add_note(promise)
-    return error
 
 
 def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:

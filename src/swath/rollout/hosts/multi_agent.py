@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
-from swath.rollout.hosts.by_agent import ALL, ByAgent, Step, check_reset, check_step
+from swath.rollout.hosts.by_agent import ALL, ByAgent, Step, check_reset, check_step, paid
 from swath.rollout.hosts.closing import close_all, close_broken
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves
@@ -84,7 +84,7 @@ class MultiAgentHost:
             try:
                 ended += self._advance(env, action[0][env], moved)
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, _explained(error, STEP)))
+                failed.append((env, explained(error, STEP)))
         self._last = moved.observation[0]
         moved.ended, moved.failed = ended, failed
         return moved
@@ -135,7 +135,7 @@ class MultiAgentHost:
             observations, infos = self._envs[env].reset(seed=seed)
             check_reset(observations, infos)
         except Exception as error:
-            raise EnvRaised(env, _explained(error, RESET)) from error
+            raise EnvRaised(env, explained(error, RESET)) from error
         self._last[env], self.told[env] = observations, infos
         if seed is not None:
             self._seeds[env] = seed
@@ -147,7 +147,7 @@ class MultiAgentHost:
         returned: Step = self._envs[env].step(actions)
         check_step(returned)
         observations, rewards, terminateds, truncateds, infos = returned
-        moved.reward[env] = sum(rewards.values())
+        rewards, moved.reward[env] = paid(rewards)
         moved.observation[0][env], self.told[env] = observations, infos
         answer = {REWARDS: rewards, TERMINATEDS: terminateds, TRUNCATEDS: truncateds, INFOS: infos}
         moved.info[env] = answer  # type: ignore[index]  # made as a list by `step`
@@ -155,7 +155,7 @@ class MultiAgentHost:
         return [(env, terminated, truncated)] if terminated or truncated else ()
 
 
-def _explained(error: Exception, promise: str) -> Exception:
+def explained(error: Exception, promise: str) -> Exception:
     """The error, with what was promised if it did not come out of the env but of what the env returned."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

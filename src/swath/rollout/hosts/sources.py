@@ -18,14 +18,18 @@ from swath.options import count
 from swath.rollout.hosts.base import ArrayHost, Host
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.parallel_env import ParallelEnvHost, is_aec_env, is_parallel_env, require_equal_groups
+from swath.rollout.hosts.tensordict_list import TensorDictListHost
 from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
-from swath.rollout.hosts.torchrl_list import TorchRLListHost
 from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of, has_makers
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
-FORMS = "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env or a TorchRL env"
+FORMS = (
+    "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env, a TorchRL env or a PettingZoo "
+    "ParallelEnv"
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Source:
     def __post_init__(self) -> None:
         if self.copies is not None:
             count(self.copies_name, self.copies)
+        _require_no_aec(self.env)
         if not (isinstance(self.env, str) or is_env_instance(self.env) or callable(self.env)):
             raise TypeError(f"an env source is a {type(self.env).__name__}; it must be {FORMS}")
         if is_env_instance(self.env) and self.kwargs and not has_makers(self.env):
@@ -75,7 +80,7 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
 
     Args:
         source: what to build.
-        fitting: what is asked of a TorchRL env beyond that; `None` where such envs are not served.
+        fitting: what is asked of a TorchRL or PettingZoo env beyond that; `None` where such envs are not served.
 
     Raises:
         TypeError: the source gives no env, or an instance cannot be copied.
@@ -83,12 +88,13 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
         Exception: what the callable or the env's maker raised, with a note.
     """
     first = source.env if source.is_instance else make_env(source)
-    if is_torchrl_env(first):
+    kind = "a TorchRL env" if is_torchrl_env(first) else "a PettingZoo env" if is_parallel_env(first) else None
+    if kind is not None:
         if fitting is None:
             raise TypeError(
-                f"{type(first).__name__} is a TorchRL env, which only Collector serves; pass a gymnasium env"
+                f"{type(first).__name__} is {kind}, which only collectors and evaluators serve; pass a gymnasium env"
             )
-        return _torchrl_host(source, first, fitting)
+        return (_torchrl_host if is_torchrl_env(first) else _parallel_host)(source, first, fitting)
     if is_vector_env(first):
         with closed_on_failure([] if source.is_instance else [first]):
             return _vector_host(source, first)
@@ -123,16 +129,22 @@ def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
     return TorchRLHost(env, None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source)))
 
 
+def _parallel_host(source: Source, first: Any, fitting: Fitting) -> Host:
+    make = None if source.is_instance else lambda: make_env(source)
+    mine = list[Any]([] if source.is_instance else [first])
+    with closed_on_failure(mine):
+        hosts = [ParallelEnvHost(env, make, fitting.max_steps) for env in _with_copies(source, first, mine)]
+        require_equal_groups(hosts)
+        return hosts[0] if source.copies is None else TensorDictListHost(hosts)
+
+
 def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
     """The env and its copies, each by itself."""
-    envs, mine = [first], list[Any]()
+    mine = list[Any]()
     with closed_on_failure(mine):
-        for env in _more(source, first):
-            envs.append(env)
-            _require_different(envs, source)
-            mine.append(env)
+        envs = _with_copies(source, first, mine)
         make = None if source.is_instance else lambda: fitting.applied(make_env(source))
-        return TorchRLListHost([TorchRLHost(fitting.applied(env), make) for env in envs])
+        return TensorDictListHost([TorchRLHost(fitting.applied(env), make) for env in envs])
 
 
 def _torchrl_anew(source: Source) -> Any:
@@ -152,16 +164,22 @@ def _torchrl_batch(source: Source, first: Any) -> Any:
 
 def _all(source: Source, first: Any) -> list[Any]:
     """The env and its copies; what was built is closed again if anything fails."""
-    envs = [first]
     mine = [] if source.is_instance else [first]
     with closed_on_failure(mine):
         action_leaves(first.action_space)
         observation_leaves(first.observation_space)
-        for env in _more(source, first):
-            envs.append(env)
-            _require_different(envs, source)
-            mine.append(env)
+        envs = _with_copies(source, first, mine)
         require_equal_spaces(envs)
+    return envs
+
+
+def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:
+    """The env and its copies, which are added to those that are to be closed if anything fails."""
+    envs = [first]
+    for env in _more(source, first):
+        envs.append(env)
+        _require_different(envs, source)
+        mine.append(env)
     return envs
 
 
@@ -199,9 +217,11 @@ def make_env(source: Source) -> Any:
     except Exception as error:
         error.add_note(f"raised while the env source {source.env!r} was built")
         raise
+    _require_no_aec(env)
     if not is_env_instance(env):
         raise TypeError(
-            f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env or a TorchRL env"
+            f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env, a TorchRL env "
+            "or a PettingZoo ParallelEnv"
         )
     return env
 
@@ -226,7 +246,15 @@ def _copies(env: Any, n_copies: int) -> list[Any]:
 
 def is_env_instance(value: object) -> bool:
     """Whether this is an env of any kind, not something that builds one."""
-    return isinstance(value, gym.Env) or is_vector_env(value) or is_torchrl_env(value)
+    return isinstance(value, gym.Env) or is_vector_env(value) or is_torchrl_env(value) or is_parallel_env(value)
+
+
+def _require_no_aec(env: object) -> None:
+    if is_aec_env(env):
+        raise TypeError(
+            f"{env} is a PettingZoo AECEnv, whose agents act in turn; hand in a ParallelEnv, for instance what "
+            "pettingzoo.utils.aec_to_parallel makes of it"
+        )
 
 
 def _described(value: object) -> str:

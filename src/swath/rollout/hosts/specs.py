@@ -103,8 +103,8 @@ class TensorDictSpec:
 
     @property
     def device(self) -> torch.device | None:
-        """Where the env is, if it says so."""
-        found: torch.device | None = self.env().device
+        """Where the env is, if it says so; one that knows of no devices is on the CPU."""
+        found: torch.device | None = getattr(self.env(), "device", torch.device("cpu"))
         return found
 
     @property

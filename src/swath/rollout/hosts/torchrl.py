@@ -22,9 +22,10 @@ from swath.keys import DONE, Key, as_key, as_tuple
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.specs import TensorDictSpec
+from swath.rollout.hosts.tensordict_reading import StepReading, ends_of, groups_of, pixels_of, reward_of
 from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.hosts.torchrl_masks import drawing
-from swath.rollout.hosts.torchrl_reading import StepReading, ends_of, groups_of, pixels_of, reward_of
+from swath.rollout.hosts.torchrl_reuse import Seen
 from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
@@ -94,6 +95,7 @@ class TorchRLHost:
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env: `action` is the TensorDict that the policy has written into."""
+        seen = self._seen.of(action[0])
         try:
             made, root = self._advance(action[0])
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
@@ -101,6 +103,7 @@ class TorchRLHost:
             everyone = [(env, cause) for env in range(self.spec.num_envs)]
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         action[0] = made
+        self._seen.put_back(made, seen)
         self._following = following = made.get("next")
         ended = self._ends(following) if self._any_done(following) else []
         self._ended = [env for env, _, _ in ended]
@@ -165,6 +168,7 @@ class TorchRLHost:
 
     def _install(self, env: Any) -> None:
         self._env = env
+        self._seen = Seen((*self.spec.observed, *self.spec.carried))
         short = short_way(env)
         if short is None:
             self._begin, self._any_done = self._begin_where_ended, any_done_of(self.spec.done)

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.synchronize import SemLock
 from typing import Any
 
 import torch
@@ -52,6 +53,22 @@ def has_makers(env: Any) -> bool:
 def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
     """One env that steps those of these makers together."""
     return _envs().SerialEnv(len(makers), list(makers))
+
+
+CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
+"""Where TorchRL's maker of envs with a common state is, and its name."""
+
+
+def creator_apart(creator: Any) -> tuple[Any, ...]:
+    """An `EnvCreator` for another process: with its state as it is now, without locks, which nobody there shares."""
+    values = [(where, value) for where, value in creator._mp_values if not isinstance(value, SemLock)]  # noqa: SLF001
+    return _creator, (type(creator), {**vars(creator), "_mp_values": values})
+
+
+def _creator(kind: type[Any], attributes: dict[str, Any]) -> Any:
+    creator = object.__new__(kind)
+    vars(creator).update(attributes)
+    return creator
 
 
 class Handed:

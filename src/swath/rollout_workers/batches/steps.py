@@ -21,7 +21,7 @@ _SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsByStep:
     """All rows in order, `[n]` each: whose they are, which of that policy's, and the number of their env step."""
 
     policy: Array
@@ -29,7 +29,7 @@ class Rows:
     step: Array
 
     @classmethod
-    def of(cls, batches: list[Columns]) -> Rows:
+    def of(cls, batches: list[Columns]) -> RowsByStep:
         """The rows of these batches."""
         episodes, times, agents = (np.concatenate([_column(batch, name) for batch in batches]) for name in _SORTED_BY)
         episode = np.unique(episodes, return_inverse=True)[1]
@@ -54,7 +54,7 @@ def by_steps(batches: Mapping[str, SomeColumns], k: int) -> Iterator[tuple[dict[
     filled = {pid: batch for pid, batch in batches.items() if batch.count}
     if not filled:
         return
-    rows = Rows.of(list(filled.values()))
+    rows = RowsByStep.of(list(filled.values()))
     for first in range(0, rows.n_steps, k):
         start, stop = np.searchsorted(rows.step, (first, first + k))
         policy, row = rows.policy[start:stop], rows.row[start:stop]

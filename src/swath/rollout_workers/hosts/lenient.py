@@ -17,7 +17,7 @@ import numpy as np
 
 from swath.rollout.hosts.base import ArrayHost, Ended, EnvRaised, Transition
 from swath.rollout.spaces import Leaves
-from swath.rollout_workers.hosts.membership import Strays, fail_strays, require_members
+from swath.rollout_workers.hosts.membership import Strays, fail_infos, fail_strays, require_members
 from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 
@@ -68,6 +68,7 @@ class LenientHost(WrappedHost):
         fatal: the failure to raise, if one was not borne.
         restarts: how often sub-envs were made anew.
         strays: finds observations that cannot be taken, if any may be such.
+        infos_are_read: somebody looks at what envs say beside, so that it must be dicts.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class LenientHost(WrappedHost):
         self.fatal: EnvRaised | None = None
         self.restarts = 0
         self.strays: Strays = None
+        self.infos_are_read = False
         self._patience = patience
         self._renewal = renewal or Renewal()
         self.seed(seeds)
@@ -115,7 +117,7 @@ class LenientHost(WrappedHost):
         if self._doomed:
             return onto
         if not self.spec.alone and self._untouched:
-            self._reached = self._borne(0, self._begin_all)
+            self._reached = self._borne(range(self.spec.num_envs), self._begin_all)
         elif not self.spec.alone and self._renewal.one is None:
             self._reached = self._begin_some(envs, onto)
         else:
@@ -128,6 +130,8 @@ class LenientHost(WrappedHost):
             return self._given_up()
         moved = self.inner.step(action)
         fail_strays(self.strays, moved, alone=self.spec.alone)
+        if self.infos_are_read:
+            fail_infos(moved, alone=self.spec.alone)
         failed = {env for env, _ in moved.failed}
         if self._in_a_row:
             self._in_a_row = {env: n for env, n in self._in_a_row.items() if env in failed}
@@ -140,7 +144,7 @@ class LenientHost(WrappedHost):
         leaves = self._reached if self._begun else onto
         for env in envs:
             if env not in self._begun:
-                self._reached = leaves = self._borne(env, partial(self._begin, env, leaves))
+                self._reached = leaves = self._borne([env], partial(self._begin, env, leaves))
                 self._begun.add(env)
         self._begun = set()
         return leaves
@@ -151,9 +155,11 @@ class LenientHost(WrappedHost):
         return require_members(self.strays, leaves, [env])
 
     def _begin_all(self) -> Leaves:
-        """A true reset of all envs of a host that steps as a whole."""
-        n = self.spec.num_envs
-        leaves = self.inner.reset_all([self._seeds[env] for env in range(n)] if len(self._seeds) == n else None)
+        """A true reset of all envs of a host that steps as a whole; where only some have seeds, these once more."""
+        n, seeds = self.spec.num_envs, self._seeds
+        leaves = self.inner.reset_all([seeds[env] for env in range(n)] if len(seeds) == n else None)
+        if 0 < len(seeds) < n:
+            leaves = self.inner.reset([*seeds], leaves, [*seeds.values()])
         self._seeds = {}
         require_members(self.strays, leaves, range(n))
         self._untouched = False
@@ -169,17 +175,17 @@ class LenientHost(WrappedHost):
         self._raise_fatal()
         return onto
 
-    def _borne(self, env: int, reset: Callable[[], Leaves]) -> Leaves:
-        """What the reset gives, tried again with a new env as often as patience lasts."""
+    def _borne(self, envs: Sequence[int], reset: Callable[[], Leaves]) -> Leaves:
+        """What the reset of these gives, tried again with a new env as often as patience lasts."""
         while True:
             try:
-                if env in self._broken:
-                    self._mend(env)
+                while broken := self._broken.intersection(envs):
+                    self._mend(min(broken))
                 return reset()
             except EnvRaised as raised:
                 self._failed(Failure(raised.env, raised.cause, in_step=False))
             except Exception as error:  # noqa: BLE001  raised as its own type, or borne
-                self._failed(Failure(env, error, in_step=False))
+                self._failed(Failure(envs[0], error, in_step=False))
             self._raise_fatal()
 
     def _raise_fatal(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,13 @@ import numpy as np
 from swath.keys import OBSERVATION
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.returned import as_flag, as_rewards, explained
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, plain_leaves, splitter
 from swath.rollout_workers.vector_env import VectorEnv
+
+STEP = "a VectorEnv has vector_step(actions) -> observations, rewards, terminateds, truncateds, infos: lists"
+"""A note for one that returns something else."""
 
 
 class OwnVectorHost:
@@ -70,16 +74,18 @@ class OwnVectorHost:
         """Advance every sub-env."""
         try:
             observations, rewards, terminateds, truncateds, infos = self._env.vector_step(self._split(action))
-            leaves, reward = self._pack(observations), np.array(rewards, dtype=np.float64)
+            ended = _ended(terminateds, truncateds)
+            return Transition(self._pack(observations), as_rewards(list(rewards)), ended, info=list(infos))
+        except EnvRaised as raised:
+            return self._failed(raised)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            everyone = [(env, error) for env in range(self.spec.num_envs)]
-            return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
-        ended: list[Ended] = [
-            (env, bool(flags[0]), bool(flags[1]))
-            for env, flags in enumerate(zip(terminateds, truncateds, strict=True))
-            if flags[0] or flags[1]
-        ]
-        return Transition(leaves, reward, ended, info=list(infos))
+            return self._failed(EnvRaised(0, explained(error, STEP)))
+
+    def _failed(self, raised: EnvRaised) -> Transition:
+        """All have failed, as they only step together; first the one that is to blame."""
+        n = self.spec.num_envs
+        order = sorted(range(n), key=lambda env: env != raised.env)
+        return Transition([], np.zeros(n), failed=[(env, raised.cause) for env in order])
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: it steps as a whole."""
@@ -111,3 +117,19 @@ class OwnVectorHost:
         if not self._closed:
             self._closed = True
             self._env.close()
+
+
+def _ended(terminateds: Iterable[Any], truncateds: Iterable[Any]) -> list[Ended]:
+    """The episodes that ended.
+
+    Raises:
+        EnvRaised: what a sub-env says of it is neither yes nor no.
+    """
+    ended: list[Ended] = []
+    for env, (terminated, truncated) in enumerate(zip(terminateds, truncateds, strict=True)):
+        if terminated or truncated:
+            try:
+                ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
+            except ValueError as error:
+                raise EnvRaised(env, error) from error
+    return ended

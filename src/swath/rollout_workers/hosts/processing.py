@@ -2,6 +2,9 @@
 
 Each observation is processed once: those of a step together, those of a reset with the envs that it is of. The filter
 learns from them in that order.
+
+    the filter raises in a step   ──▶ the step counts: `take_failure` tells of it, and `settle` is to make up for it
+                      in a reset  ──▶ raised; the next reset of these envs goes on from there
 """
 
 from __future__ import annotations
@@ -40,32 +43,76 @@ class ProcessingHost(WrappedHost):
         self._filter = current_filter
         self._template = template_of(space)
         self._raw: Leaves = []
+        self._last: Leaves = []
         self._laps = laps
+        self._failure: Exception | None = None
+        self._unseen: list[int] = []
+        self._begun: list[int] = []
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs; of observations only theirs are processed."""
-        raw = self.inner.reset(envs, self._raw or self._blank(), seeds)
-        if raw is self._raw:
-            return onto
-        self._raw = raw
-        return self._onto(onto, list(envs))
+        if self._begun != list(envs):
+            raw = self.inner.reset(envs, self._raw or self._blank(), seeds)
+            if raw is self._raw:
+                return onto
+            self._raw, self._begun = raw, list(envs)
+        seen = self._onto(onto, self._begun)
+        self._begun = []
+        return seen
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env; rows of envs that failed are those of the step before."""
         moved = self.inner.step(action)
         self._laps.lap("env_wait")
         self._raw = moved.observation
-        moved.observation = self._of_step(moved) if moved.void else self._processed(self._raw)
+        try:
+            moved.observation = self._of_step(moved) if moved.void else self._processed(self._raw)
+        except Exception as error:  # noqa: BLE001  raised by whoever asks for it, once the step is written down
+            self._failure, self._unseen = error, self._good(moved)
+            moved.observation = self._last = [leaf.copy() for leaf in self._last]
         self._laps.lap("raw_obs_processing")
         return moved
 
+    @property
+    def owes(self) -> bool:
+        """Whether the last step led to observations that the filter has refused."""
+        return bool(self._unseen)
+
+    def take_failure(self) -> Exception | None:
+        """What the filter raised in the last step, which is then told."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def settle(self) -> Leaves:
+        """Process what is owed, into the arrays that the step has given.
+
+        Raises:
+            Exception: what the filter raised: in the step, if that was not told, or now.
+        """
+        if (failure := self.take_failure()) is not None:
+            raise failure
+        stand_in = self._last
+        for leaf, seen in zip(stand_in, self._onto(stand_in, self._unseen), strict=True):
+            leaf[...] = seen
+        self._last, self._unseen = stand_in, []
+        return stand_in
+
     def _of_step(self, moved: Transition) -> Leaves:
-        failed = {env for env, _, _ in moved.ended}.intersection(moved.void)
-        good = [env for env in range(self.spec.num_envs) if env not in failed]
+        good = self._good(moved)
         return self._onto(self._last, good) if good else self._last
 
+    def _good(self, moved: Transition) -> list[int]:
+        """Envs that have not failed."""
+        failed = {env for env, _, _ in moved.ended}.intersection(moved.void)
+        return [env for env in range(self.spec.num_envs) if env not in failed]
+
     def _processed(self, raw: Leaves) -> Leaves:
-        nest = self._filter()(self._preprocess(raw))
+        seen = self._preprocess(raw)
+        try:
+            nest = self._filter()(seen)
+        except Exception as error:
+            error.add_note("raised by the observation filter; no row is lost, the next call filters again")
+            raise
         self._last = leaves_of(nest, self._template)
         return self._last
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from swath.rollout.hosts.base import EnvRaised, Transition
-from swath.rollout.hosts.gymnasium import Arrays, EnvListHost
+from swath.rollout.hosts.base import Transition
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.spaces import Leaves
 
 
@@ -40,22 +40,22 @@ class SubEnvHost(EnvListHost):
     def _look_ahead(self) -> None:
         self._begin_steps = [env.begin for env in self._envs if isinstance(env, BegunAhead)]
 
-    def _arrays(self, observations: list[Any], rewards: list[Any], failed: list[tuple[int, Exception]]) -> Arrays:
+    def _leaves(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:
         try:
-            return super()._arrays(observations, rewards, failed)
-        except (EnvRaised, ValueError, TypeError, KeyError, IndexError):
-            for env in range(len(observations)):
-                error = self._wrong_with(observations[env], rewards[env])
+            return super()._leaves(observations, failed)
+        except (ValueError, TypeError, KeyError, IndexError):
+            known = {env for env, _ in failed}
+            for env, observation in enumerate(observations):
+                error = self._wrong_with(observation)
                 if error is not None:
-                    failed.append((env, error))
-                    observations[env], rewards[env] = self._last[env], 0.0
-            return super()._arrays(observations, rewards, failed)
+                    observations[env] = self._last[env]
+                    if env not in known:
+                        failed.append((env, error))
+            return super()._leaves(observations, failed)
 
-    def _wrong_with(self, observation: Any, reward: Any) -> Exception | None:
+    def _wrong_with(self, observation: Any) -> Exception | None:
         try:
-            super()._arrays([observation], [reward], [])
-        except EnvRaised as raised:
-            return raised.cause
+            super()._leaves([observation], [])
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             return error
         return None

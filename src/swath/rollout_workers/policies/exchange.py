@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from torch import distributed
 
 from swath.errors import RemoteFailure
+from swath.rollout_workers.policies import roll_call
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ def exchanged(make: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[
     Raises:
         Exception: what was raised here, once the other ranks know.
         RemoteFailure: it was raised on another rank.
+        WorkerLate: other ranks have not come in time.
     """
     mine: Any = None
     told: Any = None
@@ -39,9 +41,14 @@ def exchanged(make: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[
 
 
 def gathered(mine: Any) -> list[Any]:
-    """What each rank gives, by rank."""
+    """What each rank gives, by rank.
+
+    Raises:
+        WorkerLate: other ranks have not come in time.
+    """
     everybodys: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(everybodys, mine)
+    with roll_call.present():
+        distributed.all_gather_object(everybodys, mine)
     return everybodys
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from swath.rollout_workers.batches.leaves import tensor_of
+from swath.rollout_workers.policies import roll_call
 from swath.rollout_workers.policies.exchange import gathered, require_fine, said
 
 Gradients: TypeAlias = list[Tensor | None]
@@ -67,6 +68,7 @@ def averaged(gradients: Gradients, parameters: Sequence[nn.Parameter], failure: 
     Raises:
         Exception: the failure, once the other ranks know.
         RemoteFailure: another rank has failed.
+        WorkerLate: other ranks have not come in time.
     """
     flags = torch.tensor([*(float(gradient is not None) for gradient in gradients), float(failure is not None)])
     parts = [
@@ -74,7 +76,8 @@ def averaged(gradients: Gradients, parameters: Sequence[nn.Parameter], failure: 
         for gradient, parameter in zip(gradients, parameters, strict=True)
     ]
     flat = torch.cat([*parts, flags.to(parts[0])])
-    torch.distributed.all_reduce(flat)
+    with roll_call.present():
+        torch.distributed.all_reduce(flat)
     *sums, counts, failed = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(parameters), 1])
     if failed:
         require_fine(failure, gathered(said(failure)))

@@ -56,6 +56,11 @@ class Wants:
         return self.before or ColumnNames.INFOS in self.seen
 
     @property
+    def infos(self) -> bool:
+        """Whether what envs say beside is shown to it, or part of batches."""
+        return ColumnNames.INFOS in self.seen | self.kept
+
+    @property
     def records_before(self) -> bool:
         """Whether it is part of batches."""
         return bool(frozenset(BEFORE) & self.kept)

@@ -20,14 +20,16 @@ from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
-from swath.rollout_workers.hosts.processing import blank
+from swath.rollout_workers.hosts.processing import ProcessingHost, blank
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
-from swath.rollout_workers.sampling.acting import Acting
+from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
+from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.finishing import Finisher
+from swath.rollout_workers.sampling.quota import Quota
 from swath.rollout_workers.sampling.results import Result, Results
 from swath.rollout_workers.sampling.telling import LongEpisodes, noted
 from swath.rollout_workers.sampling.waiting import Run, Waiting
@@ -38,52 +40,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Quota:
-    """What a call hands out.
-
-    Attributes:
-        length: F, steps of a fragment.
-        fragments: N, how many of them.
-        whole_episodes: not fragments, but at least as many steps in whole episodes.
-    """
-
-    length: int
-    fragments: int
-    whole_episodes: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Steps of a call."""
-        return self.length * self.fragments
-
-
-@dataclass
-class Tally:
-    """What a sampler has done.
-
-    Attributes:
-        env_steps: handed out.
-        agent_steps: transitions that were handed out with them.
-        discarded: env steps that were made, and will not be.
-        episodes: that ended by themselves.
-        faulty: that an env ended by raising, or that could not begin.
-    """
-
-    env_steps: int = 0
-    agent_steps: int = 0
-    discarded: int = 0
-    episodes: int = 0
-    faulty: int = 0
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Who works together.
+class SamplerParts:
+    """What a sampler is made of.
 
     Attributes:
         host: the envs, with observations as the policy sees them.
         lenient: the host within that knows of failures.
-        acting: the policy.
+        actor: the policy.
         finisher: makes batches of rows.
         ids: gives trajectory ids.
         log: of metrics.
@@ -93,7 +56,7 @@ class Crew:
 
     host: ArrayHost
     lenient: LenientHost
-    acting: Acting
+    actor: PolicyActor
     finisher: Finisher
     ids: TrajectoryIds
     log: MetricsLog
@@ -105,25 +68,27 @@ class Sampler:
     """Collects from B envs of one agent each. Used by one thread at a time.
 
     Args:
-        crew: who works.
+        parts: what it is made of.
         quota: what a call hands out.
 
     Attributes:
-        tally: what was done.
+        counts: what was done.
     """
 
-    def __init__(self, crew: Crew, quota: Quota) -> None:
-        n = crew.host.spec.num_envs
-        self.crew, self.quota, self.tally = crew, quota, Tally()
+    def __init__(self, parts: SamplerParts, quota: Quota) -> None:
+        n = parts.host.spec.num_envs
+        self.parts, self.quota, self.counts = parts, quota, SamplerCounts()
         self.waiting = Waiting(n)
         self._results = Results(n)
-        self._stage = Stage(blank(crew.host), list(range(n)))
-        begin = go_on if crew.watch is None else self._create
+        self._stage = Stage(blank(parts.host), list(range(n)))
+        begin = go_on if parts.watch is None else self._create
         self._rules = Rules(StepLimit([None] * n), begin, never_forgive)
         self._open, self._complete = [0] * n, 0
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
-        self._noting = crew.watch is not None or crew.acting.wants.needs_notes
+        self._noting = parts.watch is not None or parts.actor.wants.needs_notes
+        self._processing = parts.host if isinstance(parts.host, ProcessingHost) else None
+        self._unsettled: Block | None = None
 
     def sample(self, version: int, complete: Callable[[SampleBatch, int], T]) -> T:
         """Hand out what is made of a batch, which is empty if nothing of it is to be trained on.
@@ -133,39 +98,40 @@ class Sampler:
             complete: is given the batch, and how many env steps it is from; what it returns is handed out.
 
         Raises:
-            Exception: what an env, the policy or a callback raised, as its own type with a note. Rows that were made
-                are handed out by the next call, which goes on from there; only what fails while a batch is made of
-                rows loses those.
+            Exception: what an env, the policy, a filter or a callback raised, as its own type with a note. Rows that
+                were made are handed out by the next call, which goes on from there; only what fails while a batch is
+                made of rows loses those.
         """
+        self._settle()
         while n_steps := self._missing():
             self._collect(n_steps, version)
         taken = Taken(self._take())
         try:
-            batch = complete(self.crew.finisher.finish(taken), taken.count)
+            batch = complete(self.parts.finisher.finish(taken), taken.count)
         except BaseException:
-            self.tally.discarded += taken.count
+            self.counts.discarded += taken.count
             raise
-        self.tally.env_steps += taken.count
-        self.tally.agent_steps += taken.count
+        self.counts.env_steps += taken.count
+        self.counts.agent_steps += taken.count
         self._handed_out()
         return batch
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of others."""
-        crew = self.crew
-        everyone = range(crew.host.spec.num_envs)
+        parts = self.parts
+        everyone = range(parts.host.spec.num_envs)
         for env in everyone:
             self._give_up(env)
-        crew.lenient.start_over()
-        crew.ids.begin()
+        parts.lenient.start_over()
+        parts.ids.begin()
         self._stage.due = list(everyone)
-        if crew.watch is not None:
-            crew.watch.start_over(crew.ids.next_id)
+        if parts.watch is not None:
+            parts.watch.start_over(parts.ids.next_id)
 
     def discard_waiting(self) -> None:
         """Rows that wait are not handed out any more."""
-        self.tally.discarded += sum(self.waiting.rows)
-        self.waiting = Waiting(self.crew.host.spec.num_envs)
+        self.counts.discarded += sum(self.waiting.rows)
+        self.waiting = Waiting(self.parts.host.spec.num_envs)
         self._open, self._complete = [0] * len(self._open), 0
 
     def _missing(self) -> int:
@@ -193,39 +159,51 @@ class Sampler:
             for step in self._steps(n_steps):
                 writer = writer or Writer(step, n_steps)
                 writer.write(step)
+                enough = self._enough(step)
                 self._after(step)
-                if self._enough(step):
+                if enough:
                     break
         finally:
             if writer is not None:
-                acting = self.crew.acting
-                label = Label(self.crew.ids, self.crew.clip, version, acting.layout, acting.values)
+                actor = self.parts.actor
+                label = Label(self.parts.ids, self.parts.clip, version, actor.layout, actor.values)
                 self._keep(writer.seal(label))
-            self._count(self.crew.lenient.take_failures())
+            self._count(self.parts.lenient.take_failures())
 
     def _steps(self, n_steps: int) -> Iterator[Step]:
         """That many steps, some of them timed."""
-        crew = self.crew
-        source = steps(crew.host, crew.acting, self._stage, self._rules)
+        parts = self.parts
+        source = steps(parts.host, parts.actor, self._stage, self._rules)
         for _ in range(n_steps):
-            crew.acting.laps.step()
+            parts.actor.laps.step()
             yield next(source)
-            crew.acting.laps.lap("env_wait")
+            parts.actor.laps.lap("env_wait")
 
     def _after(self, step: Step) -> None:
         """A step is written: tell who wants to know, and raise what was not borne."""
-        crew = self.crew
-        fatal = crew.lenient.take_fatal()
+        parts = self.parts
+        fatal = parts.lenient.take_fatal()
         if self._noting:
             reward = step.reward.astype(np.float32)
-            reward = reward if crew.clip is None else crew.clip(reward)
-            crew.acting.note(step, reward)
-            if crew.watch is not None:
-                crew.watch.stepped(step, reward)
-        if crew.lenient.failures:
-            self._count(crew.lenient.take_failures())
+            reward = reward if parts.clip is None else parts.clip(reward)
+            parts.actor.note(step, reward)
+            if parts.watch is not None:
+                parts.watch.stepped(step, reward)
+        if parts.lenient.failures:
+            self._count(parts.lenient.take_failures())
         if fatal is not None:
             raise fatal
+        if self._processing is not None and (failure := self._processing.take_failure()) is not None:
+            raise failure
+
+    def _settle(self) -> None:
+        """The last step of a block led to what the filter had refused; it is asked again."""
+        if self._unsettled is not None:
+            assert self._processing is not None
+            reached = self._processing.settle()
+            for array, leaf in zip(self._unsettled.rows.next_observation, reached, strict=True):
+                array[:, -1] = leaf
+            self._unsettled = None
 
     def _enough(self, step: Step) -> bool:
         """Whether the call can end here, where it hands out whole episodes."""
@@ -247,6 +225,8 @@ class Sampler:
         for env, t in block.failed:
             self._end_before(block, env, t)
         self.waiting.add(block)
+        if self._processing is not None and self._processing.owes:
+            self._unsettled = block
         if self.quota.whole_episodes:
             self._warn_of_long_episodes()
 
@@ -255,7 +235,7 @@ class Sampler:
         self._failed_at[env] = int(block.counts[env, t])
         if self.quota.whole_episodes:
             trajectory = int(block.ids[env, t])
-            self.tally.discarded += block.discard(env, trajectory) + self.waiting.drop_last(env, trajectory)
+            self.counts.discarded += block.discard(env, trajectory) + self.waiting.drop_last(env, trajectory)
         elif t:
             block.cut(env, t - 1)
         else:
@@ -263,51 +243,51 @@ class Sampler:
 
     def _give_up(self, env: int) -> None:
         if self.quota.whole_episodes:
-            self.tally.discarded += self.waiting.drop_open(env)
+            self.counts.discarded += self.waiting.drop_open(env)
             self._open[env] = 0
         else:
             self.waiting.cut_last(env)
         self._results.drop(env)
 
     def _create(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
-        assert self.crew.watch is not None
-        self.crew.watch.create(envs)
+        assert self.parts.watch is not None
+        self.parts.watch.create(envs)
         return envs, None
 
     def _tell(self, results: list[Result]) -> None:
         """Keep the metrics of episodes that ended by themselves."""
-        self.tally.episodes += len(results)
-        self.crew.log.add(self._metrics(result) for result in results)
+        self.counts.episodes += len(results)
+        self.parts.log.add(self._metrics(result) for result in results)
 
     def _metrics(self, result: Result) -> RolloutMetrics:
-        stats = self.crew.acting.laps.perf.get()
-        episode = None if self.crew.watch is None else self.crew.watch.episode(result.trajectory)
+        stats = self.parts.actor.laps.perf.get()
+        episode = None if self.parts.watch is None else self.parts.watch.episode(result.trajectory)
         return RolloutMetrics(
             result.length,
             result.reward,
-            {(LONE_AGENT, self.crew.finisher.policy_id): result.reward},
+            {(LONE_AGENT, self.parts.finisher.policy_id): result.reward},
             custom_metrics=None if episode is None else episode.custom_metrics,
             perf_stats=stats,
             hist_data=None if episode is None else episode.hist_data,
             media=None if episode is None else episode.media,
-            connector_metrics={self.crew.finisher.policy_id: connector_metrics(stats)},
+            connector_metrics={self.parts.finisher.policy_id: connector_metrics(stats)},
             episode_reward_raw=result.raw_reward,
             env_index=result.env,
         )
 
     def _count(self, failures: list[Failure]) -> None:
         """Keep what there is to tell of failures, and call who wants to know."""
-        self.tally.faulty += len(failures)
-        self.crew.log.add(
+        self.counts.faulty += len(failures)
+        self.parts.log.add(
             RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))
             for failure in failures
         )
-        if self.crew.watch is not None:
+        if self.parts.watch is not None:
             for failure in failures:
-                self.crew.watch.failed(failure.env, failure.error)
+                self.parts.watch.failed(failure.env, failure.error)
 
     def _handed_out(self) -> None:
-        watch = self.crew.watch
+        watch = self.parts.watch
         if watch is not None:
             watch.board.hand_out()
             watch.forget({int(i) for run in self.waiting for i in set(run.block.ids[run.env, run.start : run.stop])})
@@ -317,4 +297,4 @@ class Sampler:
             self._long.note(env, rows, self.quota.length)
 
     def _noted(self, raised: EnvRaised) -> Exception:
-        return noted(raised, self.crew.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))
+        return noted(raised, self.parts.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from swath.rollout_workers.batches.names import ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.nests import map_nest
+
+
+def as_learnt_from(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
+    """The batch as a policy learns from it: chunks of these lengths, in sequences if it is recurrent."""
+    if not policy.is_recurrent() or not batch.count:
+        return batch
+    return in_sequences(batch, lengths, policy.config["model"]["max_seq_len"])
 
 
 def in_sequences(batch: SampleBatch, lengths: Sequence[int], most: int) -> SampleBatch:

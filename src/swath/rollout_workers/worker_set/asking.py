@@ -1,12 +1,11 @@
 """One question to several workers, and their answers: waited for together, in order of their ids.
 
-calls ─▶ free: sent ─▶ answered │ lost │ late, kept under a tag
-         late with an earlier one: sent when that is answered, if there is time
+calls ─▶ a round ─▶ answered │ lost │ late, kept under a tag │ never asked
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from swath.errors import WorkerLate, WorkerLost
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew
 from swath.rollout_workers.worker_set.requests import OnError, Shelf
+from swath.rollout_workers.worker_set.round import Round
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Ticket
 
@@ -31,18 +31,15 @@ def ask(crew: Crew, shelf: Shelf, calls: Mapping[int, Call], timeout: float, loc
         local: what is done here meanwhile.
     """
     until = monotonic() + timeout
-    waiting, sent = dict(calls), dict[int, Ticket]()
-    _send_free(crew, waiting, sent)
+    asked = Round(crew, calls, lambda worker: crew.send(worker, "run", *calls[worker]))
     here = local()
     if timeout == 0:
-        shelf.keep_unasked(crew, [*sent.values()])
+        shelf.keep_unasked(crew, [*asked.sent.values()])
         return here
-    while ((open_ := _open(crew, waiting, sent)) or crew.coming(waiting)) and (left := until - monotonic()) > 0:
-        crew.wait(open_, left)
-        _send_free(crew, waiting, sent)
-    shelf.keep(crew, [ticket for ticket in sent.values() if not ticket.done])
-    there = {worker: _outcome(crew, ticket, timeout) for worker, ticket in sent.items()}
-    busy = {worker: Error(_busy(crew, worker, timeout)) for worker in waiting}
+    asked.wait(until, for_returning=True)
+    shelf.keep(crew, asked.unanswered)
+    there = {worker: _outcome(crew, ticket, timeout) for worker, ticket in asked.sent.items()}
+    busy = {worker: Error(_busy(crew, worker, timeout)) for worker in asked.waiting}
     return here | dict(sorted((there | busy).items()))
 
 
@@ -71,17 +68,6 @@ def entries(outcomes: Outcomes, on_error: OnError, is_borne: Callable[[BaseExcep
     return everything
 
 
-def _send_free(crew: Crew, waiting: dict[int, Call], sent: dict[int, Ticket]) -> None:
-    for worker in [each for each in waiting if crew.is_free(each)]:
-        sent[worker] = crew.send(worker, "run", *waiting.pop(worker))
-
-
-def _open(crew: Crew, waiting: Mapping[int, Call], sent: Mapping[int, Ticket]) -> Sequence[Ticket]:
-    """What is waited for."""
-    owed = [ticket for worker in waiting for ticket in crew.owed(worker)]
-    return [ticket for ticket in (*sent.values(), *owed) if not ticket.done]
-
-
 def _outcome(crew: Crew, ticket: Ticket, timeout: float) -> Outcome:
     if not ticket.done:
         worker = ticket.name.worker
@@ -96,7 +82,7 @@ def _outcome(crew: Crew, ticket: Ticket, timeout: float) -> Outcome:
     error = crew.error_of(ticket)
     if error is None:
         crew.deaths.answered()
-        return Value(ticket.value)
+        return Value(crew.value_of(ticket))
     crew.deaths.told(ticket.name)
     return Error(error)
 

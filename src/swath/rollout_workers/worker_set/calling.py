@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from swath.errors import WorkerLate, warn_of_no_effect
+from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.asking import Outcomes, ask, entries
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords, called, in_turn, one_each
 from swath.rollout_workers.worker_set.crew import Crew
-from swath.rollout_workers.worker_set.group import PATIENCE_S, Group
+from swath.rollout_workers.worker_set.group import PATIENCE_S, Group, seconds_to_wait
 from swath.rollout_workers.worker_set.replies import Reply
 from swath.rollout_workers.worker_set.requests import LATE, OnError, Shelf
 from swath.workers.hosting import attempted
@@ -55,18 +56,20 @@ class Calling(Group):
             WorkerLate: a worker has not answered in time; its answer can be fetched later, under the tag "late".
             WorkerLost: a worker died, and that is not borne.
             FleetFailed: no remote workers are left, or too many died in a row.
-            ValueError: an id that there is not; lists of another length; references of workers that are not on Ray.
+            ValueError: an id that there is not; lists of another length; references of workers that are not on Ray; a
+                time or a way with errors that there is not. Nobody was asked then.
             Exception: what the function raised.
         """
         if mark_healthy:
             warn_of_no_effect("mark_healthy", "who is alive is observed")
+        timeout = seconds_to_wait(timeout_seconds)
+        one_of("on_error", on_error, OnError)
         crew = self._remote()
         local = [0] if local_worker and self._local_env_runner is not None else []
         calls = one_each(func, kwargs, [*local, *self._addressed(crew, worker_ids)])
         here = {worker: calls.pop(worker) for worker in local}
         if crew is not None and healthy_only:
             calls = {worker: call for worker, call in calls.items() if worker in crew.fleet.up}
-        timeout = PATIENCE_S if timeout_seconds is None else timeout_seconds
         if return_obj_refs:
             return self._references(crew, here, calls, with_ids=with_ids)
         outcomes = self._outcomes(crew, here, calls, timeout)
@@ -130,16 +133,20 @@ class Calling(Group):
             Replies, which unpack to `(worker_id, result)`.
 
         Raises:
+            ValueError: a time or a way with errors that there is not.
             WorkerLost: a worker died, and that is not borne.
             Exception: what a call raised.
         """
+        timeout = None if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
+        if on_error is not None:
+            one_of("on_error", on_error, OnError)
         if mark_healthy:
             warn_of_no_effect("mark_healthy", "who is alive is observed")
         crew = self._remote_bearing(on_error)
         if crew is None:
             return []
         wanted = None if tags is None else [tags] if isinstance(tags, str) else list(tags)
-        replies = self._requests.fetch(crew, wanted, timeout_seconds, on_error or "raise")
+        replies = self._requests.fetch(crew, wanted, timeout, on_error or "raise")
         return [_as_reference(reply) for reply in replies] if return_obj_refs else replies
 
     def foreach_worker_async_fetch_ready(

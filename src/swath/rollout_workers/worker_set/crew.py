@@ -17,11 +17,13 @@ from typing import Any
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.rollout_workers.worker_set.berths import Berth, Bringing
+from swath.rollout_workers.worker_set.books import Books
 from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
 from swath.rollout_workers.worker_set.events import Events
 from swath.rollout_workers.worker_set.global_vars import GlobalVars
 from swath.rollout_workers.worker_set.household import AS_BUILT, Household
 from swath.rollout_workers.worker_set.resident import News, NotBrought
+from swath.rollout_workers.worker_set.telling import Answer, Told
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
@@ -39,6 +41,7 @@ class Terms:
         bearing: which of them are raised.
         returned: called with the ids of workers that came back, and know what is new.
         filters: what a worker that comes back begins with; None where nobody has any.
+        books: what they tell is noted there.
     """
 
     job: Callable[[Name], Job]
@@ -46,6 +49,7 @@ class Terms:
     bearing: Bearing
     returned: Callable[[list[int]], None]
     filters: Callable[[], Mapping[str, Any] | None]
+    books: Books
 
 
 class Crew:
@@ -61,6 +65,7 @@ class Crew:
         fleet: the workers.
         channel: their weights.
         events: what has happened to them.
+        books: what they have told.
         global_vars: what they are told beside the weights.
         household: what they are told of policies.
         removed: ids of workers that were taken out.
@@ -71,6 +76,7 @@ class Crew:
         self.fleet = Fleet(backend, terms.job, begun, terms.survival, first=1)
         self.channel = Channel(backend.share)
         self.events = Events()
+        self.books = terms.books
         self.global_vars = GlobalVars()
         self.household: Household = AS_BUILT
         self.removed: set[int] = set()
@@ -104,9 +110,7 @@ class Crew:
             added = self.fleet.add([self._terms.job] * n)
         except PlacementFailed as failure:
             late = self._terms.survival.placement_timeout_s
-            raise WorkerLate(
-                f"{failure}; all are ended (env_runner_restore_timeout_s={late})", deadline=late
-            ) from failure
+            raise WorkerLate(f"{failure}; all are ended", deadline=late) from failure
         for worker in added:
             self.channel.joined(worker)
         self.tend()
@@ -177,9 +181,14 @@ class Crew:
         return self.channel.version_of(worker)
 
     def applied(self) -> dict[int, int]:
-        """Versions of the weights that workers are known to have."""
+        """Versions of the weights that workers are known to have, once what has happened is noted."""
         self.tend()
-        return {worker: self._berths[worker].version if worker in self._berths else 0 for worker in self.ids()}
+        return self.known_versions()
+
+    def known_versions(self) -> dict[int, int]:
+        """The same as far as it is known; any thread may call it."""
+        berths = {**self._berths}
+        return {worker: berths[worker].version if worker in berths else 0 for worker in self.ids()}
 
     def poll(self, tickets: Sequence[Ticket]) -> None:
         """Have what is there taken note of, without waiting."""
@@ -194,7 +203,8 @@ class Crew:
             FleetFailed: too few are left, or too many died in a row.
         """
         if not any(ticket.done for ticket in tickets):
-            self.fleet.wait([*tickets, *self._on_their_way()], timeout)
+            with self.books.waiting():
+                self.fleet.wait([*tickets, *self._on_their_way()], timeout)
         self.tend()
         self.deaths.require_few()
 
@@ -225,6 +235,18 @@ class Crew:
         if isinstance(error, NotBrought) and berth is not None and berth.refusal is not None:
             return berth.refusal
         return self.deaths.seen(ticket.name, error)
+
+    def value_of(self, ticket: Ticket) -> Any:
+        """What a call gave, which is handed out; once what its worker tells beside is noted."""
+        answer: Answer = ticket.value
+        self.hear(ticket.name.worker, answer.told)
+        if answer.told.env_steps:
+            self.books.counters.deliver(answer.told.env_steps)
+        return answer.value
+
+    def hear(self, worker: int, told: Told) -> None:
+        """Take note of what a worker tells."""
+        self.books.hear(worker, told, self.channel.version_for(worker))
 
     def is_borne(self, error: BaseException) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""

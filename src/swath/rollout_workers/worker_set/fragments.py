@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeAlias
 
-from swath.errors import PayloadLost, WorkerLate
+from swath.errors import PayloadLost, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.compression import is_compressed
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.leaves import holds_objects, leaves
@@ -29,7 +29,7 @@ Batch: TypeAlias = SampleBatch | MultiAgentBatch
 
 
 @dataclass(eq=False)
-class Fragment:
+class AskedFragment:
     """A share that a worker was asked for.
 
     Attributes:
@@ -62,9 +62,9 @@ class Fragments:
     def __init__(self, expected: Callable[[int], int]) -> None:
         self._expected = expected
         self._asked = self._asked_before = 0
-        self._out: list[Fragment] = []
+        self._out: list[AskedFragment] = []
 
-    def collect(self, crew: Crew, min_env_steps: int | None, timeout: float) -> list[Fragment]:
+    def collect(self, crew: Crew, min_env_steps: int | None, timeout: float) -> list[AskedFragment]:
         """One fragment per worker, or as many as it takes; those that are in time.
 
         Args:
@@ -96,7 +96,7 @@ class Fragments:
         """What a worker still owes is not wanted; what it has delivered is."""
         self._out = [each for each in self._out if each.received is not None or each.ticket.name.worker != worker]
 
-    def _there(self) -> list[Fragment]:
+    def _there(self) -> list[AskedFragment]:
         return [each for each in self._out if each.received is not None]
 
     def _unanswered(self) -> list[Ticket]:
@@ -107,7 +107,7 @@ class Fragments:
         while not quota.is_met(self._out) and (free := self._free(crew)):
             worker = min(free, key=lambda each: (self._given(each), each))
             self._asked += 1
-            self._out.append(Fragment(crew.send(worker, "sample"), self._asked, self._expected(worker)))
+            self._out.append(AskedFragment(crew.send(worker, "sample"), self._asked, self._expected(worker)))
 
     def _free(self, crew: Crew) -> list[int]:
         busy = {each.ticket.name.worker for each in self._out if each.received is None}
@@ -127,6 +127,8 @@ class Fragments:
                 crew.deaths.answered()
                 continue
             self._out.remove(fragment)
+            if isinstance(error, PayloadLost | WorkerLost | WorkerLate):
+                crew.books.fragments_lost += 1
             if _was_not_begun(fragment.ticket) and fragment.number <= self._asked_before:
                 continue
             if isinstance(error, PayloadLost) or crew.is_borne(error) or _hung_and_borne(crew, error):
@@ -136,7 +138,7 @@ class Fragments:
             raise error
 
     @staticmethod
-    def _taken_in(crew: Crew, fragment: Fragment) -> BaseException | None:
+    def _taken_in(crew: Crew, fragment: AskedFragment) -> BaseException | None:
         """Open the answer, as part of the fragment; what is to be seen in its place, if there is none."""
         error = crew.error_of(fragment.ticket)
         if error is not None:
@@ -146,13 +148,14 @@ class Fragments:
             fragment.batch = received.open()
         except PayloadLost as lost:
             return lost
-        fragment.received, fragment.steps = received, received.head
+        fragment.received, fragment.steps = received, received.head.env_steps
+        crew.hear(fragment.ticket.name.worker, received.head)
         return None
 
     def _set_late(self, crew: Crew) -> None:
         crew.set_late([ticket for ticket in self._unanswered() if ticket not in crew.owed(ticket.name.worker)])
 
-    def _delivered(self, crew: Crew, timeout: float) -> list[Fragment]:
+    def _delivered(self, crew: Crew, timeout: float) -> list[AskedFragment]:
         there = sorted(self._there(), key=lambda each: each.place)
         if not there:
             workers = tuple(sorted({ticket.name.worker for ticket in self._unanswered()} or crew.ids()))
@@ -163,6 +166,7 @@ class Fragments:
                 deadline=timeout,
             )
         self._out = [each for each in self._out if each.received is None]
+        crew.books.counters.deliver(sum(each.steps for each in there))
         return there
 
 
@@ -178,7 +182,7 @@ class Quota:
     steps: int | None
     shares: int
 
-    def is_met(self, fragments: Sequence[Fragment]) -> bool:
+    def is_met(self, fragments: Sequence[AskedFragment]) -> bool:
         """Whether these are enough."""
         if self.steps is None:
             return len(fragments) >= self.shares
@@ -194,7 +198,7 @@ def _hung_and_borne(crew: Crew, error: BaseException) -> bool:
     return crew.deaths.bearing.tolerant and isinstance(error, WorkerLate)
 
 
-def joined(fragments: Sequence[Fragment], *, concat: bool) -> Batch | list[Batch]:
+def joined(fragments: Sequence[AskedFragment], *, concat: bool) -> Batch | list[Batch]:
     """The batches, as one or as a list; the caller's own. The fragments are closed."""
     try:
         for each in fragments:

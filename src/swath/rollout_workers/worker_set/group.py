@@ -8,12 +8,13 @@ from time import monotonic
 from typing import Any, Self
 
 from swath.errors import Closed, WorkerLate, warn
-from swath.options import Restarts, Survival
+from swath.options import Restarts, Survival, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
-from swath.rollout_workers.parts.arguments import thawed
-from swath.rollout_workers.worker import RolloutWorker
+from swath.rollout_workers.worker.arguments import thawed
+from swath.rollout_workers.worker.worker import RolloutWorker
+from swath.rollout_workers.worker_set.books import Books
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew, Terms
 from swath.rollout_workers.worker_set.deaths import Bearing
@@ -30,6 +31,15 @@ from swath.workers.tickets import Name
 _STOPPED = "the set was stopped; build another WorkerSet"
 PATIENCE_S = 300.0
 """How long a call is waited for if nobody says."""
+
+
+def seconds_to_wait(timeout_seconds: float | None, otherwise: float = PATIENCE_S) -> float:
+    """How long a caller waits; None: as `otherwise`.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
 
 
 class Group:
@@ -67,6 +77,7 @@ class Group:
         self._requests = Requests(self._config.max_requests_in_flight_per_env_runner)
         self._fragments = Fragments(self._steps_of)
         self._filters = SharedFilters()
+        self._books = Books()
         self._returned: list[int] = []
         self._version = 0
         self._number = self._config.num_env_runners
@@ -78,6 +89,7 @@ class Group:
             except BaseException:
                 self.stop(0.0)
                 raise
+        self._books.begin()
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +121,11 @@ class Group:
 
         Args:
             timeout_s: how long they are waited for.
+
+        Raises:
+            ValueError: that is no number of seconds; nothing is stopped.
         """
+        patience = seconds("timeout_s", timeout_s)
         if self._stopped:
             return
         self._stopped = True
@@ -118,7 +134,7 @@ class Group:
                 self._local_env_runner.stop()
         finally:
             if self._crew is not None:
-                for error in self._crew.close(timeout_s):
+                for error in self._crew.close(patience):
                     warn(f"a worker raised when it was closed: {error!r}")
 
     def _let_go(self) -> None:
@@ -172,7 +188,8 @@ class Group:
         return Crew(backend, self._terms(job, never))
 
     def _terms(self, job: Callable[[Name], Job], survives: Survival) -> Terms:
-        return Terms(job, survives, Bearing.of(self._config), self._told_of_return, self._filters_to_begin_with)
+        bearing = Bearing.of(self._config)
+        return Terms(job, survives, bearing, self._told_of_return, self._filters_to_begin_with, self._books)
 
     def _begin_with_weights(self) -> None:
         assert self._crew is not None
@@ -218,7 +235,7 @@ class Group:
         error = crew.error_of(ticket)
         if error is not None:
             raise error
-        return ticket.value
+        return crew.value_of(ticket)
 
     def _steps_of(self, worker: int) -> int:
         """Env steps of a fragment, as far as they can be told beforehand."""

@@ -16,7 +16,7 @@ Place: TypeAlias = Literal["ray", "process", "inline"]
 LONGEST_DELAY_S = 30.0
 PRELOAD = (
     "swath.rollout_workers.worker_set.recipe",
-    "swath.rollout_workers.worker",
+    "swath.rollout_workers.worker.worker",
     "swath.rollout_workers.policies.ppo",
 )
 """What most workers need."""
@@ -78,4 +78,8 @@ def survival(config: AlgorithmConfig, name: Place) -> Survival:
         min_workers=1,
         fragment_timeout_s=None if name == "inline" else config.env_runner_hang_timeout_s,
         placement_timeout_s=config.env_runner_restore_timeout_s,
+        names={
+            "fragment_timeout_s": "env_runner_hang_timeout_s",
+            "placement_timeout_s": "env_runner_restore_timeout_s",
+        },
     )

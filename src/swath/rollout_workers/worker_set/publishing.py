@@ -11,7 +11,7 @@ from typing import Any
 
 from swath.errors import WorkerLate
 from swath.rollout_workers.worker_set.crew import Crew
-from swath.workers.tickets import Ticket
+from swath.rollout_workers.worker_set.round import Round
 
 
 def publish(crew: Crew, weights: Mapping[str, Any], own_version: int, workers: Collection[int] | None = None) -> int:
@@ -37,21 +37,13 @@ def spread(crew: Crew, workers: Sequence[int], timeout: float) -> None:
         Exception: what one of them raised.
     """
     until = monotonic() + timeout
-    waiting, sent = list(workers), list[Ticket]()
-    while True:
-        for worker in [each for each in waiting if crew.is_free(each)]:
-            waiting.remove(worker)
-            sent += [ticket for ticket in [crew.bring(worker)] if ticket is not None]
-        owed = [ticket for worker in waiting for ticket in crew.owed(worker)]
-        open_ = [ticket for ticket in (*sent, *owed) if not ticket.done]
-        if not open_ or (left := until - monotonic()) <= 0:
-            break
-        crew.wait(open_, left)
+    told = Round(crew, workers, crew.bring)
+    told.wait(until, for_returning=False)
     crew.tend()
-    unanswered = [ticket for ticket in sent if not ticket.done]
+    unanswered = told.unanswered
     crew.set_late(unanswered)
-    _raise_late(crew, [*waiting, *(ticket.name.worker for ticket in unanswered)], timeout)
-    for ticket in sent:
+    _raise_late(crew, [*told.waiting, *(ticket.name.worker for ticket in unanswered)], timeout)
+    for ticket in told.sent.values():
         error = crew.error_of(ticket)
         if error is not None and not crew.is_borne(error):
             crew.deaths.told(ticket.name)

@@ -145,7 +145,7 @@ class Requests:
         elif on_error == "raise":
             return None
         crew.deaths.told(request.ticket.name)
-        result = request.ticket.value if error is None else None
+        result = crew.value_of(request.ticket) if error is None else None
         life = request.ticket.name.life
         return Reply(request.worker, result, life=life, version=request.version, tag=request.tag, error=error)
 

@@ -16,6 +16,7 @@ from swath.rollout_workers.filters.sharing import rebase_all
 from swath.rollout_workers.worker_set.calls import Call, Function, called
 from swath.rollout_workers.worker_set.household import AS_BUILT, Household, settle
 from swath.rollout_workers.worker_set.stacks import Stacks
+from swath.rollout_workers.worker_set.telling import Account, Answer
 from swath.weights.channel import Update
 from swath.workers.packing import Parcel
 
@@ -52,6 +53,7 @@ class Resident:
 
     def __init__(self, worker: Any, stacks: Stacks, who: str) -> None:
         self._worker = worker
+        self._account = Account(worker)
         self._who = who
         self._stacks = stacks
         self._household = AS_BUILT
@@ -72,8 +74,13 @@ class Resident:
                 raise
         self._unfit = None
 
-    def run(self, func: Function, kwargs: Mapping[str, Any]) -> Any:
-        """What a function of the worker, or a method of it, gives."""
+    def run(self, func: Function, kwargs: Mapping[str, Any]) -> Answer:
+        """What a function of the worker, or a method of it, gives, and what the worker tells beside."""
+        value = self.apply(func, **kwargs)
+        return Answer(value, self._account.tell())
+
+    def apply(self, func: Function, /, **kwargs: Any) -> Any:
+        """What a function of the worker, or a method of it, gives; also for who calls without us, on Ray."""
         self._require_fit()
         with self._stacks.watching():
             try:
@@ -83,15 +90,11 @@ class Resident:
                 raise
 
     def sample(self) -> Parcel:
-        """A fragment, its env steps as the head."""
+        """A fragment, with what the worker tells beside as the head."""
         self._require_fit()
         with self._stacks.watching():
             batch = self._worker.sample()
-        return Parcel(batch.env_steps(), batch)
-
-    def apply(self, func: Function, /, **kwargs: Any) -> Any:
-        """The same for who calls without us, on Ray."""
-        return self.run(func, kwargs)
+        return Parcel(self._account.tell(batch.env_steps()), batch)
 
     def close(self) -> None:
         """Close the envs and the policies."""

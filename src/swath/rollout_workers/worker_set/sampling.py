@@ -9,10 +9,10 @@ from typing import Any
 from swath.errors import warn_of_no_effect
 from swath.options import count
 from swath.rollout_workers.filters.sharing import rebase_all
-from swath.rollout_workers.parts.weights import require_global_vars
+from swath.rollout_workers.worker.weights import require_global_vars
 from swath.rollout_workers.worker_set.calling import Calling
 from swath.rollout_workers.worker_set.fragments import Batch, as_asked, joined, local_batches
-from swath.rollout_workers.worker_set.group import PATIENCE_S
+from swath.rollout_workers.worker_set.group import seconds_to_wait
 from swath.rollout_workers.worker_set.publishing import publish, spread
 from swath.workers.outcome import Error, Outcome, Value
 
@@ -44,10 +44,11 @@ class Sampling(Calling):
         """
         if min_env_steps is not None:
             count("min_env_steps", min_env_steps)
+        timeout = seconds_to_wait(timeout_seconds, self._config.sample_timeout_s)
         crew = self._remote()
         if crew is None or not crew.ids():
-            return as_asked(local_batches(self._local("sample"), min_env_steps), concat=concat)
-        timeout = self._config.sample_timeout_s if timeout_seconds is None else timeout_seconds
+            with self._books.waiting():
+                return as_asked(local_batches(self._local("sample"), min_env_steps), concat=concat)
         return joined(self._fragments.collect(crew, min_env_steps, timeout), concat=concat)
 
     def sync_weights(
@@ -81,6 +82,7 @@ class Sampling(Calling):
             WorkerLate: some workers have not applied them in time; they do before their next fragment.
             Exception: what a worker raised when it applied them.
         """
+        timeout = seconds_to_wait(timeout_seconds)
         if inference_only:
             warn_of_no_effect("inference_only", "post-processing needs all weights")
         if global_vars is not None:
@@ -98,9 +100,9 @@ class Sampling(Calling):
             local.set_weights(weights, global_vars, version)
         elif local is not None and global_vars is not None:
             local.set_global_vars(global_vars)
-        if crew is not None and timeout_seconds != 0:
+        if crew is not None and timeout:
             able = [worker for worker in crew.up() if addressed is None or worker in addressed]
-            spread(crew, able, PATIENCE_S if timeout_seconds is None else timeout_seconds)
+            spread(crew, able, timeout)
         return version
 
     def applied_versions(self) -> dict[int, int]:
@@ -121,12 +123,12 @@ class Sampling(Calling):
             WorkerLate: workers have not answered in time; what the others saw is taken in.
             Exception: what a worker raised, likewise.
         """
-        failures: list[BaseException] = []
+        timeout, failures = seconds_to_wait(timeout_seconds, FILTERS_S), list[BaseException]()
         if self._config.use_worker_filter_stats:
-            theirs, failures = self.collect_filters(timeout_seconds)
+            theirs, failures = self.collect_filters(timeout)
             self._take_in(theirs)
         if self._config.update_worker_filter_stats and (filters := self._filters_to_begin_with()):
-            sent = self._ask_remote(partial(_send, filters=filters), _patience(timeout_seconds))
+            sent = self._ask_remote(partial(_send, filters=filters), timeout)
             failures += self._failures(outcome for outcome in sent.values())
         for failure in failures:
             raise failure
@@ -144,7 +146,7 @@ class Sampling(Calling):
         Returns:
             Filters by policy id, and why there are none of some workers, unless their loss is borne.
         """
-        outcomes = self._ask_remote(_flush, _patience(timeout_seconds), _FLUSHED)
+        outcomes = self._ask_remote(_flush, seconds_to_wait(timeout_seconds, FILTERS_S), _FLUSHED)
         crew = self._remote()
         late = [] if crew is None else self._requests.fetch(crew, [_FLUSHED], 0, "return")
         came = [Value(reply.result) if reply.error is None else Error(reply.error) for reply in late]
@@ -209,10 +211,6 @@ def synchronous_parallel_sample(
     while sum(batch.agent_steps() for batch in batches) < max_agent_steps:
         batches += worker_set.sample(concat=False)  # type: ignore[arg-type]  # a list
     return as_asked(batches, concat=concat)
-
-
-def _patience(timeout_seconds: float | None) -> float:
-    return FILTERS_S if timeout_seconds is None else timeout_seconds
 
 
 def _flush(worker: Any) -> Any:

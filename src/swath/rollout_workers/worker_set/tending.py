@@ -9,7 +9,7 @@ from typing import Any
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.to_train import ids_or_function
-from swath.rollout_workers.parts.policies import require_addable
+from swath.rollout_workers.worker.policies import require_addable
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.group import PATIENCE_S
 from swath.rollout_workers.worker_set.household import Household

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from swath.collect.views import viewed
 from swath.options import count
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords
+from swath.rollout_workers.worker_set.facts import facts_of_crew, facts_of_local
+from swath.rollout_workers.worker_set.group import seconds_to_wait
 from swath.rollout_workers.worker_set.replies import Reply
 from swath.rollout_workers.worker_set.requests import OnError
 from swath.rollout_workers.worker_set.resident import resident_of
@@ -107,13 +110,30 @@ class WorkerSet(Tending):
         Args:
             timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
         """
+        timeout = seconds_to_wait(timeout_seconds, self._config.env_runner_health_probe_timeout_s)
         crew = self._remote()
         if crew is not None:
-            patience = self._config.env_runner_health_probe_timeout_s if timeout_seconds is None else timeout_seconds
-            crew.wait_for(crew.ids(), patience)
-            crew.wait_settled(patience)
+            crew.wait_for(crew.ids(), timeout)
+            crew.wait_settled(timeout)
         returned, self._returned = self._returned, []
         return sorted(set(returned))
+
+    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
+        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
+
+        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
+        method. Frames are env steps that `sample` has handed out, or that workers made in other calls.
+
+        Args:
+            workers: `"aggregate"`, `"per_worker"` or `"both"`.
+
+        Raises:
+            ValueError: another view.
+        """
+        crew, stopped = self._crew, self._stopped
+        if crew is None:
+            return viewed(workers, *facts_of_local(self._local_env_runner, self._books, stopped=stopped))
+        return viewed(workers, *facts_of_crew(crew, self._books, stopped=stopped))
 
     def get_spaces(self) -> dict[str, Any]:
         """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""

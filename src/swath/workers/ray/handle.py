@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from swath.workers.base import Handle, Job
+from swath.workers.base import Job
 from swath.workers.outcome import Error
+from swath.workers.owing import OwingHandle
 from swath.workers.ray.messages import Wire
 from swath.workers.tickets import Ticket
 
 Asking: TypeAlias = Callable[[str, Wire], Sequence[Any]]
 
 
-class RayHandle(Handle):
+class RayHandle(OwingHandle[Error]):
     """An actor, and the calls that it has not answered.
 
     Args:
@@ -43,31 +43,8 @@ class RayHandle(Handle):
         self.placed = Ticket(job.name, "place")
         self.options = options
         self.killed: str | None = None
-        self._lock = threading.Lock()
-        self._open: dict[Ticket, None] = dict.fromkeys((self.placed, self.ready, self.ended))
-        self._end: Error | None = None
-
-    def opened(self, ticket: Ticket) -> Error | None:
-        """Note that the ticket is to be settled; the answer to it if the worker has ended."""
-        with self._lock:
-            if self._end is None:
-                self._open[ticket] = None
-            return self._end
-
-    def answered(self, ticket: Ticket) -> None:
-        """Note that the ticket is settled."""
-        with self._lock:
-            self._open.pop(ticket, None)
-
-    def end(self, outcome: Error) -> list[Ticket]:
-        """What is open; none the second time."""
-        with self._lock:
-            if self._end is not None:
-                return []
-            self._end = outcome
-            left = list(self._open)
-            self._open.clear()
-        return left
+        for ticket in (self.placed, self.ready, self.ended):
+            self.opened(ticket)
 
 
 def asking(actor: Any) -> Asking:

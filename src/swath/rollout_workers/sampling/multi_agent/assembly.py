@@ -13,14 +13,15 @@ from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import LenientHost
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.sampling.chunks import UnrollIds
-from swath.rollout_workers.sampling.multi_agent.acting import Acting
+from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
 from swath.rollout_workers.sampling.multi_agent.company import Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
 from swath.rollout_workers.sampling.multi_agent.progress import Progress, plan_of
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Equipment
-from swath.rollout_workers.sampling.multi_agent.sampler import Crew, MultiAgentSampler
+from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentParts, MultiAgentSampler
 from swath.rollout_workers.sampling.multi_agent.seats import Play
+from swath.rollout_workers.sampling.post_processor import PostProcessor
 from swath.rollout_workers.sampling.watching import Scene
 
 
@@ -59,14 +60,14 @@ def multi_agent_sampler(
     """
     scene, progress = around.scene, Progress(host.spec.num_envs)
     told = listeners(scene.callbacks, "on_postprocess_trajectory")
-    crew = Crew(
+    parts = MultiAgentParts(
         host=host,
-        acting=Acting(around.laps.lap),
+        actor=AgentsActor(around.laps.lap),
         company=Company(scene, around.equipment, plays, count(around.first_id)),
         recorder=Recorder(progress, reward_clip(config.clip_rewards)),
-        finisher=Finisher(around.unrolls, told, scene.worker, scene.policy_map),
+        finisher=Finisher(around.unrolls, PostProcessor(told, scene.worker, scene.policy_map)),
         log=around.log,
         laps=around.laps,
         scene=scene,
     )
-    return MultiAgentSampler(crew, plan_of(config, length, host.spec.num_envs), progress)
+    return MultiAgentSampler(parts, plan_of(config, length, host.spec.num_envs), progress)

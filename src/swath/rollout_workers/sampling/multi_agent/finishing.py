@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.callbacks import Listener
 from swath.rollout_workers.sampling.chunks import UnrollIds
 from swath.rollout_workers.sampling.estimates import add_estimates
-from swath.rollout_workers.sampling.finishing import chunk_by_chunk, estimator_of, overrides
 from swath.rollout_workers.sampling.multi_agent.handing import Chunks
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Seat
-from swath.rollout_workers.sampling.sequences import in_sequences
-
-Originals: TypeAlias = dict[Any, tuple[str, Any, SampleBatch]]
-"""Policy id, policy and rows by agent, of one episode, before they are post-processed."""
+from swath.rollout_workers.sampling.post_processor import Chunk, Original, Originals, PostProcessor, estimator_of
+from swath.rollout_workers.sampling.sequences import as_learnt_from
 
 
 @dataclass(frozen=True)
@@ -31,20 +27,16 @@ class Finisher:
 
     Attributes:
         unrolls: numbers chunks.
-        listeners: to be called with each chunk.
-        worker: passed to them.
-        policies: by id, passed to them.
+        post: has chunks post-processed.
     """
 
     unrolls: UnrollIds
-    listeners: Sequence[Listener]
-    worker: Any
-    policies: Mapping[str, Any]
+    post: PostProcessor
 
     def finish(self, taken: Mapping[Role, Chunks]) -> dict[str, SampleBatch]:
         """The batches by policy id; a policy of which no row is left has none."""
         raw = {role: self._numbered(role, chunks) for role, chunks in taken.items()}
-        one_by_one = {role for role in raw if chunk_by_chunk(role.equipment.policy, self.listeners)}
+        one_by_one = {role for role in raw if self.post.is_chunk_by_chunk(role.equipment.policy)}
         originals = _originals(taken, raw) if one_by_one else {}
         made = {}
         for role, batch in raw.items():
@@ -67,26 +59,12 @@ class Finisher:
         ]
         whole = concat_samples(made)
         assert isinstance(whole, SampleBatch)
-        return _in_sequences(role, whole, [chunk.count for chunk in made])
+        return as_learnt_from(role.equipment.policy, whole, [chunk.count for chunk in made])
 
-    def _processed(self, seat: Seat, chunk: SampleBatch, originals: Originals) -> SampleBatch:
-        policy, episode = seat.role.equipment.policy, seat.play.episode
+    def _processed(self, seat: Seat, rows: SampleBatch, originals: Originals) -> SampleBatch:
+        chunk = Chunk(rows, seat.role.policy_id, seat.role.equipment.policy, seat.agent, seat.play.episode)
         others = {agent: original for agent, original in originals.items() if agent != seat.agent}
-        made = policy.postprocess_trajectory(chunk, others, episode) if overrides(policy) else chunk
-        if not isinstance(made, SampleBatch):
-            raise TypeError(f"{type(policy).__name__}.postprocess_trajectory returned {made!r}; it must be the batch")
-        for listener in self.listeners:
-            listener(
-                worker=self.worker,
-                env_runner=self.worker,
-                episode=episode,
-                agent_id=seat.agent,
-                policy_id=seat.role.policy_id,
-                policies=self.policies,
-                postprocessed_batch=made,
-                original_batches={**others, seat.agent: (seat.role.policy_id, policy, chunk)},
-            )
-        return made
+        return self.post.process(chunk, others)
 
 
 def _at_once(role: Role, chunks: Chunks, batch: SampleBatch) -> SampleBatch:
@@ -94,12 +72,12 @@ def _at_once(role: Role, chunks: Chunks, batch: SampleBatch) -> SampleBatch:
     estimator = estimator_of(policy)
     if estimator is not None:
         add_estimates(policy, batch, chunks.starts, estimator)
-    return _in_sequences(role, batch, chunks.lengths.tolist())
+    return as_learnt_from(policy, batch, chunks.lengths.tolist())
 
 
-def _originals(taken: Mapping[Role, Chunks], raw: Mapping[Role, SampleBatch]) -> dict[Play, Originals]:
+def _originals(taken: Mapping[Role, Chunks], raw: Mapping[Role, SampleBatch]) -> Mapping[Play, Originals]:
     """What each agent made in each episode, whatever versions acted."""
-    found: dict[Play, Originals] = {}
+    found: dict[Play, dict[Any, Original]] = {}
     for role, batch in raw.items():
         chunks = taken[role]
         bounds = pairwise([*chunks.starts.tolist(), batch.count])
@@ -110,10 +88,3 @@ def _originals(taken: Mapping[Role, Chunks], raw: Mapping[Role, SampleBatch]) ->
             of_agent = (role.policy_id, role.equipment.policy, batch[start:stop])
             found.setdefault(seat.play, {})[seat.agent] = of_agent
     return found
-
-
-def _in_sequences(role: Role, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
-    policy = role.equipment.policy
-    if not policy.is_recurrent() or not batch.count:
-        return batch
-    return in_sequences(batch, lengths, policy.config["model"]["max_seq_len"])

@@ -82,7 +82,7 @@ class Plan(Protocol):
 
 
 @dataclass(frozen=True)
-class Fragments:
+class StepsPerEnv:
     """So many steps of each env; envs that are ahead keep what is left for the next time.
 
     Attributes:
@@ -153,7 +153,7 @@ def plan_of(config: Any, length: int, num_envs: int) -> Plan:
     by_agents = config.count_steps_by == "agent_steps"
     if config.batch_mode == "complete_episodes":
         return WholeEpisodes(length * num_envs, _agent_steps if by_agents else _env_steps)
-    return AgentSteps(length * num_envs) if by_agents else Fragments(length, num_envs)
+    return AgentSteps(length * num_envs) if by_agents else StepsPerEnv(length, num_envs)
 
 
 def _env_steps(episode: Finished) -> int:

@@ -77,6 +77,8 @@ class Role:
         self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
         self.values = Values(policy, self.observations) if self.wants.values_apart else None
         self.ledger = Ledger()
+        self._unseen: list[tuple[slice, Any]] = []
+        self._failure: Exception | None = None
         self._pack = packer(equipment.preprocessor.leaves)
         self._space = equipment.action_space
         self._template = template_of(self._space)
@@ -100,9 +102,23 @@ class Role:
     def keep(self, processed: Any, n_rows: int) -> range:
         """Filter observations, and keep them: their rows."""
         rows = slice(self.count, self.count + n_rows)
-        self.observations.write(rows, map_nest(np.asarray, self.equipment.current_filter()(processed)))
+        self.observations.write(rows, map_nest(np.asarray, self._seen(rows, processed)))
         self.count += n_rows
         return range(rows.start, rows.stop)
+
+    def settle(self) -> None:
+        """Say what the filter has raised; once that is said, filter the observations that it has refused.
+
+        Raises:
+            Exception: what the filter raised.
+        """
+        if (failure := self._failure) is not None:
+            self._failure = None
+            raise failure
+        while self._unseen:
+            rows, processed = self._unseen[0]
+            self.observations.write(rows, map_nest(np.asarray, self._filtered(processed)))
+            del self._unseen[0]
 
     def keep_rows(self, rows: Array) -> None:
         """Only these rows stay, as the first ones."""
@@ -114,6 +130,8 @@ class Role:
 
     def ask(self, seats: Sequence[Seat], *, explore: bool | None) -> Leaves:
         """Let the policy answer the latest observations of these seats, and keep what it says: leaves of actions."""
+        if self._unseen:
+            self.settle()
         rows = [seat.row for seat in seats]
         in_a_row = slice(rows[0], rows[0] + len(rows))
         where = in_a_row if rows == list(range(in_a_row.start, in_a_row.stop)) else rows
@@ -146,6 +164,23 @@ class Role:
         """The actions in these rows, `[n, …]`; zeros for no row."""
         none = nest_of(self._template, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
         return self._answered(ColumnNames.ACTIONS, rows, none)
+
+    def _seen(self, rows: slice, processed: Any) -> Any:
+        """Observations filtered; as they are, if the filter raises: then they are left to `settle`."""
+        try:
+            if not self._unseen:
+                return self._filtered(processed)
+        except Exception as error:  # noqa: BLE001  raised by `settle`, once the step is written down
+            self._failure = error
+        self._unseen.append((rows, processed))
+        return processed
+
+    def _filtered(self, processed: Any) -> Any:
+        try:
+            return self.equipment.current_filter()(processed)
+        except Exception as error:
+            error.add_note(f"raised by the observation filter of {self.policy_id!r}; the next call filters again")
+            raise
 
     def _answered(self, name: str, rows: Array | list[int], default: Any) -> Any:
         """A column of what was answered in rows; the default for no row."""

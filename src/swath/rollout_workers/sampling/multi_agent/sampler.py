@@ -17,7 +17,8 @@ from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
-from swath.rollout_workers.sampling.multi_agent.acting import Acting
+from swath.rollout_workers.sampling.counts import SamplerCounts
+from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
 from swath.rollout_workers.sampling.multi_agent.company import Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
 from swath.rollout_workers.sampling.multi_agent.handing import Chunks, chunks_of, let_go, take_out
@@ -25,7 +26,6 @@ from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress, 
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Sight
-from swath.rollout_workers.sampling.sampler import Tally
 from swath.rollout_workers.sampling.telling import LongEpisodes, noted
 from swath.rollout_workers.sampling.watching import WATCHED, Scene
 
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Crew:
-    """Who works together.
+class MultiAgentParts:
+    """What a sampler is made of.
 
     Attributes:
         host: the envs, whose agents have seats; it knows of failures.
-        acting: the policies.
+        actor: the policies.
         company: roles and episodes.
         recorder: writes transitions.
         finisher: makes batches of them.
@@ -48,7 +48,7 @@ class Crew:
     """
 
     host: LenientHost
-    acting: Acting
+    actor: AgentsActor
     company: Company
     recorder: Recorder
     finisher: Finisher
@@ -61,23 +61,23 @@ class MultiAgentSampler:
     """Collects from N envs of several agents each. Used by one thread at a time.
 
     Args:
-        crew: who works.
+        parts: what it is made of.
         plan: when a batch is complete.
         progress: of the envs, as the recorder writes it.
 
     Attributes:
-        tally: what was done.
+        counts: what was done.
     """
 
-    def __init__(self, crew: Crew, plan: Plan, progress: Progress) -> None:
-        n = crew.host.spec.num_envs
-        self.crew, self.plan, self.tally = crew, plan, Tally()
+    def __init__(self, parts: MultiAgentParts, plan: Plan, progress: Progress) -> None:
+        n = parts.host.spec.num_envs
+        self.parts, self.plan, self.counts = parts, plan, SamplerCounts()
         self._progress = progress
         self._stage = Stage([[Sight() for _ in range(n)]], list(range(n)))
         self._rules = Rules(StepLimit([None] * n), self._begin, never_forgive)
         self._created: set[int] = set()
-        crew.acting.announce = self._announce
-        self._told = {event: listeners(crew.scene.callbacks, event) for event in WATCHED}
+        parts.actor.announce = self._announce
+        self._told = {event: listeners(parts.scene.callbacks, event) for event in WATCHED}
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
 
@@ -89,72 +89,73 @@ class MultiAgentSampler:
             complete: is given the batches, and how many env steps they are from; what it returns is handed out.
 
         Raises:
-            Exception: what an env, a policy or a callback raised, as its own type with a note. Transitions that were
-                made are handed out by the next call, which goes on from there; only what fails while a batch is made
-                of them loses those.
+            Exception: what an env, a policy, a filter or a callback raised, as its own type with a note. Transitions
+                that were made are handed out by the next call, which goes on from there; only what fails while a batch
+                is made of them loses those.
         """
-        for role in self.crew.company.replaced:
+        for role in self.parts.company.replaced:
             self._let_go(role)
-        self.crew.acting.version = version
-        source = steps(self.crew.host, self.crew.acting, self._stage, self._rules)
+        self.parts.actor.version = version
+        source = steps(self.parts.host, self.parts.actor, self._stage, self._rules)
         share = self.plan.share(self._progress)
         try:
             while share is None:
                 self._step(source)
                 share = self.plan.share(self._progress)
         finally:
-            self.crew.company.settle_values()
+            self.parts.company.settle_values()
+        self.parts.company.settle_filters()
         return self._handed_out(share, complete)
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of others."""
-        for play in self.crew.company.plays.values():
+        for play in self.parts.company.plays.values():
             if play.env not in self._stage.due:
                 self._give_up(play)
-        self.crew.host.start_over()
+        self.parts.host.start_over()
         self._created.clear()
-        self._stage.due = list(range(self.crew.host.spec.num_envs))
+        self._stage.due = list(range(self.parts.host.spec.num_envs))
 
     def _let_go(self, role: Role) -> None:
         """Another policy has got the id to which agents are bound: their episodes, and what waits, are discarded."""
-        company = self.crew.company
+        company = self.parts.company
         bound = [play for play in company.bound_to(role) if play.env not in self._stage.due]
         for play in bound:
-            self.tally.discarded += self.crew.recorder.discard(play)
+            self.counts.discarded += self.parts.recorder.discard(play)
         self._stage.due = sorted({*self._stage.due, *(play.env for play in bound)})
         company.forget(role)
 
     def _step(self, source: Any) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""
         self._failed_at.clear()
-        self.crew.laps.step()
+        self.parts.laps.step()
         try:
             self._write(next(source))
         except EnvRaised as raised:
             raise self._noted(raised) from raised.cause.__cause__
         finally:
-            self._count(self.crew.host.take_failures())
-        fatal = self.crew.host.take_fatal()
+            self._count(self.parts.host.take_failures())
+        fatal = self.parts.host.take_fatal()
         if fatal is not None:
             raise self._noted(fatal) from fatal.cause.__cause__
 
     def _write(self, step: Step) -> None:
-        crew, void = self.crew, step.void
-        plays = [(crew.company.plays[env], sight) for env, sight in enumerate(step.next_observation[0])]
+        parts, void = self.parts, step.void
+        plays = [(parts.company.plays[env], sight) for env, sight in enumerate(step.next_observation[0])]
         for play, sight in plays:
             if play.env in void:
                 self._failed_at[play.env] = play.tally.env_steps
                 self._give_up(play)
             else:
-                crew.recorder.write(play, sight, info_of(step.info, play.env))
+                parts.recorder.write(play, sight, info_of(step.info, play.env))
         over = [env for env, _, _ in step.ended if env not in void]
-        self.tally.episodes += len(over)
+        self.counts.episodes += len(over)
         try:
             if self._told["on_episode_step"]:
                 self._tell("on_episode_step", [play.env for play, _ in plays if play.env not in void])
             self._tell("on_episode_end", over)
         finally:  # callbacks may have added to what is told
-            crew.log.add([self._metrics(crew.company.plays[env]) for env in over])
+            parts.log.add([self._metrics(parts.company.plays[env]) for env in over])
         if self.plan.whole:
             self._warn_of_long_episodes()
 
@@ -162,7 +163,7 @@ class MultiAgentSampler:
         """Episodes are about to begin in these envs."""
         for env in envs:
             if env not in self._created:
-                self.crew.company.begin(env, self._progress.clocks[env])
+                self.parts.company.begin(env, self._progress.clocks[env])
                 self._created.add(env)
                 self._tell("on_episode_created", [env])
         return envs, None
@@ -170,27 +171,27 @@ class MultiAgentSampler:
     def _give_up(self, play: Play) -> None:
         """The episode ends before its time: with its last good row, or without a trace."""
         if self.plan.whole:
-            self.tally.discarded += self.crew.recorder.discard(play)
+            self.counts.discarded += self.parts.recorder.discard(play)
         else:
-            self.crew.recorder.cut(play)
+            self.parts.recorder.cut(play)
 
     def _handed_out(self, share: Share, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """What is made of all that lies before the cuts."""
         taken = self._take(share)
         try:
-            batches = self.crew.finisher.finish(taken)
+            batches = self.parts.finisher.finish(taken)
             n_rows = sum(batch.count for batch in batches.values())
             whole = complete(batches, share.env_steps)
         except BaseException:
-            self.tally.discarded += share.env_steps
+            self.counts.discarded += share.env_steps
             raise
-        self.tally.env_steps += share.env_steps
-        self.tally.agent_steps += n_rows
+        self.counts.env_steps += share.env_steps
+        self.counts.agent_steps += n_rows
         return whole
 
     def _take(self, share: Share) -> dict[Role, Chunks]:
         """Take the transitions, and make room where they were."""
-        company, taken = self.crew.company, dict[Role, Chunks]()
+        company, taken = self.parts.company, dict[Role, Chunks]()
         for role in company.roles:
             made = take_out(role, share.cuts)
             self._progress.agent_steps -= len(made)
@@ -210,19 +211,19 @@ class MultiAgentSampler:
         """Call those who listen to an event, with the episodes of these envs."""
         if self._told[event]:
             for env in envs:
-                self._tell_one(event, env, self.crew.company.plays[env].episode)
+                self._tell_one(event, env, self.parts.company.plays[env].episode)
 
     def _tell_one(self, event: str, env: int, episode: Any) -> None:
-        self.crew.scene.tell(self._told[event], env, episode)
+        self.parts.scene.tell(self._told[event], env, episode)
 
     def _announce(self, env: int) -> None:
         """An episode has begun."""
         self._created.discard(env)
-        self.crew.company.plays[env].episode.has_begun = True
+        self.parts.company.plays[env].episode.has_begun = True
         self._tell("on_episode_start", [env])
 
     def _metrics(self, play: Play) -> RolloutMetrics:
-        episode, stats = play.episode, self.crew.laps.perf.get()
+        episode, stats = play.episode, self.parts.laps.perf.get()
         acted = dict.fromkeys(seat.role.policy_id for seat in play.seats.values())
         return RolloutMetrics(
             episode.length,
@@ -239,14 +240,14 @@ class MultiAgentSampler:
 
     def _count(self, failures: list[Failure]) -> None:
         """Keep what there is to tell of failures, and call who wants to know."""
-        self.tally.faulty += len(failures)
+        self.counts.faulty += len(failures)
         for failure in failures:
-            self.crew.log.add([RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))])
+            self.parts.log.add([RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))])
             self._tell_one("on_episode_end", failure.env, failure.error)
 
     def _warn_of_long_episodes(self) -> None:
-        for env, play in self.crew.company.plays.items():
-            self._long.note(env, play.tally.env_steps, self.plan.number // self.crew.host.spec.num_envs)
+        for env, play in self.parts.company.plays.items():
+            self._long.note(env, play.tally.env_steps, self.plan.number // self.parts.host.spec.num_envs)
 
     def _noted(self, raised: EnvRaised) -> Exception:
-        return noted(raised, self.crew.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))
+        return noted(raised, self.parts.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))

@@ -1,0 +1,71 @@
+"""What envs return beside observations, as what it must be: a number per reward, yes or no per end.
+
+NumPy would make NaN of None, and Python would take any word for yes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.spaces import Array
+
+
+def as_rewards(given: Sequence[Any]) -> Array:
+    """The rewards of B envs, float64 `[B]`.
+
+    Raises:
+        EnvRaised: that of an env is not one number.
+    """
+    try:
+        return np.frombuffer(array("d", given))  # as quick as an array of floats, and takes nothing else for a number
+    except Exception:  # noqa: BLE001  whatever it is, each is looked at alone
+        return np.array([_of(env, each) for env, each in enumerate(given)])
+
+
+def as_reward(given: Any, whose: str = "") -> float:
+    """One number, which may come as an array of one element.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        return float(+np.asarray(given).item())  # the sign refuses words that float() would read
+    except Exception as error:
+        raise ValueError(f"the env returned the reward {given!r}{whose}; it must be one number") from error
+
+
+def as_flag(name: str, given: Any) -> bool:
+    """Whether an episode has ended.
+
+    Raises:
+        ValueError: it says neither yes nor no.
+    """
+    plain = given.item() if hasattr(given, "item") else given
+    if plain not in (0, 1):
+        raise ValueError(f"the env returned {name}={given!r}; it must be True or False")
+    return bool(plain)
+
+
+def explained(error: Exception, promise: str) -> Exception:
+    """The error, with what was promised if it did not come out of the env but of what the env returned.
+
+    Args:
+        error: raised by the caller's own code, or by what that has called.
+        promise: what the env is to return.
+    """
+    trace = error.__traceback__
+    if trace is not None and trace.tb_next is None and isinstance(error, TypeError | ValueError):
+        error.add_note(promise)
+    return error
+
+
+def _of(env: int, given: Any) -> float:
+    try:
+        return as_reward(given)
+    except ValueError as error:
+        raise EnvRaised(env, error) from error

@@ -1,0 +1,212 @@
+"""A policy as the loop's actor: asked once per step, for all envs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from swath.rollout.hosts.base import Infos
+from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.loop import Step
+from swath.rollout.spaces import Array, Leaf, Leaves, packer
+from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.hosts.laps import Laps
+from swath.rollout_workers.nests import leaves_of, nest_of, template_of
+from swath.rollout_workers.sampling.asking import Wants
+from swath.rollout_workers.sampling.memory import Before, States, arrays, infos_of
+from swath.rollout_workers.sampling.outputs import Layout, Shapes
+from swath.rollout_workers.sampling.values import values_of
+from swath.rollout_workers.tallies import LONE_AGENT
+
+
+class Watcher(Protocol):
+    """Who wants to know when episodes begin, and can show them."""
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these envs."""
+
+    def announce(self) -> None:
+        """The policy is about to be asked for the first steps of episodes that have begun."""
+
+    @property
+    def episodes(self) -> list[Any]:
+        """One per env."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What a policy sees and what envs get.
+
+    Attributes:
+        spec: of the host: observations as policies see them, actions as envs want them.
+        observation_space: of what policies see.
+        processor: from the policy's actions to those.
+    """
+
+    spec: ArraySpec
+    observation_space: Any
+    processor: ActionProcessor
+
+
+@dataclass
+class PolicyActor:
+    """Asks a policy for the actions of B envs.
+
+    Attributes:
+        policy: a `Policy`.
+        surface: what it sees, what envs get.
+        laps: times the steps.
+        watcher: of episodes, if there is one.
+        explore: whether actions are sampled.
+        infos: what the envs said beside the last step.
+        layout: which columns the outputs are; empty before the first step.
+    """
+
+    policy: Any
+    surface: Surface
+    laps: Laps
+    watcher: Watcher | None = None
+    explore: bool = True
+    infos: Infos = ()
+    layout: Layout = field(default_factory=Layout)
+
+    def __post_init__(self) -> None:
+        spec, processor = self.surface.spec, self.surface.processor
+        self._n = spec.num_envs
+        self.wants = Wants.of(self.policy)
+        self._states = States(self.policy.get_initial_state(), self._n)
+        self._before = Before([np.zeros((self._n, *leaf.shape), leaf.dtype) for leaf in spec.action])
+        self._shapes = Shapes(self._n)
+        self._template = template_of(spec.action_space)
+        self._seen = template_of(self.surface.observation_space)
+        self._pack = packer(spec.action)
+        self._processor = None if processor.changes_nothing else processor
+        self._ask = self._by_dict if self.wants.by_dict else self._by_arguments
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Action leaves for the envs, then all else that is to be recorded; `[B, …]` each."""
+        self.laps.lap("env_wait")
+        if self.watcher is not None:
+            self.watcher.announce()
+        answer, states, extras = self._ask(nest_of(self._seen, observation))
+        self.laps.lap("inference")
+        raw, beside = self._raw(answer), self._shapes.ordered(extras)
+        after = self._states.flat(states)
+        outputs = self._shapes.checked([*self._processed(raw), *self._recorded(beside, after)])
+        if not self.layout.parts:
+            self._lay_out(extras)
+        self._states.leaves = after
+        self.laps.lap("action_processing")
+        return outputs
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these envs."""
+        self._states.begin(envs)
+        if self.wants.before:
+            self._before.begin(envs)
+        if self.watcher is not None:
+            self.watcher.begin(envs)
+
+    def values(self, observation: Leaves) -> Array | None:
+        """The values `[B, T]` of what was acted on, leaves `[B, T, …]`; None if they are among the outputs."""
+        if not self.wants.values_apart:
+            return None
+        rows, shape = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in observation], observation[0].shape[:2]
+        values = values_of(
+            self.policy, shape[0] * shape[1], lambda piece: nest_of(self._seen, [leaf[piece] for leaf in rows])
+        )
+        return values.reshape(shape)
+
+    def rewind(self) -> None:
+        """Never asked for: the hosts of rollout workers make no step twice."""
+        raise RuntimeError("the steps of a rollout worker are not taken back")
+
+    def note(self, step: Step, rewards: Array) -> None:
+        """A step was made, with these rewards after clipping."""
+        self.infos = step.info
+        if self.wants.before:
+            n = len(self.surface.spec.action)
+            skip = 0 if self._processor is None else n
+            self._before.remember(step.outputs[skip : skip + n], rewards)
+            if step.void:
+                self._before.begin(step.void)
+
+    def _raw(self, answer: Any) -> Leaves:
+        """The action leaves of an answer, in the dtypes of their spaces."""
+        leaves = self._pack(answer) if isinstance(answer, list) else leaves_of(answer, self._template)
+        return [self._cast(leaf, given) for leaf, given in zip(self.surface.spec.action, leaves, strict=True)]
+
+    def _cast(self, leaf: Leaf, given: Any) -> Array:
+        action = arrays(given)
+        if action.shape != (self._n, *leaf.shape):
+            raise ValueError(
+                f"the policy answered actions of shape {action.shape} to {self._n} observations; "
+                f"wanted {(self._n, *leaf.shape)}, for {leaf.space}"
+            )
+        return np.asarray(action.astype(leaf.dtype, copy=False))
+
+    def _processed(self, raw: Leaves) -> Leaves:
+        """What envs get; the raw actions behind it, if they differ."""
+        return raw if self._processor is None else [*self._processor(raw), *raw]
+
+    def _recorded(self, extras: list[Any], after: Leaves) -> Leaves:
+        """What is recorded beside actions."""
+        leaves = [leaf for extra in extras for leaf in leaves_of(arrays(extra))]
+        if self.wants.records_before:
+            leaves += [*self._before.actions, self._before.rewards]
+        return [*leaves, *self._states.leaves, *after]
+
+    def _lay_out(self, extras: Mapping[str, Any]) -> None:
+        layout = Layout(0 if self._processor is None else len(self.surface.spec.action))
+        layout.add(ColumnNames.ACTIONS, self._template)
+        for name, extra in extras.items():
+            layout.add(name, extra)
+        if self.wants.records_before:
+            layout.add(ColumnNames.PREV_ACTIONS, self._template)
+            layout.add(ColumnNames.PREV_REWARDS, None)
+        layout.add_states(self._states.template)
+        self.layout = layout
+
+    def _by_arguments(self, observation: Any) -> Any:
+        shown = self._shown()
+        act = self.policy.compute_actions
+        return (partial(act, values=False) if self.wants.values_apart else act)(
+            observation,
+            self._states.nests,
+            prev_action_batch=shown.get(ColumnNames.PREV_ACTIONS),
+            prev_reward_batch=shown.get(ColumnNames.PREV_REWARDS),
+            info_batch=shown.get(ColumnNames.INFOS),
+            episodes=self._episodes(),
+            explore=self.explore,
+            timestep=self.policy.global_timestep,
+        )
+
+    def _by_dict(self, observation: Any) -> Any:
+        states = {f"{STATE_IN}{i}": state for i, state in enumerate(self._states.nests)}
+        columns = SampleBatch({ColumnNames.OBS: observation, **states, **self._shown()})
+        return self.policy.compute_actions_from_input_dict(
+            columns, explore=self.explore, timestep=self.policy.global_timestep, episodes=self._episodes()
+        )
+
+    def _shown(self) -> dict[str, Any]:
+        """The optional columns that the policy is shown."""
+        seen = self.wants.seen
+        if not seen:
+            return {}
+        before = {
+            ColumnNames.PREV_ACTIONS: nest_of(self._template, self._before.actions),
+            ColumnNames.PREV_REWARDS: self._before.rewards,
+            ColumnNames.INFOS: infos_of(self.infos, self._n) if ColumnNames.INFOS in seen else None,
+            ColumnNames.ENV_ID: np.arange(self._n),
+            ColumnNames.AGENT_ID: np.array([LONE_AGENT] * self._n, dtype=object),
+        }
+        return {name: before[name] for name in seen}
+
+    def _episodes(self) -> list[Any] | None:
+        return None if self.watcher is None or not self.wants.episodes else self.watcher.episodes

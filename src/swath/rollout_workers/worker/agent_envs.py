@@ -1,0 +1,108 @@
+"""The envs of a worker in which several agents act."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout_workers.hosts.seating import SeatingHost
+from swath.rollout_workers.multi_agent_env import MultiAgentEnv
+from swath.rollout_workers.sampling.counts import SamplerCounts
+from swath.rollout_workers.sampling.multi_agent.assembly import Surroundings, multi_agent_sampler
+from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
+from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentSampler
+from swath.rollout_workers.sampling.multi_agent.seats import Play
+from swath.rollout_workers.worker.env_making import EnvMaker, make_envs
+from swath.rollout_workers.worker.envs import Complete, Envs, SampleCall
+from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.worker.sampling_setup import Station, filter_of, scene_of
+
+
+def made_envs(maker: EnvMaker, station: Station) -> Envs | None:
+    """Envs that are made now; None if the creator makes none."""
+    envs = make_envs(maker, station.config.num_envs_per_env_runner)
+    if not envs:
+        return None
+    kind = AgentEnvs if isinstance(envs[0], MultiAgentEnv) else Envs
+    with closed_on_failure(list(envs)):
+        return kind(envs, maker, station)
+
+
+class AgentEnvs(Envs):
+    """Envs of several agents each; any number of policies act.
+
+    Args:
+        envs: as they were made; at least one.
+        maker: makes more like them.
+        station: who samples.
+    """
+
+    def __init__(self, envs: list[Any], maker: EnvMaker, station: Station) -> None:
+        self._laps = station.laps
+        self._plays: dict[int, Play] = {}
+        self._agents: MultiAgentSampler | None = None
+        super().__init__(envs, maker, station)
+
+    @property
+    def agents(self) -> MultiAgentSampler:
+        """What samples."""
+        assert self._agents is not None, "act_with comes first"
+        return self._agents
+
+    @property
+    def counts(self) -> SamplerCounts:
+        """What was done."""
+        return self.agents.counts
+
+    def act_with(self, policies: Policies) -> None:
+        """These policies act."""
+        self._policies = policies
+        self._sample_with(policies, SamplerCounts())
+
+    def sample(self, call: SampleCall, complete: Complete) -> Any:
+        """What `complete` makes of the batches by policy id, and how many env steps they are from."""
+        if call.force_reset:
+            self.agents.start_over()
+        self.agents.parts.actor.explore = call.explore
+        return self.agents.sample(call.version, complete)
+
+    def _made_host(self, envs: list[Any]) -> ArrayHost:
+        maker = self.maker
+        host = MultiAgentHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))])
+        return SeatingHost(host, self._plays, self._role_of, self._laps.lap)
+
+    def _role_of(self, policy_id: str) -> Role:
+        return self.agents.parts.company.role_of(policy_id)
+
+    def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
+        station = self._station
+        self._plays.clear()
+        around = Surroundings(
+            scene_of(self.lenient, policies, station),
+            partial(_equipment, policies),
+            station.log,
+            self._laps,
+            station.unrolls,
+            self._ids.next_id,
+        )
+        length = station.config.get_rollout_fragment_length(station.index)
+        self._agents = multi_agent_sampler(self.lenient, self._plays, station.config, length, around)
+        self._agents.counts = counts
+
+
+def _equipment(policies: Policies, policy_id: str) -> Equipment:
+    """What there is for a policy."""
+    config, space = policies.config, policies.specs[policy_id].action_space
+    assert space is not None
+    return Equipment(
+        policy_id,
+        policies.map[policy_id],
+        space,
+        policies.preprocessors[policy_id],
+        filter_of(policies, policy_id),
+        ActionProcessor(space, normalize=config.normalize_actions, clip=config.clip_actions),
+    )

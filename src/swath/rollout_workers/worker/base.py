@@ -1,0 +1,171 @@
+"""What a `RolloutWorker` has, and its methods for its envs, its place, and those who use it together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from swath.errors import Closed
+from swath.options import seconds
+from swath.rollout.random_state import PrivateStreams
+from swath.rollout_workers.callbacks import DefaultCallbacks
+from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.hosts.remote_env import applied
+from swath.rollout_workers.worker import places
+from swath.rollout_workers.worker.arguments import Arguments
+from swath.rollout_workers.worker.envs import Envs
+from swath.rollout_workers.worker.learning import Learning
+from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.worker.weights import WeightBook
+
+
+class WorkerBase:
+    """What a worker has.
+
+    Attributes:
+        config: its settings.
+        callbacks: the user's.
+        env_context: what its envs were told, but for their numbers.
+        envs: its envs; None without.
+        life: which of its lives; a set counts them.
+    """
+
+    config: AlgorithmConfig
+    callbacks: DefaultCallbacks
+    env_context: EnvContext
+    envs: Envs | None
+    life: int
+    _arguments: Arguments
+    _policies: Policies
+    _book: WeightBook
+    _learning: Learning
+    _streams: PrivateStreams | None
+    _closed: bool
+    _lock: threading.Lock
+
+    @property
+    def worker_index(self) -> int:
+        """0 is the local worker."""
+        return self._arguments.worker_index
+
+    @property
+    def num_workers(self) -> int:
+        """Remote workers of the set."""
+        return self._arguments.num_workers
+
+    @property
+    def recreated_worker(self) -> bool:
+        """Whether it replaces one that was lost."""
+        return self._arguments.recreated_worker
+
+    @property
+    def env_creator(self) -> Any:
+        """What makes its envs."""
+        return self._arguments.env_creator
+
+    @property
+    def default_policy_class(self) -> type | None:
+        """The class of policies whose spec has none."""
+        return self._arguments.default_policy_class
+
+    @property
+    def policy_map(self) -> dict[str, Any]:
+        """The policies by id."""
+        return self._policies.map
+
+    @property
+    def env(self) -> Any:
+        """Sub-env 0 as the creator made it, or the vector env; None without env."""
+        return None if self.envs is None else self.envs.first
+
+    @property
+    def async_env(self) -> Any:
+        """The view of all envs; None without env."""
+        return None if self.envs is None else self.envs.view
+
+    @property
+    def spaces(self) -> dict[str, tuple[Any, Any]]:
+        """As `get_spaces` gives them."""
+        return self.get_spaces()
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """`(observation_space, action_space)` by policy id, before preprocessing, and of the env under `"__env__"`.
+
+        Those of an env whose agents have one each are dicts by agent.
+        """
+        specs = self._policies.specs.items()
+        spaces = {policy_id: (spec.observation_space, spec.action_space) for policy_id, spec in specs}
+        given = self._arguments.spaces or {}
+        env = given.get("__env__") if self.envs is None else self.envs.spaces
+        return spaces if env is None else {**spaces, "__env__": env}
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """`func(sub_env)` of each; of the vector env, if it shows no sub-envs; empty without env."""
+        return [] if self.envs is None else [applied(env, func) for env in self.envs.shown]
+
+    def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
+        """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
+        if self.envs is None:
+            return []
+        context_of = self.envs.maker.context_of
+        return [applied(env, func, context_of(i)) for i, env in enumerate(self.envs.shown)]
+
+    def assert_healthy(self) -> None:
+        """Check that it can work.
+
+        Raises:
+            AssertionError: it was stopped, or has no policy.
+        """
+        assert not self._closed, f"worker {self.worker_index} was stopped"
+        assert self.policy_map, f"worker {self.worker_index} has no policy"
+
+    def lock(self, timeout_s: float = 600.0) -> None:
+        """Take the lock that callers may agree on; no method takes it by itself.
+
+        Raises:
+            TimeoutError: it was not free in time.
+            ValueError: `timeout_s` is no number of seconds.
+        """
+        if not self._lock.acquire(timeout=seconds("timeout_s", timeout_s)):
+            raise TimeoutError(f"the lock of worker {self.worker_index} was not free within {timeout_s} s")
+
+    def unlock(self) -> None:
+        """Give the lock back.
+
+        Raises:
+            RuntimeError: it is free.
+        """
+        self._lock.release()
+
+    def get_host(self) -> str:
+        """The name of the machine."""
+        return places.host_name()
+
+    def get_node_ip(self) -> str:
+        """The node's address."""
+        return places.node_ip()
+
+    def find_free_port(self) -> int:
+        """An IPv4 port that is free at the moment."""
+        return places.free_port()
+
+    def creation_args(self) -> dict[str, Any]:
+        """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
+        return self._arguments.as_given()
+
+    def _require_open(self, what: str) -> None:
+        """Raise `Closed` if the worker was stopped."""
+        if self._closed:
+            raise Closed(f"{what}() of worker {self.worker_index}, which was stopped; build another worker")
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """While the worker draws: from its own streams, if it is seeded."""
+        if self._streams is None:
+            yield
+            return
+        with self._streams.swapped():
+            yield

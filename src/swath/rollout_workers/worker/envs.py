@@ -1,0 +1,146 @@
+"""The envs of a worker, all that steps them, and which policy acts in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.hosts.base import ArrayHost
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.config.agent_spaces import env_space
+from swath.rollout_workers.sampling.counts import SamplerCounts
+from swath.rollout_workers.sampling.sampler import Sampler
+from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
+from swath.rollout_workers.worker.env_view import EnvView
+from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.worker.sampling_setup import Station, lenient_host, make_sampler
+
+Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
+"""Is given batches by policy id, and how many env steps they are from."""
+
+
+@dataclass(frozen=True)
+class SampleCall:
+    """What a call of `sample` asks for.
+
+    Attributes:
+        explore: whether actions are sampled.
+        force_reset: new episodes begin in all envs.
+        version: of the weights.
+    """
+
+    explore: bool
+    force_reset: bool
+    version: int
+
+
+class Envs:
+    """The envs of a worker.
+
+    Args:
+        envs: as they were made; at least one.
+        maker: makes more like them.
+        station: who samples.
+
+    Raises:
+        ValueError: fewer sub-envs than are to be handed out.
+        TypeError: spaces of another kind.
+    """
+
+    def __init__(self, envs: list[Any], maker: EnvMaker, station: Station) -> None:
+        self.maker = maker
+        self.host = self._made_host(envs)
+        self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
+        self.lenient = lenient_host(self.host, maker, station)
+        self.view = EnvView(self.lenient, self.spaces, self.close)
+        self._station = replace(station, base_env=self.view)
+        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=station.index, life=station.life)
+        self._policies: Policies | None = None
+        self._sampler: Sampler | None = None
+
+    @property
+    def first(self) -> Any:
+        """Sub-env 0 as it was made, or the vector env."""
+        env = self.host.env
+        return env[0] if isinstance(env, list) else env
+
+    @property
+    def shown(self) -> list[Any]:
+        """The sub-envs, or the vector env if it shows none."""
+        return shown(self.host)
+
+    @property
+    def counts(self) -> SamplerCounts:
+        """What was done."""
+        return self.sampler.counts
+
+    @property
+    def sampler(self) -> Sampler:
+        """What samples."""
+        assert self._sampler is not None, "act_with comes first"
+        return self._sampler
+
+    def act_with(self, policies: Policies) -> None:
+        """These policies act.
+
+        Raises:
+            ValueError: they are several, and the env has one agent.
+        """
+        if len(policies.map) > 1:
+            raise ValueError(
+                f"policies {sorted(policies.map)} for {self.first}, which has one agent; give one policy, or an env "
+                "with several agents"
+            )
+        self._policies = policies
+        self._sample_with(policies, SamplerCounts())
+
+    def sample(self, call: SampleCall, complete: Complete) -> Any:
+        """What `complete` makes of the batches by policy id, and how many env steps they are from."""
+        sampler = self._current()
+        if call.force_reset:
+            sampler.start_over()
+        sampler.parts.actor.explore = call.explore
+        policy_id = sampler.parts.finisher.policy_id
+        return sampler.sample(
+            call.version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
+        )
+
+    def begin_life(self, station: Station) -> None:
+        """Go on as in another life: other ids and seeds, and new episodes in all envs."""
+        self._station = replace(station, base_env=self.view)
+        n = self.host.spec.num_envs
+        self._ids = TrajectoryIds(n, worker=station.index, life=station.life)
+        self.lenient.start_over()
+        self.lenient.seed(None if station.seeds is None else station.seeds.first(n))
+        if self._policies is not None:
+            self._sample_with(self._policies, self.counts)
+
+    def close(self) -> None:
+        """Close the envs."""
+        try:
+            self.lenient.close()
+        finally:
+            if self.maker.backend is not None:
+                self.maker.backend.close()
+
+    def _made_host(self, envs: list[Any]) -> ArrayHost:
+        """What steps the envs."""
+        return host_of(envs, self.maker)
+
+    def _current(self) -> Sampler:
+        """The sampler of the policy that acts; if that was removed, another one acts in new episodes."""
+        assert self._policies is not None
+        acting = self.sampler.parts.finisher
+        if self._policies.map.get(acting.policy_id) is not acting.policy and self._policies.map:
+            before = self.sampler
+            before.start_over()
+            before.discard_waiting()
+            self._sample_with(self._policies, before.counts)
+        return self.sampler
+
+    def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
+        """Make a sampler that goes on to count where another one was."""
+        self._sampler = make_sampler(self.lenient, policies, self._ids, self._station)
+        self._sampler.counts = counts

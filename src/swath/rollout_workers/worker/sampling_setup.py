@@ -1,0 +1,168 @@
+"""From a worker's envs and policies to its sampler, for envs of one agent each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.hosts.base import ArrayHost
+from swath.rollout_workers.actions import ActionProcessor, reward_clip
+from swath.rollout_workers.callbacks import listeners
+from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.mapping import Mapper
+from swath.rollout_workers.filters.base import Filter
+from swath.rollout_workers.hosts.filming import FilmedHost
+from swath.rollout_workers.hosts.laps import Laps
+from swath.rollout_workers.hosts.lenient import LenientHost, Renewal
+from swath.rollout_workers.hosts.own_vector import OwnVectorHost
+from swath.rollout_workers.hosts.patience import Patience
+from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
+from swath.rollout_workers.hosts.seating import SeatingHost
+from swath.rollout_workers.hosts.sub_envs import SubEnvHost
+from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.nests import template_of
+from swath.rollout_workers.sampling.actor import PolicyActor, Surface
+from swath.rollout_workers.sampling.asking import Wants
+from swath.rollout_workers.sampling.chunks import UnrollIds
+from swath.rollout_workers.sampling.finishing import Finisher
+from swath.rollout_workers.sampling.post_processor import PostProcessor
+from swath.rollout_workers.sampling.quota import Quota
+from swath.rollout_workers.sampling.sampler import Sampler, SamplerParts
+from swath.rollout_workers.sampling.watching import Scene, Watch
+from swath.rollout_workers.worker.env_making import EnvMaker, shown
+from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.worker.seeding import Seeds
+
+
+@dataclass(frozen=True)
+class Station:
+    """Who samples.
+
+    Attributes:
+        worker: the worker, for callbacks.
+        index: its index.
+        life: which of its lives.
+        config: its settings.
+        seeds: its seeds; None: nothing is seeded.
+        base_env: the view of its envs, for callbacks.
+        log: keeps what there is to tell of episodes.
+        unrolls: numbers chunks.
+        laps: times the steps.
+        film: where a film of the first sub-env goes, if one is to be made and kept.
+        films: whether the first sub-env is drawn after each step.
+    """
+
+    worker: Any
+    index: int
+    life: int
+    config: AlgorithmConfig
+    seeds: Seeds | None
+    base_env: Any
+    log: MetricsLog
+    unrolls: UnrollIds
+    laps: Laps
+    film: Path | None = None
+    films: bool = False
+
+
+def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientHost:
+    """The host that outlives the failures of envs, with the seeds of their first resets."""
+    n, seeds = host.spec.num_envs, station.seeds
+    times = [0] * n
+
+    def new_seed(env: int) -> int | None:
+        times[env] += 1
+        return None if seeds is None else seeds.renewed(env, n, times[env])
+
+    renewal = Renewal(_renewing(host, maker), new_seed)
+    filmed = FilmedHost(host, station.film, station.laps) if station.films else host
+    return LenientHost(filmed, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
+
+
+def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, station: Station) -> Sampler:
+    """The sampler of the first policy, which acts in all envs.
+
+    Raises:
+        ValueError: more sub-envs are to be handed out than there are; a view requirement that is not served.
+    """
+    config, (policy_id, policy) = station.config, next(iter(policies.map.items()))
+    preprocessor, laps = policies.preprocessors[policy_id], station.laps
+    current_filter = filter_of(policies, policy_id)
+    lenient.strays = preprocessor.strays
+    host: ArrayHost = lenient
+    if is_needed(preprocessor, current_filter()):
+        host = ProcessingHost(lenient, preprocessor, current_filter, laps)
+    n, wants = host.spec.num_envs, Wants.of(policy)
+    ids.begin()
+    told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), scene_of(lenient, policies, station)
+    post = PostProcessor(told, scene.worker, scene.policy_map)
+    watch: Watch | None = None
+    if wants.episodes or scene.is_watched or post.is_chunk_by_chunk(policy):
+        watch = Watch(scene, n, ids.next_id)
+    lenient.infos_are_read = watch is not None or wants.infos
+    finisher = Finisher(
+        policy_id,
+        policy,
+        wants,
+        template_of(preprocessor.observation_space),
+        station.unrolls,
+        post,
+        None if watch is None else watch.episode,
+    )
+    processor = ActionProcessor(lenient.spec.action_space, normalize=config.normalize_actions, clip=config.clip_actions)
+    surface = Surface(host.spec, preprocessor.observation_space, processor)
+    actor = PolicyActor(policy, surface, laps, watch, config.explore)
+    parts = SamplerParts(host, lenient, actor, finisher, ids, station.log, reward_clip(config.clip_rewards), watch)
+    return Sampler(parts, quota_of(config, station.index, n))
+
+
+def quota_of(config: AlgorithmConfig, worker_index: int, num_envs: int) -> Quota:
+    """What a call hands out.
+
+    Raises:
+        ValueError: more sub-envs than there are.
+    """
+    wanted = config.num_envs_per_env_runner
+    if wanted > num_envs:
+        raise ValueError(f"num_envs_per_env_runner={wanted}, but the vector env has {num_envs} sub-envs")
+    length = config.get_rollout_fragment_length(worker_index)
+    return Quota(length, wanted, config.batch_mode == "complete_episodes")
+
+
+def _renewing(host: ArrayHost, maker: EnvMaker) -> Callable[[int], None] | None:
+    """How one sub-env is made anew; None where that cannot be."""
+    if isinstance(host, SubEnvHost | SeatingHost):
+        return lambda env: host.renew(env, lambda: maker.make(env))
+    return host.restart if isinstance(host, OwnVectorHost) else None
+
+
+def filter_of(policies: Policies, policy_id: str) -> Callable[[], Filter]:
+    """The policy's filter of the moment; the last one, once the policy is removed."""
+    last = policies.filters[policy_id]
+
+    def current() -> Filter:
+        nonlocal last
+        last = policies.filters.get(policy_id, last)
+        return last
+
+    return current
+
+
+def scene_of(lenient: LenientHost, policies: Policies, station: Station) -> Scene:
+    """What callbacks and episodes are told of a worker."""
+
+    def sub_env(number: int) -> Any:
+        envs = shown(lenient)
+        return envs[number] if number < len(envs) else None
+
+    return Scene(
+        station.worker,
+        policies.callbacks,
+        policies.map,
+        lambda: Mapper.of(policies.mapping),
+        sub_env,
+        station.base_env,
+    )

@@ -1,0 +1,80 @@
+"""The state of a worker: read without a trace, set elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from numbers import Integral
+from typing import Any
+
+from swath.rollout_workers.config import PolicySpec
+from swath.rollout_workers.filters.sharing import copies_of
+from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.worker.weights import WeightBook, require_global_vars
+
+_POLICIES = "policy_states"
+
+
+def state_of(policies: Policies, book: WeightBook) -> dict[str, Any]:
+    """What it takes to go on elsewhere; nothing changes by it."""
+    return {
+        "policy_ids": list(policies.map),
+        _POLICIES: {policy_id: policy.get_state() for policy_id, policy in policies.map.items()},
+        "policy_mapping_fn": policies.mapping,
+        "is_policy_to_train": policies.to_train,
+        "filters": copies_of(policies.filters),
+        "global_vars": deepcopy(book.global_vars),
+        "weights_seq_no": book.seq_no,
+        "policy_version": book.version,
+    }
+
+
+def restore(policies: Policies, book: WeightBook, state: Mapping[str, Any]) -> None:
+    """Go on from what `state_of` gave; what is not in it stays. Policies that are missing here are added.
+
+    Raises:
+        TypeError: an entry that is of no use to a worker; nothing is set.
+    """
+    _check(state)
+    for policy_id, told in state.get(_POLICIES, {}).items():
+        if policy_id in policies.map:
+            policies.map[policy_id].set_state(told)
+        else:
+            policies.add(policy_id, _spec_of(told), None, told)
+    for policy_id, kept in state.get("filters", {}).items():
+        if policy_id in policies.filters:
+            policies.filters[policy_id].sync(kept)
+    policies.mapping = state.get("policy_mapping_fn", policies.mapping)
+    policies.to_train = state.get("is_policy_to_train", policies.to_train)
+    book.global_vars.update(deepcopy(state.get("global_vars", {})))
+    book.seq_no = state.get("weights_seq_no", book.seq_no)
+    book.version = state.get("policy_version", book.version)
+
+
+def _spec_of(told: Mapping[str, Any]) -> PolicySpec:
+    """The spec in a policy's state, with observations as they are before preprocessing."""
+    spec = PolicySpec.deserialize(told["policy_spec"])
+    spec.observation_space = getattr(spec.observation_space, "original_space", spec.observation_space)
+    return spec
+
+
+def _check(state: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for the first entry that no worker could go on with."""
+    for name, (is_fine, wanted) in _WANTED.items():
+        if name in state and not is_fine(state[name]):
+            raise TypeError(f"the state's {name!r} is {state[name]!r}; it must be {wanted}, as in get_state()")
+    require_global_vars(state.get("global_vars", {}))
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    _POLICIES: (_is_mapping, "a dict by policy id"),
+    "filters": (_is_mapping, "a dict by policy id"),
+    "policy_mapping_fn": (callable, "a function"),
+    "is_policy_to_train": (lambda value: value is None or callable(value), "a function, or None"),
+    "weights_seq_no": (lambda value: value is None or isinstance(value, Integral), "a whole number, or None"),
+    "policy_version": (lambda value: isinstance(value, Integral), "a whole number"),
+}

@@ -1,0 +1,339 @@
+"""PettingZoo's parallel envs in collectors."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+
+from swath import Collector, MultiAsyncCollector, MultiSyncCollector
+from swath.rollout.hosts.agent_groups import agent_groups
+
+pytest.importorskip("pettingzoo")
+
+from herd import LENGTH, LIVES, Herd, MaskedHerd
+
+COW, DOG = [LIVES["cow_0"], LIVES["cow_1"]], [LIVES["dog"]]
+
+
+def collected(env=Herd, policy=None, *, frames=LENGTH, seed=None, **options):
+    collector = Collector(env, policy, frames_per_batch=frames, total_frames=frames, **options)
+    try:
+        if seed is not None:
+            collector.set_seed(seed)
+        return collector.next()
+    finally:
+        collector.shutdown()
+
+
+def alike(one, other):
+    keys = set(one.keys(True, True))
+    return keys == set(other.keys(True, True)) and all(torch.equal(one[key], other[key]) for key in keys)
+
+
+def test_agents_with_a_number_and_equal_spaces_are_a_group_and_every_other_is_one():
+    batch = collected()
+    assert batch.batch_size == (LENGTH,)
+    assert batch.names == ["time"]
+    assert batch["cow", "observation"].shape == (LENGTH, 2, 4)
+    assert batch["cow", "action"].shape == (LENGTH, 2)
+    assert batch["next", "cow", "reward"].shape == (LENGTH, 2, 1)
+    assert batch["cow", "mask"].dtype == torch.bool
+    assert batch["dog", "observation"].shape == (LENGTH, 1, 4)
+    for flag in ("done", "terminated", "truncated"):
+        assert batch["next", "cow", flag].shape == (LENGTH, 2, 1)
+        assert batch["next", flag].shape == (LENGTH, 1)
+        assert batch[flag].shape == (LENGTH, 1)
+    assert ("next", "reward") not in batch.keys(include_nested=True)
+
+
+def test_absent_agents_have_zeros_and_no_mask():
+    batch = collected(frames=2 * LENGTH)
+    for group, lives, numbers in (("cow", COW, [0, 1]), ("dog", DOG, [2])):
+        for row, (life, number) in enumerate(zip(lives, numbers, strict=True)):
+            for t in range(2 * LENGTH):
+                episode, step = divmod(t, LENGTH)
+                seen = [number, -1, episode, step] if step < life else [0, 0, 0, 0]
+                assert batch[group, "mask"][t, row] == (step < life)
+                assert batch[group, "observation"][t, row].tolist() == seen
+                led_to = [number, -1, episode, step + 1] if step < life else [0, 0, 0, 0]
+                assert batch["next", group, "observation"][t, row].tolist() == led_to
+                paid = 100 * number + 10 * (step + 1) + batch[group, "action"][t, row] if step < life else 0
+                assert batch["next", group, "reward"][t, row] == paid
+                assert batch["next", group, "mask"][t, row] == (step + 1 < life)
+
+
+def test_an_agent_that_has_ended_stays_ended_and_the_env_is_done_when_none_is_left():
+    batch = collected(frames=2 * LENGTH)
+    steps = np.arange(2 * LENGTH) % LENGTH
+    for row, life in enumerate(COW):
+        assert batch["next", "cow", "terminated"][:, row, 0].tolist() == (steps + 1 >= life).tolist()
+        assert batch["cow", "done"][:, row, 0].tolist() == (steps >= life).tolist()
+    assert batch["next", "dog", "truncated"].flatten().tolist() == (steps + 1 >= DOG[0]).tolist()
+    assert not batch["next", "dog", "terminated"].any()
+    over = (steps + 1 == LENGTH).tolist()
+    assert batch["next", "done"].flatten().tolist() == over
+    assert batch["next", "truncated"].flatten().tolist() == over  # the dog was truncated
+    assert not batch["next", "terminated"].any()
+    assert not batch["done"].any()
+    assert batch["collector", "traj_ids"].tolist() == [0] * LENGTH + [1] * LENGTH
+
+
+def test_the_env_hears_of_agents_that_are_there_and_their_actions():
+    env = Herd()
+    batch = collected(env)
+    assert [sorted(heard) for heard in env.heard] == [
+        [agent for agent in LIVES if step < LIVES[agent]] for step in range(LENGTH)
+    ]
+    for step, heard in enumerate(env.heard):
+        assert {agent: batch["cow", "action"][step, int(agent[-1])] for agent in heard if agent != "dog"} == {
+            agent: action for agent, action in heard.items() if agent != "dog"
+        }
+
+
+def policy():
+    cows = nn.Sequential(nn.Linear(4, 3, bias=False))
+    return TensorDictSequential(
+        TensorDictModule(cows, in_keys=[("cow", "observation")], out_keys=[("cow", "logits")]),
+        TensorDictModule(lambda x: x.argmax(-1), in_keys=[("cow", "logits")], out_keys=[("cow", "action")]),
+        TensorDictModule(
+            lambda x: x[..., 3].long() % 5, in_keys=[("dog", "observation")], out_keys=[("dog", "action")]
+        ),
+    )
+
+
+def test_a_tensordict_policy_with_nested_keys_acts():
+    acting = policy()
+    for copies in (None, 3):
+        batch = collected(policy=acting, frames=LENGTH * (copies or 1), envs_per_worker=copies)
+        again = acting(batch.select(("cow", "observation"), ("dog", "observation")))
+        torch.testing.assert_close(batch["cow", "logits"], again["cow", "logits"])
+        assert torch.equal(batch["cow", "action"], again["cow", "action"])
+        assert batch["dog", "action"].shape == (*batch.batch_size, 1)
+
+
+def test_a_plain_function_gets_the_groups_as_dicts():
+    def act(seen):
+        assert seen["cow"]["observation"].shape == (2, 4)
+        return {group: {"action": entries["mask"].long()} for group, entries in seen.items()}
+
+    batch = collected(policy=act)
+    assert torch.equal(batch["cow", "action"], batch["cow", "mask"].long())
+
+
+def test_several_envs_of_one_worker_are_a_batch():
+    batch = collected(frames=3 * 2 * LENGTH, envs_per_worker=3, seed=1)
+    assert batch.batch_size == (3, 2 * LENGTH)
+    assert batch["cow", "observation"].shape == (3, 2 * LENGTH, 2, 4)
+    seeds = batch["cow", "observation"][:, :, 1, 1]
+    assert len(set(seeds[:, 0].tolist())) == 3
+    assert batch["collector", "traj_ids"][:, 0].tolist() == [0, 1, 2]
+    assert batch["next", "done"].sum() == 6
+
+
+def test_batches_cut_episodes_anywhere():
+    collector = Collector(Herd, policy(), frames_per_batch=3, total_frames=9)
+    parts = torch.cat(list(collector))
+    collector.shutdown()
+    whole = collected(policy=None, frames=9)
+    for key in (("cow", "observation"), ("next", "cow", "observation"), ("cow", "mask"), ("next", "done")):
+        assert torch.equal(parts[key], whole[key]), key
+
+
+@pytest.mark.parametrize("copies", [None, 2])
+def test_equal_seeds_give_equal_data_here_and_in_processes(copies):
+    frames = 2 * LENGTH * (copies or 1)
+    here = collected(frames=frames, seed=7, envs_per_worker=copies)
+    assert alike(collected(frames=frames, seed=7, envs_per_worker=copies), here)
+    fleet = MultiSyncCollector([Herd], None, frames_per_batch=frames, total_frames=frames, envs_per_worker=copies)
+    try:
+        fleet.set_seed(7)
+        there = fleet.next()
+    finally:
+        fleet.shutdown()
+    for key in (("cow", "observation"), ("cow", "action"), ("next", "dog", "reward")):
+        assert torch.equal(there.reshape(here.batch_size)[key], here[key])
+
+
+@pytest.mark.parametrize("kind", [MultiSyncCollector, MultiAsyncCollector])
+def test_fleets_collect_from_parallel_envs(kind):
+    fleet = kind([Herd] * 2, policy_factory=policy, frames_per_batch=2 * LENGTH, total_frames=4 * LENGTH)
+    try:
+        batches = list(fleet)
+    finally:
+        fleet.shutdown()
+    assert all(batch["cow", "observation"].shape[-2:] == (2, 4) for batch in batches)
+    assert sum(batch.numel() for batch in batches) == 4 * LENGTH
+
+
+def test_an_instance_is_the_one_that_is_stepped_and_copies_have_seeds_of_their_own():
+    env = Herd()
+    collected(env)
+    assert len(env.heard) == LENGTH
+    assert env.closed
+    batch = collected(Herd(), frames=2 * LENGTH, envs_per_worker=2)
+    assert len(set(batch["cow", "observation"][:, 0, 0, 1].tolist())) == 2
+
+
+def test_a_limit_of_steps_truncates_who_is_there():
+    batch = collected(frames=6, max_frames_per_traj=3)
+    assert batch["next", "truncated"].flatten().tolist() == [False, False, True] * 2
+    assert not batch["next", "terminated"].any()
+    assert batch["step_count"].flatten().tolist() == [0, 1, 2] * 2
+    assert batch["next", "step_count"].flatten().tolist() == [1, 2, 3] * 2
+    assert batch["next", "cow", "terminated"][2].flatten().tolist() == [True, False]
+    assert batch["next", "cow", "truncated"][2].flatten().tolist() == [False, True]
+    assert batch["collector", "traj_ids"].tolist() == [0] * 3 + [1] * 3
+
+
+def test_random_actions_cover_each_agents_space_and_obey_its_mask():
+    batch = collected(frames=400)
+    assert set(batch["cow", "action"].unique().tolist()) == {0, 1, 2}
+    assert set(batch["dog", "action"].unique().tolist()) == {0, 1, 2, 3, 4}
+    batch = collected(MaskedHerd, frames=2 * LENGTH)
+    assert batch["cow", "action_mask"].shape == (2 * LENGTH, 2, 3)
+    there, steps = batch["cow", "mask"], torch.arange(2 * LENGTH) % LENGTH
+    assert torch.equal(batch["cow", "action"][there], (steps[:, None] % 3).expand(-1, 2)[there])
+
+
+def test_whole_episodes_and_reshaping_know_the_groups():
+    collector = Collector(Herd, None, frames_per_batch=3, total_frames=-1, trajs_per_batch=2)
+    try:
+        batch = collector.next()
+    finally:
+        collector.shutdown()
+    assert batch.batch_size == (2, LENGTH)
+    assert batch["cow", "observation"][:, :, 1, 3].tolist() == [list(range(LENGTH))] * 2
+
+
+def test_the_first_batches_may_be_random_and_have_the_same_keys():
+    collector = Collector(Herd, policy(), frames_per_batch=4, total_frames=8, init_random_frames=4)
+    first, second = collector
+    collector.shutdown()
+    assert set(first.keys(True, True)) == set(second.keys(True, True))
+    assert not first["cow", "logits"].any()
+
+
+class Stumbling(Herd):
+    """Raises in the second step of its second episode, once."""
+
+    stumbled = False
+
+    def step(self, actions):
+        if self.episode == 1 and self.step_number == 1 and not self.stumbled:
+            self.stumbled = True
+            raise OSError("stumbled")
+        return super().step(actions)
+
+
+def test_what_an_env_raises_comes_out_as_it_is():
+    with pytest.raises(OSError, match="stumbled"):
+        collected(Stumbling, frames=3 * LENGTH)
+
+
+@pytest.mark.parametrize("copies", [None, 2])
+def test_an_env_that_raised_may_begin_another_episode(copies):
+    batch = collected(Stumbling, frames=4 * LENGTH * (copies or 1), envs_per_worker=copies, on_env_error="reset")
+    rows = batch.reshape(copies or 1, -1)
+    for env in range(copies or 1):
+        ends = rows[env]["next", "done"].flatten()
+        ids = rows[env]["collector", "traj_ids"]
+        assert ends[LENGTH - 1]
+        assert ends[LENGTH]  # one step, then it stumbled
+        assert rows[env]["next", "cow", "truncated"][LENGTH].all()
+        assert ids[LENGTH] != ids[LENGTH + 1]
+        assert rows[env]["cow", "observation"][LENGTH + 1, 1, 3] == 0
+
+
+def one_hot(td):
+    td["cow", "action"] = torch.zeros(2, 3)
+    td["dog", "action"] = torch.zeros(1)
+    return td
+
+
+def none(td: TensorDict):
+    return td
+
+
+def test_actions_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"'cow', 'action'.*\(2, 3\).*2 agents"):
+        collected(policy=one_hot, trust_policy=True)
+    with pytest.raises(KeyError, match="must answer with the action"):
+        collected(policy=none)
+
+
+def test_an_env_in_turn_is_refused_with_the_way_out():
+    from mpe2 import simple_v3
+
+    for source in (simple_v3.env, simple_v3.env()):
+        with pytest.raises(TypeError, match="aec_to_parallel"):
+            Collector(source, None, frames_per_batch=4, total_frames=4)
+
+
+def test_an_env_that_names_no_agents_beforehand_is_refused():
+    class Nameless(Herd):
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = []
+
+    made = []
+    with pytest.raises(TypeError, match="possible_agents"):
+        collected(lambda: made.append(Nameless()) or made[0])
+    assert made[0].closed
+
+
+@pytest.mark.parametrize("name", ["action", "next_0", "_hidden"])
+def test_a_group_whose_name_has_another_meaning_is_refused(name):
+    class Misnamed(Herd):
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = ["cow_0", name]
+
+    with pytest.raises(ValueError, match=f"'{name.removesuffix('_0')}', which no group can be called"):
+        collected(Misnamed)
+
+
+def groups(*agents, wide=()):
+    class Named(Herd):
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = [*agents]
+
+        def action_space(self, agent):
+            return Discrete(4 if agent in wide else 3)
+
+    return {group.name: group.agents for group in agent_groups(Named())}
+
+
+def test_groups_have_names_of_their_own():
+    with pytest.raises(ValueError, match="several groups of one name"):
+        groups("a_0", "a_1", "a_0_0", wide=["a_1"])
+
+
+def test_groups_are_by_name_and_by_space():
+    assert groups("a_0", "b", "a_1", "a_x_10") == {"a": ("a_0", "a_1"), "b": ("b",), "a_x": ("a_x_10",)}
+    assert groups("a_0", "a_1", "a_2", wide=["a_2"]) == {"a_0": ("a_0",), "a_1": ("a_1",), "a_2": ("a_2",)}
+    assert groups("a", "a_0", "a_1") == {"a": ("a",), "a_0": ("a_0",), "a_1": ("a_1",)}
+
+
+def test_envs_of_one_worker_must_have_equal_agents_and_spaces():
+    sizes = iter([5, 6])
+    with pytest.raises(ValueError, match="env 1 has other agents or spaces"):
+        collected(lambda: Herd(next(sizes)), envs_per_worker=2)
+
+
+def test_an_env_of_the_field_is_collected_as_by_hand():
+    from mpe2 import simple_tag_v3
+
+    batch = collected(lambda: simple_tag_v3.parallel_env(max_cycles=5), frames=10)
+    assert batch["adversary", "observation"].shape == (10, 3, 16)
+    assert batch["agent", "observation"].shape == (10, 1, 14)
+    assert batch["adversary", "mask"].all()
+    assert batch["next", "done"].flatten().tolist() == ([False] * 4 + [True]) * 2
+
+
+def test_an_env_cannot_go_to_another_device():
+    with pytest.raises(ValueError, match="PettingZoo's"):
+        collected(env_device="meta")

@@ -1,0 +1,83 @@
+"""PettingZoo's parallel envs in evaluations."""
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+
+from swath import Evaluator, evaluate_policy
+
+pytest.importorskip("pettingzoo")
+
+from herd import LENGTH, LIVES, NUMBER, Herd
+
+COWS, DOGS = ("next", "cow", "reward"), ("next", "dog", "reward")
+
+
+def acting(choose):
+    """Every agent acts so."""
+    keys = [((group, "observation"), (group, "action")) for group in ("cow", "dog")]
+    return TensorDictSequential(*(TensorDictModule(choose, in_keys=[seen], out_keys=[act]) for seen, act in keys))
+
+
+def resting():
+    """Every agent's action is 0."""
+    return acting(lambda x: x[..., 0].long() * 0)
+
+
+def earned(*agents):
+    """What agents earn in an episode in which they rest."""
+    return sum(100 * NUMBER[agent] + 10 * step for agent in agents for step in range(1, LIVES[agent] + 1))
+
+
+def evaluated(env=Herd, policy=None, **options):
+    with Evaluator(env, policy or resting(), per_episode=True, **{"reward_keys": COWS, **options}) as evaluator:
+        result = evaluator.evaluate()
+    return [result[f"eval/episode_{what}"] for what in ("rewards", "lengths")]
+
+
+@pytest.mark.parametrize("slots", [None, 3])
+def test_a_return_is_the_mean_over_the_agents_of_a_group(slots):
+    returns, lengths = evaluated(num_trajectories=6, num_envs=slots)
+    assert list(returns) == [earned("cow_0", "cow_1") / 2] * 6
+    assert list(lengths) == [LENGTH] * 6
+
+
+def test_groups_are_averaged():
+    returns, _ = evaluated(num_trajectories=1, reward_keys=[COWS, DOGS])
+    assert list(returns) == [(earned("cow_0", "cow_1") / 2 + earned("dog")) / 2]
+
+
+def test_an_episode_may_end_with_that_of_a_group():
+    ends = ("next", "dog", "done")
+    returns, lengths = evaluated(num_trajectories=2, reward_keys=DOGS, done_keys=ends, num_envs=2)
+    assert list(lengths) == [LIVES["dog"]] * 2
+    assert list(returns) == [earned("dog")] * 2
+
+
+def test_an_env_of_agents_has_no_reward_of_its_own():
+    with pytest.raises(KeyError, match=r"'next', 'cow', 'reward'"):
+        evaluate_policy(resting(), Herd, n_eval_episodes=2)
+
+
+def test_equal_seeds_give_equal_evaluations_of_sampled_actions_for_any_number_of_slots():
+    def returns(slots):
+        options = {"exploration_type": "random", "num_trajectories": 4, "num_envs": slots}
+        return list(evaluated(policy=acting(lambda x: torch.randint(3, x.shape[:-1])), **options)[0])
+
+    assert returns(1) == returns(2) == returns(4)
+    assert len(set(returns(1))) > 1
+
+
+def test_a_list_of_envs_is_several_tasks():
+    returns, _ = evaluated([Herd(), Herd()], num_trajectories=4)
+    assert len(returns) == 4
+
+
+def test_a_limit_of_steps_cuts_an_evaluation():
+    assert list(evaluated(num_trajectories=2, max_steps=2)[1]) == [2, 2]
+
+
+def test_an_evaluator_in_a_process_plays_them():
+    options = {"policy_factory": resting, "backend": "process", "num_trajectories": 2, "reward_keys": DOGS}
+    with Evaluator(Herd, **options) as evaluator:
+        assert evaluator.evaluate()["eval/reward"] == earned("dog")

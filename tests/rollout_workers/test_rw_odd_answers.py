@@ -1,0 +1,220 @@
+"""Rewards that are no numbers, ends that are neither yes nor no, infos that are no dicts: the sub-env has failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from agent_toys import Troupe
+from sampling_toys import Foreseen, made_of
+
+from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv, VectorEnv
+from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy_views import views
+
+B, F, AT = 3, 4, 2
+SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}
+REWARD, TERMINATED, TRUNCATED, INFO = range(1, 5)
+ODD = {
+    "no reward": (REWARD, None, ValueError, "the env returned the reward None; it must be one number"),
+    "a word for a reward": (REWARD, "1.5", ValueError, "the env returned the reward '1.5'; it must be one number"),
+    "several rewards": (REWARD, np.ones(2), ValueError, "it must be one number"),
+    "a word for an end": (TERMINATED, "no", ValueError, "the env returned terminated='no'; it must be True or False"),
+    "a number for an end": (TRUNCATED, 0.5, ValueError, "the env returned truncated=0.5; it must be True or False"),
+    "no info": (INFO, None, TypeError, "the env returned info=None; it must be a dict"),
+}
+
+
+class Line(gym.Env[Any, Any]):
+    """Counts its steps; one of them returns something else in one place."""
+
+    def __init__(self, odd: Any = None) -> None:
+        self.observation_space, self.action_space = gym.spaces.Box(0, 99, (1,), np.float32), gym.spaces.Discrete(3)
+        self.odd, self.steps, self.at = odd, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.at = 0
+        return np.float32([0]), {}
+
+    def step(self, action: Any) -> Any:
+        self.at += 1
+        self.steps += 1
+        answer: list[Any] = [np.float32([self.at]), 1.0, False, False, {}]
+        if self.odd is not None and self.steps == AT:
+            place, value = self.odd
+            answer[place] = value
+        return tuple(answer)
+
+
+def lines(odd: Any) -> Any:
+    """Makes lines, of which the second is odd."""
+    made: list[Line] = []
+
+    def make() -> Line:
+        made.append(Line(odd if len(made) == 1 else None))
+        return made[-1]
+
+    return make
+
+
+class Reading(Foreseen):
+    """Is shown infos."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.view_requirements = views("infos")
+
+
+def walk(batch: Any, env: int) -> list[int]:
+    """What an env's rows observed."""
+    return [int(at) for at in batch["obs"][env * F : (env + 1) * F, 0]]
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_the_step_is_raised_and_names_the_sub_env_and_the_next_call_resumes_at_it(case: str):
+    place, value, error, text = ODD[case]
+    with made_of(lines((place, value)), Reading, **SETTINGS) as worker:
+        with pytest.raises(error) as caught:
+            worker.sample()
+        batch = worker.sample()
+        assert worker.counters["episodes_faulty"] == 1
+    assert text in str(caught.value)
+    assert any(f"raised by sub-env 1 (last seed None) in step {AT - 1} of" in note for note in caught.value.__notes__)
+    assert any("worker 0" in note for note in caught.value.__notes__)
+    assert walk(batch, 0) == walk(batch, 2) == [0, 1, 2, 3]
+    assert walk(batch, 1) == [0, 0, 1, 2]
+    assert batch["truncateds"].tolist() == [row == F for row in range(B * F)]
+    assert np.isfinite(batch["rewards"]).all()
+
+
+def test_with_restart_it_is_made_anew():
+    place, value, *_ = ODD["no reward"]
+    settings = {**SETTINGS, "restart_failed_sub_environments": True}
+    with made_of(lines((place, value)), Foreseen, **settings) as worker:
+        batch = worker.sample()
+        assert worker.counters["sub_env_restarts"] == 1
+    assert walk(batch, 1) == [0, 0, 1, 2]
+
+
+def test_infos_that_nobody_reads_may_be_anything():
+    with made_of(lines((INFO, None)), Foreseen, **SETTINGS) as worker:
+        assert walk(worker.sample(), 1) == [0, 1, 2, 3]
+
+
+def test_where_somebody_watches_episodes_infos_must_be_dicts():
+    class Watching(DefaultCallbacks):
+        def on_episode_step(self, **_: Any) -> None:  # type: ignore[override]
+            """Look."""
+
+    with made_of(lines((INFO, 7)), Foreseen, callbacks_class=Watching, **SETTINGS) as worker:
+        with pytest.raises(TypeError, match="the env returned info=7; it must be a dict"):
+            worker.sample()
+        assert walk(worker.sample(), 1) == [0, 0, 1, 2]
+
+
+def test_a_sub_env_that_is_odd_in_two_ways_has_failed_once():
+    class Twice(Line):
+        def step(self, action: Any) -> Any:
+            _, reward, *rest = super().step(action)
+            return (np.zeros(5), reward, *rest) if self.odd and self.steps == AT else (np.zeros(1), reward, *rest)
+
+    made = iter([Twice(), Twice((TERMINATED, "no")), Twice()])
+    with made_of(lambda: next(made), Foreseen, **SETTINGS) as worker:
+        with pytest.raises(ValueError, match="terminated='no'"):
+            worker.sample()
+        assert worker.counters["episodes_faulty"] == 1
+
+
+class Row(VectorEnv):
+    """Sub-envs that step together; one of them is odd, once."""
+
+    def __init__(self, odd: Any) -> None:
+        line = Line()
+        super().__init__(line.observation_space, line.action_space, B)
+        self.lines = [Line(odd if number == 1 else None) for number in range(B)]
+
+    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
+        return tuple(zip(*[line.reset() for line in self.lines], strict=True))
+
+    def reset_at(self, index: int | None = None, *, seed: Any = None, options: Any = None) -> Any:
+        return self.lines[index or 0].reset()
+
+    def vector_step(self, actions: Any) -> Any:
+        return tuple(zip(*[line.step(0) for line in self.lines], strict=True))
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_vector_env_fails_as_a_whole_and_the_sub_env_to_blame_is_named(case: str):
+    place, value, error, text = ODD[case]
+    with made_of(lambda: Row((place, value)), Reading, **SETTINGS) as worker:
+        with pytest.raises(error) as caught:
+            worker.sample()
+        batch = worker.sample()
+    assert text in str(caught.value)
+    assert any("raised by sub-env 1" in note for note in caught.value.__notes__)
+    assert [walk(batch, env) for env in range(B)] == [[0, 0, 1, 2]] * B
+
+
+def test_a_vector_env_that_returns_no_lists_is_told_what_it_must_return():
+    class Short(Row):
+        def vector_step(self, actions: Any) -> Any:
+            observations, rewards, terminateds, truncateds, _ = super().vector_step(actions)
+            return observations, rewards, terminateds, truncateds, None
+
+    with made_of(lambda: Short(None), RandomPolicy, **SETTINGS) as worker, pytest.raises(TypeError) as caught:
+        worker.sample()
+    assert any("vector_step(actions) ->" in note for note in caught.value.__notes__)
+
+
+class Pair(MultiAgentEnv):
+    """Two agents; what one of them gets in one step is odd."""
+
+    def __init__(self, odd: Any = None) -> None:
+        self.agents = ["a", "b"]
+        self.observation_space, self.action_space = gym.spaces.Box(0, 99, (1,), np.float32), gym.spaces.Discrete(2)
+        self.odd, self.steps, self.at = odd, 0, 0
+        super().__init__()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.at = 0
+        return self._each(np.float32([0])), {}
+
+    def step(self, action_dict: Any) -> Any:
+        self.at += 1
+        self.steps += 1
+        ends = {"__all__": False}
+        answer: list[Any] = [self._each(np.float32([self.at])), self._each(1.0), ends, ends, self._each({})]
+        if self.odd is not None and self.steps == AT:
+            place, value = self.odd
+            answer[place] = {**answer[place], "b": value}
+        return tuple(answer)
+
+    def _each(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "error", "text"),
+    [
+        (REWARD, None, ValueError, "the env returned the reward None of agent 'b'; it must be one number"),
+        (REWARD, "2", ValueError, "the env returned the reward '2' of agent 'b'"),
+        (TERMINATED, "no", ValueError, "the env returned terminateds['b']='no'; it must be True or False"),
+        (INFO, None, TypeError, "step returned infos['b']=None; an info is a dict"),
+    ],
+)
+def test_of_several_agents_the_one_is_named(place: int, value: Any, error: type[Exception], text: str):
+    odd = iter([None, (place, value), None])
+    troupe = Troupe(lambda: Pair(next(odd)), 3, rollout_fragment_length=4)
+    with pytest.raises(error) as caught:
+        troupe.sample()
+    assert text in str(caught.value)
+    assert any("raised by sub-env 1" in note for note in caught.value.__notes__)
+    assert troupe.sample().env_steps() == 12
+
+
+@pytest.mark.parametrize("reward", [np.array([2.5]), np.float32(2.5), [2.5]])
+def test_the_reward_of_an_agent_may_come_as_an_array_of_one_element(reward: Any):
+    troupe = Troupe(lambda: Pair((REWARD, reward)), rollout_fragment_length=4)
+    assert sorted(troupe.sample()["rewards"].tolist()) == [1.0] * 7 + [2.5]

@@ -1,0 +1,153 @@
+"""TorchRL's replay buffers, in this process and on Ray, filled by every kind of collector: each row once, and right."""
+
+from functools import cache, partial
+
+import pytest
+import torch
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ReplayBuffer,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+)
+from torchrl.data.replay_buffers.samplers import PrioritizedSampler
+from torchrl_table import table
+
+import ray_cluster
+from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector, RayReplayBuffer
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+SCRIPTED = next(case for case in table() if case.name == "composed")
+SHARE, FRAMES, SIZE = 12, 48, 100
+IDS = ("collector", "traj_ids")
+KEYS = ["observation", "action", "step_count", ("next", "observation"), ("next", "reward"), ("next", "done")]
+OPTIONS = {"total_frames": FRAMES, "exploration_type": ExplorationType.DETERMINISTIC}
+
+
+def many(kind, *, size, **options):
+    return kind([SCRIPTED.env] * 2, SCRIPTED.policy(), frames_per_batch=size, **OPTIONS, **options)
+
+
+KINDS = {
+    "here": lambda **options: Collector(SCRIPTED.env, SCRIPTED.policy(), frames_per_batch=SHARE, **OPTIONS, **options),
+    "sync": partial(many, MultiSyncCollector, size=2 * SHARE),
+    "async": partial(many, MultiAsyncCollector, size=SHARE),
+    "ray sync": partial(many, ray_cluster.collector, size=2 * SHARE, sync=True),
+    "ray async": partial(many, ray_cluster.collector, size=SHARE, sync=False),
+}
+
+
+def has_segment_trees():
+    try:
+        return bool(PrioritizedSampler(max_capacity=2, alpha=1.0, beta=1.0))
+    except RuntimeError:
+        return False
+
+
+PRIORITIES = pytest.mark.skipif(not has_segment_trees(), reason="this TorchRL lacks its compiled part")
+BY_PRIORITY = {"alpha": 1.0, "beta": 1.0}
+HELD = [
+    pytest.param((TensorDictReplayBuffer, LazyTensorStorage, {}), id="tensors"),
+    pytest.param((ReplayBuffer, LazyMemmapStorage, {}), id="memory maps"),
+    pytest.param(
+        (TensorDictPrioritizedReplayBuffer, LazyTensorStorage, BY_PRIORITY), id="priorities", marks=PRIORITIES
+    ),
+]
+
+
+@cache
+def one_worker():
+    """What one env gives, long enough for a worker that made everything."""
+    env, policy = SCRIPTED.env, SCRIPTED.policy()
+    with Collector(env, policy, frames_per_batch=FRAMES, exploration_type=ExplorationType.DETERMINISTIC) as collector:
+        return collector.next()
+
+
+def require_each_row_once(buffer, n_workers):
+    held = buffer[:]
+    assert len(held) == len(buffer) == FRAMES
+    found = 0
+    for worker in range(n_workers):
+        own, made = held[held[IDS] >> 47 == worker], one_worker()
+        found += len(own)
+        assert (own[IDS] - (worker << 47)).tolist() == made[IDS][: len(own)].tolist()
+        for key in KEYS:
+            assert torch.equal(own[key], made[key][: len(own)]), key
+    assert found == FRAMES
+
+
+def finish(collector):
+    """Wait until it has collected all, in the background."""
+    collector._background._thread.join(60)
+    assert not collector.is_running()
+    assert collector.stats()["frames"] == FRAMES
+
+
+def fill_in_the_background(kind, buffer):
+    with KINDS[kind](replay_buffer=buffer) as collector:
+        collector.start()
+        with collector.pause():
+            assert len(buffer) == collector.stats()["frames"]
+        finish(collector)
+
+
+def draw_by_priority(buffer):
+    index = torch.arange(FRAMES)
+    buffer.update_priority(index, torch.full((FRAMES,), 1e-9))
+    buffer.update_priority(index[:3], torch.ones(3))
+    assert set(buffer.sample(20)["index"].tolist()) <= {0, 1, 2}
+
+
+def require_filled(buffer, kind, further):
+    require_each_row_once(buffer, n_workers=1 if kind == "here" else 2)
+    assert buffer.sample().shape == (8,)
+    if further:
+        draw_by_priority(buffer)
+
+
+@pytest.mark.parametrize("parts", HELD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_here_is_filled_in_the_background_with_each_row_once(parts, kind):
+    held, storage, further = parts
+    buffer = held(storage=storage(SIZE), batch_size=8, **further)
+    fill_in_the_background(kind, buffer)
+    require_filled(buffer, kind, further)
+
+
+@pytest.fixture(scope="module")
+def on_ray():
+    """Buffers in actors, by what they hold; each is made once."""
+    ray_cluster.up()
+    made = {}
+
+    def make(held, storage, further):
+        parts = {"replay_buffer_cls": held, "storage": partial(storage, SIZE), "batch_size": 8}
+        if (held, storage) not in made:
+            made[held, storage] = RayReplayBuffer(**parts, **further)
+        made[held, storage].empty()
+        return made[held, storage]
+
+    yield make
+    for buffer in made.values():
+        buffer.close()
+
+
+@pytest.mark.parametrize("parts", HELD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_on_ray_is_filled_in_the_background_with_each_row_once(parts, kind, on_ray):
+    buffer = on_ray(*parts)
+    fill_in_the_background(kind, buffer)
+    require_filled(buffer, kind, parts[-1])
+
+
+@pytest.mark.parametrize("parts", HELD)
+@pytest.mark.parametrize("kind", ["here", "ray async"])
+def test_what_was_drawn_is_written_to_a_buffer_on_ray_by_hand(parts, kind, on_ray):
+    buffer = on_ray(*parts)
+    with KINDS[kind]() as collector:
+        for batch in collector:
+            buffer.extend(batch.reshape(-1))
+    require_filled(buffer, kind, parts[-1])
+    assert not buffer[:].is_locked, "what it gives is one's own"
