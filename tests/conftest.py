@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+import ray_cluster
 from ray_cluster import is_on_ray
 
 settings.register_profile("untimed", deadline=None)
@@ -29,3 +30,10 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: not is_on_ray(item.nodeid))
+
+
+@pytest.fixture(autouse=True)
+def ray_as_in_a_process_of_its_own(request, monkeypatch):
+    """The cluster that another test of this process has left up is none for a test whose name does not say Ray."""
+    if ray_cluster.is_up() and not is_on_ray(request.node.nodeid):
+        monkeypatch.setattr("ray.is_initialized", lambda: False)

@@ -14,12 +14,18 @@ from swath.workers import create
 from swath.workers.tickets import Name
 
 CLOSE_S = 5.0
+_begun = []
 ON_RAY = re.compile(r"(?<![A-Za-z])ray(?![a-z])|Ray(?![a-z])")
 
 
 def is_on_ray(nodeid):
     """Whether a test may need the cluster: its name says so, or that of its class, its file or its parameters."""
     return ON_RAY.search(nodeid) is not None
+
+
+def is_up():
+    """Whether a test of this process has started it; `ray.is_initialized` may be patched."""
+    return bool(_begun)
 
 
 def up():
@@ -32,6 +38,7 @@ def up():
         os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray leaves a token in the user's home
         room = {"num_cpus": 64, "_memory": 256 * 2**30}
         ray.init("local", **room, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        _begun.append(room)
     return ray
 
 

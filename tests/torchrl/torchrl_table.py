@@ -1,6 +1,5 @@
 """The table of TorchRL envs and policies that the collector is tried on; every case gives the same data each time."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,8 @@ from torchrl.envs import (
     VecNorm,
 )
 from torchrl_toys import Answer, Counting, lean_left, lean_left_one_hot, push
+
+import ray_cluster
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,7 @@ def motor(clock):
 
 def start_method():
     """Of processes: forks are quickest, but where Ray is up its connections lose answers when their process forks."""
-    ray = sys.modules.get("ray")
-    return "spawn" if ray is not None and ray.is_initialized() else "fork"
+    return "spawn" if ray_cluster.is_up() else "fork"
 
 
 def parallel():
