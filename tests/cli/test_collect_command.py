@@ -176,22 +176,42 @@ def test_ctrl_c_stops_after_the_running_batch_and_the_same_command_goes_on(colle
     require_whole(OUT, 120)
 
 
-def test_a_full_disk_ends_it_in_one_line_and_what_was_written_is_whole(collect, monkeypatch):
+@pytest.fixture
+def disk(monkeypatch):
+    """Have no room for the part of this name; `None` for room enough."""
     write = Memmap.write
 
-    def full(self, rows, part):
-        if part.name == "part-000002":
-            raise OSError("No space left on device")
-        write(self, rows, part)
+    def full_at(name):
+        def full(self, rows, part):
+            if part.name == name:
+                raise OSError("No space left on device")
+            write(self, rows, part)
 
-    monkeypatch.setattr(Memmap, "write", full)
+        monkeypatch.setattr(Memmap, "write", full)
+
+    return full_at
+
+
+def test_a_full_disk_ends_it_in_one_line_and_what_was_written_is_whole(collect, disk):
+    disk("part-000002")
     code, _, err = collect(200)
     assert code == 1
     assert err == ["swath: No space left on device; the same command goes on with what is in data"]
     require_whole(OUT, 80)
-    monkeypatch.setattr(Memmap, "write", write)
+    disk(None)
     assert collect(200)[0] == 0
     require_whole(OUT, 200)
+
+
+def test_a_collection_that_ends_before_its_first_part_does_not_promise_to_go_on_with_it(collect, disk):
+    disk("part-000000")
+    for _ in range(2):
+        code, _, err = collect(80)
+        assert code == 1
+        assert err == ["swath: No space left on device; no frame is in data yet: the same command begins anew"]
+    disk(None)
+    assert collect(80)[0] == 0
+    require_whole(OUT, 80)
 
 
 def test_two_processes_never_write_to_one_place(collect):

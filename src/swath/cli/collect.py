@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from swath.cli.acting import acting_policy, fingerprint
-from swath.cli.collect_parts import build_collector, find_data, go_on, open_writer
+from swath.cli.collect_parts import build_collector, find_data, go_on, open_writer, way_on
 from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.gathering import Gathering
 from swath.cli.hold import claimed
@@ -42,7 +42,7 @@ def run_collection(config: CollectConfig, out: Path) -> int:
         format_at(out)
         torch.set_num_threads(config.threads)
         policy = acting_policy(config)
-    with told_if_broken_off(lambda: f"the same command goes on with what is in {out}"), claimed(out, COMMAND):
+    with told_if_broken_off(lambda: way_on(out)), claimed(out, COMMAND):
         return _collect(config, policy, out)
 
 

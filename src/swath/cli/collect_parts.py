@@ -52,6 +52,14 @@ def find_data(out: Path, settings: dict[str, Any], frames: int) -> Manifest | No
     return found
 
 
+def way_on(out: Path) -> str:
+    """How a collection that was broken off goes on."""
+    found = Manifest.find(out)
+    if found is None or not found.frames:
+        return f"no frame is in {out} yet: the same command begins anew"
+    return f"the same command goes on with what is in {out}"
+
+
 def source_of(config: CollectConfig) -> Source:
     """What builds the env; a limit of steps replaces an id's, and is put around what a class or function makes."""
     env, limit = maker_named(config.env), config.max_episode_steps
