@@ -310,5 +310,10 @@ def test_a_policy_for_other_spaces_does_not_fit(swath, collect):
     swath("train", "CartPole-v1", *TINY, "--no-video")
     code, _, err = collect(40, "--policy", "runs/CartPole-v1-seed0")
     assert (code, len(err)) == (2, 1)
-    assert "checkpoint.safetensors does not fit Told-v0 as it is here: " in err[0]
+    what, why = err[0].split(" as it is here: ")
+    assert what == "swath: runs/CartPole-v1-seed0/checkpoint.safetensors does not fit Told-v0"
+    assert why == (
+        "it was trained on CartPole-v1, with observations or actions of another shape (critic.network.weight_0 is "
+        "[64, 4] in it, [64, 2] here); name a checkpoint of the env that is here"
+    )
     assert not OUT.exists()

@@ -289,6 +289,7 @@ def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
         code, _, err = swath(*arguments, folder)
         assert (code, len(err)) == (2, 1)
         assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit Scripted-v0 as it is here: ")
+        assert "it was trained on Scripted-v0, with observations or actions of another shape (" in err[0]
 
 
 def test_a_terminal_that_knows_only_ascii_does_not_end_a_run(tmp_path):

@@ -11,7 +11,7 @@ from swath.cli.failure import told_if_misfitting, told_if_unserved
 from swath.cli.folder import find_checkpoint
 from swath.cli.parts import device_named
 from swath.cli.spaces import spaces_of_copies
-from swath.cli.state import open_run
+from swath.cli.state import give_weights, open_run
 from swath.learn import NetworkPolicy, make_policy
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def policy_at(path: Path, env: str, spaces: Spaces) -> NetworkPolicy:
     with torch.random.fork_rng(devices=[]), told_if_unserved(env):
         policy = make_policy(*spaces)
     with told_if_misfitting(file, f"{env} as it is here"):
-        policy.load_state_dict(saved.state["policy"])
+        give_weights(policy, saved)
     return policy
 
 

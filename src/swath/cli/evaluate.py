@@ -14,7 +14,7 @@ from swath.cli.judge import eval_envs
 from swath.cli.naming import maker_named
 from swath.cli.parts import build_policy
 from swath.cli.spaces import spaces_of_copies
-from swath.cli.state import open_run
+from swath.cli.state import give_weights, open_run
 from swath.cli.table import comparison_table, eval_table, verdict
 from swath.evaluate.local import LocalEvaluation, Slots
 from swath.evaluate.request import EvalRequest
@@ -81,7 +81,7 @@ def _evaluated(candidates: list[Candidate], config: RunConfig) -> list[EvalResul
         for candidate in candidates:
             policy = build_policy(config, spaces)
             with told_if_misfitting(candidate.file, f"{config.env} as it is here"):
-                policy.load_state_dict(candidate.saved.state["policy"])
+                give_weights(policy, candidate.saved)
             done = candidate.saved.progress
             request = EvalRequest(
                 StopRule(config.eval_episodes), seed=config.seed, step=done.frames, policy_version=done.version

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from swath.cli.parts import Parts
+    from swath.learn import NetworkPolicy
     from swath.report.checkpoint import State
 
 PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
@@ -104,13 +105,34 @@ def open_run(path: Path) -> Saved:
         return Saved(RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
 
 
+def give_weights(policy: NetworkPolicy, saved: Saved) -> None:
+    """Give a policy the weights of a checkpoint.
+
+    Raises:
+        ValueError: they are those of a policy for other spaces; the message names the env that it was trained on.
+    """
+    given, own = dict(saved.state["policy"]), policy.state_dict()
+    for name in sorted({*given, *own}):
+        there, here = (_shape(weights.get(name)) for weights in (given, own))
+        if there != here:
+            raise ValueError(
+                f"it was trained on {saved.config.env}, with observations or actions of another shape ({name} is "
+                f"{there} in it, {here} here); name a checkpoint of the env that is here"
+            )
+    policy.load_state_dict(given)
+
+
 def restore(parts: Parts, saved: Saved) -> None:
     """Put the parts where they were; episodes begin anew, with seeds of their own."""
     state = saved.state
-    parts.policy.load_state_dict(state["policy"])
+    give_weights(parts.policy, saved)
     parts.learner.load_state_dict(state["learner"])
     parts.collector.load_state_dict(with_weights(state["collector"], parts.policy.state_dict()))
     torch.set_rng_state(state["random_state"])
+
+
+def _shape(weight: Any) -> str:
+    return str(list(weight.shape)) if isinstance(weight, torch.Tensor) else "missing"
 
 
 def versions() -> dict[str, str]:
