@@ -43,6 +43,14 @@ def test_an_unknown_command_is_one_line(swath):
     code, _, err = swath("trian")
     assert (code, len(err)) == (2, 1)
     assert 'Unknown command "trian". Did you mean "train"?' in err[0]
+    assert err[0].endswith("; swath --help shows what there is")
+
+
+@pytest.mark.parametrize("words", [["train", "--fraems", "9"], ["collect", "A", "B"], ["eval"], ["bench", "--seed"]])
+def test_a_command_that_is_misused_is_told_with_its_own_help(words, swath):
+    code, _, err = swath(*words)
+    assert (code, len(err)) == (2, 1)
+    assert err[0].endswith(f"; swath {words[0]} --help shows what there is")
 
 
 def test_numbers_may_be_written_short(swath):

@@ -344,7 +344,7 @@ def test_an_odd_number_of_envs_fills_its_batches_evenly(swath, scripted):
         (["CartPole-v1", "--frames", "0"], "--frames 0 must be at least 1"),
         (["CartPole-v1", "--frames", "many"], "--frames many is no whole number"),
         (["CartPole-v1", "--frames", "1.5"], "--frames 1.5 is no whole number"),
-        (["CartPole-v1", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?; swath --help"),
+        (["CartPole-v1", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?; swath train --help"),
         (["CartPole-v1", "--device", "moon"], "--device moon cannot be used here"),
         (["CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),
         (["CartPole-v1", "--threads", "1e9"], "--threads 1000000000 must be at most 1024"),

@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
         answer: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
-        return _complain(" ".join(str(error).split()), "swath --help shows what there is")
+        return _complain(" ".join(str(error).split()), _where_to_look(error))
     except UsageError as error:
         return _complain(str(error))
     except BrokenOffError as error:
@@ -56,6 +56,10 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return answer or 0
+
+
+def _where_to_look(error: CycloptsError) -> str:
+    return f"{' '.join(('swath', *(error.command_chain or ()), '--help'))} shows what there is"
 
 
 def _complain(*parts: str) -> int:
