@@ -47,5 +47,6 @@ ExaminationCount = Annotated[int | None, Parameter(group=EXAMINATION, show_defau
 EvaluationCount = Annotated[int | None, Parameter(group=EVALUATION, show_default=False, converter=read_count)]
 MeasurementCount = Annotated[int | None, Parameter(group=MEASUREMENT, show_default=False, converter=read_count)]
 MeasurementCounts = Annotated[
-    tuple[int, ...] | None, Parameter(group=MEASUREMENT, show_default=False, converter=read_counts, n_tokens=1)
+    tuple[int, ...] | None,
+    Parameter(group=MEASUREMENT, show_default=False, converter=read_counts, n_tokens=1, negative=""),
 ]
