@@ -62,6 +62,17 @@ def test_a_file_is_no_folder():
         new_folder(Path("file"), "X", 0)
 
 
+def test_a_folder_that_cannot_be_made_is_said_with_the_reason():
+    Path("file").touch()
+    said = "^--out file/deeper cannot be a folder: Not a directory; choose another one$"
+    with pytest.raises(UsageError, match=said):
+        new_folder(Path("file/deeper"), "X", 0)
+    Path("runs").touch()
+    said = "^runs/X-seed0 cannot be made: Not a directory; name a folder with --out$"
+    with pytest.raises(UsageError, match=said):
+        new_folder(None, "X", 0)
+
+
 def test_a_checkpoint_is_found_by_its_file_and_by_its_folder():
     Path("run").mkdir()
     Path("run/checkpoint.safetensors").touch()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swath.cli.failure import UsageError
-from swath.cli.hold import held
+from swath.cli.hold import held, require_folder
 from swath.cli.pasting import command_line
 from swath.report.atomic import sweep_drafts
 
@@ -90,7 +90,7 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     """Make the folder of a new run: `out`, or the first of `runs/<env>-seed<seed>`, `…-2`, `…-3` that is free.
 
     Raises:
-        UsageError: `out` is a file, or not empty.
+        UsageError: `out` is a file, or not empty, or the folder cannot be made.
     """
     if out is not None:
         return RunFolder(_claim(out))
@@ -101,6 +101,8 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise UsageError(f"{path} cannot be made: {error.strerror}; name a folder with --out") from None
         return RunFolder(path)
     raise AssertionError("count() never ends")
 
@@ -125,7 +127,7 @@ def _claim(out: Path) -> Path:
         raise UsageError(f"--out {out} is a file; give a folder")
     if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"--out {out} is not empty; {_way_on_or_elsewhere(RunFolder(out))}")
-    out.mkdir(parents=True, exist_ok=True)
+    require_folder(out)
     return out
 
 

@@ -42,6 +42,18 @@ def held(folder: Path, command: str) -> Iterator[bool]:
         os.close(door)
 
 
+def require_folder(folder: Path) -> None:
+    """Make the folder that `--out` names, unless it is there.
+
+    Raises:
+        UsageError: it is a file, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be a folder: {error.strerror}; choose another one") from None
+
+
 @contextmanager
 def claimed(folder: Path, command: str) -> Iterator[None]:
     """Make a folder, or take one that is there, and hold it for the block; a new one that stays empty goes again.
@@ -54,10 +66,7 @@ def claimed(folder: Path, command: str) -> Iterator[None]:
         UsageError: it is a file, it cannot be made, or another process holds it.
     """
     is_new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder} cannot be a folder: {error.strerror}; choose another one") from None
+    require_folder(folder)
     try:
         with held(folder, command):
             yield
