@@ -89,6 +89,15 @@ def test_what_the_user_can_put_right_is_one_line(arguments, message, swath):
     assert err[0].startswith("swath: " + message)
 
 
+def test_figures_that_can_be_written_nowhere_are_not_measured(swath):
+    Path("file").touch()
+    assert swath("bench", "CartPole-v1", "--out=file/figures.csv", *TINY) == (
+        2,
+        [],
+        ["swath: --out file cannot be a folder: File exists; choose another one"],
+    )
+
+
 def test_workers_are_doubled_up_to_the_cpus():
     assert [doubled(cpus) for cpus in (1, 2, 3, 6)] == [(1,), (1, 2), (1, 2), (1, 2, 4)]
     assert doubled(1000)[-1] == MOST_WORKERS

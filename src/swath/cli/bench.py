@@ -14,6 +14,7 @@ from rich.table import Table
 from swath.bench import Score, Setting, as_fast, best, measure, shares
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
 from swath.cli.failure import FAILED, OK
+from swath.cli.hold import require_folder
 from swath.cli.pasting import command_line
 from swath.cli.places import INLINE, place_words
 from swath.cli.state import versions
@@ -29,11 +30,13 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     """Measure what the options name, print the figures and the best setting, and return the exit code.
 
     Raises:
-        UsageError: an option, the env or the policy cannot be used; nothing was measured.
+        UsageError: an option, the env, the policy or the folder of `out` cannot be used; nothing was measured.
     """
     require_form(out)
     config = BenchConfig(env, **given)
     what, length = measured(config, tuple(given)), config.length()
+    if out is not None:
+        require_folder(out.parent)
     torch.set_num_threads(config.threads)
     console = Console(highlight=False, emoji=False, markup=False)
     settings = what.grid.settings()
