@@ -195,7 +195,9 @@ NUMBERS = [
     ("return_same_td", True, ValueError, "every batch owns its memory here"),
     ("reset_when_done", False, ValueError, "always begins another episode"),
     ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy on CUDA"),
-    ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'"),
+    ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'$"),
+    ("totl_frames", 1, TypeError, r"argument 'totl_frames'; did you mean 'total_frames'\?$"),
+    ("polciy", None, TypeError, r"argument 'polciy'; did you mean 'policy'\?$"),
     ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
 ]
 

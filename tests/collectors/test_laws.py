@@ -176,7 +176,7 @@ def test_law_10_the_same_seed_and_layout_give_the_same_data(policy):
 
 
 def test_law_12_no_setting_is_ignored_in_silence():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'frames_per_bach'"):
+    with pytest.raises(TypeError, match="argument 'frames_per_bach'; did you mean 'frames_per_batch'"):
         Collector("CartPole-v1", frames_per_bach=10)
     refused = {"return_same_td": True, "reset_when_done": False, "sync": True, "backend_options": {"prefetch": 1}}
     for name, value in refused.items():

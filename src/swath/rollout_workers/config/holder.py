@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from swath.errors import warn_of_no_effect
+from swath.nearest import suggestion
 from swath.rollout_workers.config.copying import Copied, copied
 from swath.rollout_workers.config.refused import REFUSED
 from swath.rollout_workers.config.settings import UNCHANGED, NoEffect, Setting
@@ -76,8 +76,7 @@ class Holder(Copied):
     @classmethod
     def nearest(cls, name: str) -> str:
         """Words that suggest the setting that may have been meant; empty if none is near."""
-        near = get_close_matches(name, cls.names, n=1, cutoff=0.7)
-        return f"; did you mean {near[0]!r}?" if near else ""
+        return suggestion(name, cls.names)
 
     def _given(self, arguments: Mapping[str, Any]) -> Self:
         """Set what a fluent method was given: its `locals()`, as its first statement.
