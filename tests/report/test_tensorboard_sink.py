@@ -1,4 +1,5 @@
 import sys
+import time
 
 import pytest
 
@@ -21,11 +22,13 @@ def test_scalars_stand_under_their_names_at_their_frames(tmp_path):
     assert scalars(tmp_path, "train/return") == [(10, 1.0), (20, 2.0)]
 
 
-def test_what_lies_beyond_the_resumed_frame_is_hidden(tmp_path):
+def test_what_lies_beyond_the_resumed_frame_is_hidden(tmp_path, monkeypatch):
     first = TensorBoardSink(tmp_path)
     for frames in (10, 20, 30):
         first.log(frames, {"a": 1.0})
     first.close()
+    later = time.time() + 1.0
+    monkeypatch.setattr(time, "time", lambda: later)  # files are read in the order of their names, which say the second
     second = TensorBoardSink(tmp_path, resume_at=20)
     second.log(30, {"a": 2.0})
     second.close()

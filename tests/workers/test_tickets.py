@@ -1,5 +1,6 @@
 """Tickets: settled once, waited for by any thread."""
 
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -52,6 +53,20 @@ def test_a_wait_ends_when_another_thread_settles():
         assert waiting.wait(30.0)
         board.settle(tickets[1], Value(None))
         assert waiter.result(30.0) == [tickets[1]]
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_wait():
+    waiting = threading.Event()
+
+    def interrupt():
+        assert waiting.wait(30.0)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Board().wait([ticket()], None, waiting.set)
 
 
 def test_a_wait_ends_at_its_deadline_with_nothing():

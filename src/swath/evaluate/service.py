@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from math import inf
 from time import monotonic
 from weakref import WeakSet
 
@@ -48,6 +49,7 @@ from swath.evaluate.result import EvalResult
 from swath.evaluate.telling import tell
 from swath.options import seconds
 from swath.seeds import fresh_root
+from swath.workers.tickets import SIGNALS_S
 
 _log = logging.getLogger("swath")
 
@@ -164,7 +166,7 @@ class EvaluationService:
 
     def _outcome(self, number: int | None, timeout: float | None) -> EvalResult | None:
         """That of a sync request, or the oldest unread one of the async requests."""
-        until = None if timeout is None else monotonic() + timeout
+        until = inf if timeout is None else monotonic() + timeout
         with self._changed:
             was_open = not self._inbox.closed
             while (found := self._inbox.handle(Read(number))) == []:
@@ -172,10 +174,9 @@ class EvaluationService:
                     if self._inbox.closed and (number is not None or was_open):
                         raise Closed(IS_CLOSED)
                     return None
-                left = None if until is None else until - monotonic()
-                if left is not None and left <= 0:
+                if (left := until - monotonic()) <= 0:
                     return None
-                self._changed.wait(left)
+                self._changed.wait(min(left, SIGNALS_S))
         assert isinstance(found[0], Deliver)
         return found[0].outcome.value()
 
