@@ -358,8 +358,10 @@ def test_actions_of_dict_and_tuple_spaces_are_found_by_key_and_by_place():
     spec = spec_of(action=space)
     values = [torch.zeros(3, dtype=torch.int64), torch.ones(3, 2), torch.ones(3, dtype=torch.int64)]
     nested = {"action": {"y": {"1": values[2], "0": values[1]}, "x": values[0]}, "value": torch.zeros(3)}
+    tuples = {("action", "y"): {"1": values[2], "0": values[1]}, ("action", "x"): values[0], "value": torch.zeros(3)}
     keys = [("action", "x"), ("action", "y", "0"), ("action", "y", "1")]
     assert list(answered(lambda observation: nested, spec)) == [*keys, "value"]
+    assert list(answered(lambda observation: tuples, spec)) == [*keys, "value"]
     assert list(answered(lambda observation: tuple(values), spec)) == keys
     with pytest.raises(KeyError, match="returned one Tensor, the env wants the actions"):
         answered(lambda observation: values[0], spec)

@@ -59,11 +59,11 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
 
 
 def _unpack_names(answer: Any, actions: list[Key], inputs: Sequence[Key]) -> tuple[tuple[Key, ...], Unpack]:
-    found = [key for key in _leaf_keys(answer) if key not in inputs and not is_private(key)]
-    keys = _actions_first(found, actions)
+    found = {key: path for key, path in _leaf_paths(answer) if key not in inputs and not is_private(key)}
+    keys = _actions_first(list(found), actions)
     if isinstance(answer, TensorDictBase):
         return keys, lambda td: [td.get(key) for key in keys]
-    paths = [as_tuple(key) for key in keys]
+    paths = [found[key] for key in keys]
     return keys, lambda mapping: [reduce(getitem, path, mapping) for path in paths]
 
 
@@ -82,12 +82,15 @@ def _actions_first(found: list[Key], actions: list[Key]) -> tuple[Key, ...]:
     return (*actions, *(key for key in found if key not in actions))
 
 
-def _leaf_keys(answer: Any) -> Iterator[Key]:
+def _leaf_paths(answer: Any) -> Iterator[tuple[Key, tuple[Any, ...]]]:
+    """Leaves by name, with the keys that lead to each: those of a plain dict may be nested, tuples or both."""
     for key, value in answer.items():
         if isinstance(value, TensorDictBase | Mapping):
-            yield from (as_key((*as_tuple(key), *as_tuple(inner))) for inner in _leaf_keys(value))
+            yield from (
+                (as_key((*as_tuple(key), *as_tuple(inner))), (key, *path)) for inner, path in _leaf_paths(value)
+            )
         else:
-            yield as_key(as_tuple(key))
+            yield as_key(as_tuple(key)), (key,)
 
 
 def _numbered(actions: list[Key], count: int) -> list[Key]:
