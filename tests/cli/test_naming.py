@@ -15,7 +15,11 @@ COMMANDS = {
     "doctor": ("--steps", "9", "--seconds", "0"),
     "bench": ("--rounds", "1", "--seconds", "0", "--batch", "16", "--backends", "inline", "--envs", "2"),
 }
-
+HAS = "; named_things has Plain, Doubtful, Drawn, NamedTwice"
+CART_POL = "Environment `CartPol` doesn't exist. Did you mean: `CartPole`?"
+NAMED_PLAIN = (
+    "Environment version `v1` for environment `NamedPlain` doesn't exist. It provides versioned environments: [ `v0` ]"
+)
 
 pytestmark = pytest.mark.usefixtures("healthy_machine")
 
@@ -90,7 +94,7 @@ def test_a_class_or_function_makes_the_env_of_the_film_if_it_can(name, film, swa
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("CartPol-v1", "Environment `CartPol` doesn't exist. Did you mean: `CartPole`?"),
+        ("CartPol-v1", CART_POL),
         (
             "Zzyzx-v0",
             "Environment `Zzyzx` doesn't exist; name one of your own as module:Class, module:function or module:id",
@@ -101,10 +105,21 @@ def test_a_class_or_function_makes_the_env_of_the_film_if_it_can(name, film, swa
         ),
         (
             "named_things:nowhere",
-            "named_things:nowhere: named_things has no nowhere, and as an id: Environment `nowhere` doesn't exist",
+            "named_things:nowhere: named_things has no nowhere, and as an id: Environment `nowhere` doesn't exist"
+            + HAS,
+        ),
+        ("named_things:plian", "named_things:plian: named_things has no plian; did you mean 'plain'?"),
+        ("named_things:Plain-v7", "named_things:Plain-v7: named_things has no Plain-v7; did you mean 'Plain'?"),
+        (
+            "named_things:CartPol-v1",
+            "named_things:CartPol-v1: named_things has no CartPol-v1, and as an id: " + CART_POL,
+        ),
+        (
+            "named_things:NamedPlain-v1",
+            "named_things:NamedPlain-v1: named_things has no NamedPlain-v1, and as an id: " + NAMED_PLAIN,
         ),
         ("named_things:nothing", "named_things:nothing: named_things has no nothing"),
-        ("named_things:", "named_things:: named_things has no name after the colon"),
+        ("named_things:", "named_things:: named_things has no name after the colon" + HAS),
         (":X", ":X: no module before the colon; name one in full, such as package.module:Class"),
         ("named/things.py:X", "named/things.py:X: name the module, not its file: named.things:X"),
         ("broken_things:X", "broken_things:X: broken_things cannot be imported: No module named 'nothing_such'"),
@@ -114,6 +129,24 @@ def test_an_env_that_there_is_not_is_told_in_the_same_words_by_all(command, name
     Path("broken_things.py").write_text("import nothing_such")
     importlib.invalidate_caches()
     assert swath(command, name, *COMMANDS[command]) == (2, [], [f"swath: {message}"])
+
+
+def test_a_policy_that_is_misspelt_is_told_with_the_name_that_may_have_been_meant(swath):
+    assert swath("doctor", "CartPole-v1", "--policy", "named_things:act") == (
+        2,
+        [],
+        ["swath: named_things:act: named_things has no act; did you mean 'acts'?"],
+    )
+
+
+def test_a_module_without_envs_is_told_with_its_functions_and_of_many_only_some(swath):
+    Path("makes_things.py").write_text("\n".join(f"def make_{name}(): ..." for name in "abcdef"))
+    Path("has_things.py").write_text("import os")
+    importlib.invalidate_caches()
+    (err,) = swath("train", "makes_things:X")[2]
+    assert err.endswith("; makes_things has make_a, make_b, make_c, make_d, make_e and others")
+    (err,) = swath("train", "has_things:X")[2]
+    assert err.endswith("as an id: Environment `X` doesn't exist")
 
 
 @pytest.mark.parametrize("command", ["train", "collect", "bench"])

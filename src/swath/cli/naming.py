@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from swath.cli.failure import UsageError
+from swath.cli.offers import envs_in, likely_in
 
 ABSENT = object()
 ATARI = "ALE/"
@@ -77,9 +78,12 @@ def object_named(name: str, default: Any = None) -> Any:
         UsageError: there is no such module, or it cannot be imported; no such name in it, without a default.
     """
     module, _, attribute = name.partition(":")
-    found = getattr(_imported(module, name), attribute, default)
-    if found is None or not attribute:
-        raise UsageError(f"{name}: {module} has no {attribute or 'name after the colon'}")
+    imported = _imported(module, name)
+    found = getattr(imported, attribute, default)
+    if not attribute:
+        raise UsageError(f"{name}: {module} has no name after the colon{envs_in(imported)}")
+    if found is None:
+        raise UsageError(f"{name}: {module} has no {attribute}{likely_in(imported, attribute)}")
     return found
 
 
@@ -123,14 +127,20 @@ def _require_registered(name: str) -> None:
         if version is not None or find_highest_version(namespace, plain) is None:
             spec(identifier)
     except Error as unknown:
-        raise UsageError(_with_way(name, str(unknown).rstrip("."))) from None
+        raise UsageError(_with_way(name, unknown)) from None
 
 
-def _with_way(name: str, unknown: str) -> str:
-    """What Gymnasium says of an unknown id, with how else envs are named."""
-    module, colon, identifier = name.rpartition(":")
-    if colon:
-        return f"{name}: {module} has no {identifier}, and as an id: {unknown}"
-    if unknown.endswith("doesn't exist"):  # there is nothing like it that could have been meant
-        return f"{unknown}; name one of your own as module:Class, module:function or module:id"
-    return unknown
+def _with_way(name: str, unknown: Exception) -> str:
+    """What Gymnasium says of an unknown id, with what may have been meant, or how else envs are named."""
+    from gymnasium.error import NameNotFound  # noqa: PLC0415  see above
+
+    module, colon, identifier = name.partition(":")
+    said = str(unknown).rstrip(".")
+    is_unlike_all = said.endswith("doesn't exist")  # there is no id that could have been meant
+    if not colon:
+        way = "; name one of your own as module:Class, module:function or module:id"
+        return said + (way if is_unlike_all else "")
+    imported, text = _imported(module, name), f"{name}: {module} has no {identifier}"
+    if isinstance(unknown, NameNotFound) and (likely := likely_in(imported, identifier)):
+        return text + likely
+    return f"{text}, and as an id: {said}" + (envs_in(imported) if is_unlike_all else "")
