@@ -336,6 +336,15 @@ def test_an_odd_number_of_envs_fills_its_batches_evenly(swath, scripted):
     assert frames_of(Path("runs/Scripted-v0-seed0")) == [0, 91]
 
 
+def test_the_end_that_is_shown_is_that_of_the_last_batch(swath, scripted):
+    folder = Path("runs/Scripted-v0-seed0")
+    small = ("--eval-backend=none", "--no-video")
+    out = swath("train", "Scripted-v0", "--frames=200", "--batch=64", "--envs=2", *small)[1]
+    on = swath("train", "--resume", folder, "--frames=300", *small)[1]
+    shown = [line.split(": ")[1].split(" frames")[0] for line in (*out, *on) if "frames (" in line]
+    assert shown == ["64 of 256", "128 of 256", "192 of 256", "256 of 256", "256 of 320", "320 of 320"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -74,6 +74,12 @@ def whole_batch(config: RunConfig) -> int:
     return ceil(min(config.batch, config.frames) / step) * step
 
 
+def last_frame(config: RunConfig, done: int) -> int:
+    """Where a run ends of which so many frames are done: with the batch that reaches the frames asked for."""
+    batch = whole_batch(config)
+    return done + ceil((config.frames - done) / batch) * batch
+
+
 def build_policy(config: RunConfig, spaces: Spaces) -> NetworkPolicy:
     """A fresh policy for the env's spaces, on the run's device; its weights follow from the seed."""
     device = device_named(config.device)

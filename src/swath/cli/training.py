@@ -16,6 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from swath.cli.journal import Journal, Run
+from swath.cli.parts import last_frame
 from swath.report.seen import Seen, Sight
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Training:
         self._began_at = time.monotonic() - self.progress.seconds
         self._sight = Sight()
         self._next_evaluation = self._after(self.progress.frames)
+        self._end = last_frame(run.config, self.progress.frames)
 
     def run(self, outlets: Outlets, stop: StopRequest) -> None:
         """Train until the last frame, or until the batch after which a stop was asked for."""
@@ -96,9 +98,9 @@ class Training:
         return metrics | {LEARNER + name: value for name, value in losses.items()}
 
     def _seen(self, facts: Mapping[str, Any], losses: Metrics) -> Seen:
-        """What the display shows of it."""
+        """What the display shows of it: the end is that of the last batch."""
         shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
-        return replace(self._sight.look(facts, time.monotonic()), losses=shown)
+        return replace(self._sight.look({**facts, "total_frames": self._end}, time.monotonic()), losses=shown)
 
     @property
     def _is_first_evaluation_due(self) -> bool:
