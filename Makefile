@@ -11,20 +11,23 @@ BIN := $(VENV)/bin
 # The constraints pin torch exactly: where a CPU wheel of that version is offered, that is the one pip takes.
 INSTALL = -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint bench docs
+.PHONY: help demo test coverage lint bench docs
 
 help:  ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, metrics and checkpoint under runs/
 	@$(BIN)/swath train CartPole-v1
 
 # Two processes: most tests wait, for workers or deadlines; all tests on Ray are in one of them (tests/conftest.py).
 # One thread each: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
-test: lint  ## lint, then the whole test suite with coverage
-	@echo "pytest: the whole suite, coverage of src/swath at 90 % or more"
+test: lint  ## lint, then the whole test suite
+	@echo "pytest: the whole suite"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=2
+
+coverage: $(VENV)/.has-dev  ## the whole test suite again, and which lines it runs: half as long again as without
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=2 \
-		--cov=swath --cov-report= --cov-fail-under=90
+		--cov=swath --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
 	@echo "ruff: rules and format"
