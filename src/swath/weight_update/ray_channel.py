@@ -96,8 +96,8 @@ class RayReader:
         """What is meant for a reader, if it is newer than what it has seen."""
         ray = _ray()
         try:
-            found = ray.get(self._actor.newest.remote(worker, after, timeout), timeout=timeout + PATIENCE_S)
-            return None if found is None else Letter(found[0], ray.get(found[1][0], timeout=PATIENCE_S))
+            found = ray.get(self._actor.newest.remote(worker, after, timeout), timeout=timeout + _START_S)
+            return None if found is None else Letter(found[0], ray.get(found[1][0], timeout=_START_S))
         except (ray.exceptions.RayError, TimeoutError) as error:
             raise RuntimeError(
                 f"the weights of this scheme cannot be reached ({error}): the actor that holds them has ended with the "
