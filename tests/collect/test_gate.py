@@ -21,7 +21,7 @@ class Thread:
             self.error = error
 
     def join(self):
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "it hangs"
         return self
 
@@ -38,12 +38,12 @@ class Held:
         self.inside, self.released = threading.Event(), threading.Event()
         self._gate = gate
         self.thread = Thread(self._run)
-        assert self.inside.wait(10)
+        assert self.inside.wait(60)
 
     def _run(self):
         with self._gate.collecting():
             self.inside.set()
-            assert self.released.wait(10)
+            assert self.released.wait(60)
 
     def release(self):
         self.released.set()
@@ -116,7 +116,7 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
     held, order, stop = Held(gate), [], threading.Event()
 
     def collect():
-        held.released.wait(10)
+        held.released.wait(60)
         while not stop.is_set():
             with gate.collecting():
                 order.append("fragment")

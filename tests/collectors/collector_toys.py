@@ -142,7 +142,7 @@ class Stepping(CountingEnv):
         self.made += 1
         if self.made == self.at:
             self.inside.set()
-            assert self.released.wait(10)
+            assert self.released.wait(60)
         return super().step(action)
 
 
@@ -161,7 +161,7 @@ class InThread:
             self.error = error
 
     def join(self):
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "it hangs"
         return self
 

@@ -25,7 +25,7 @@ def made():
 
 def finished(c):
     """Wait until the thread has ended."""
-    c._background._thread.join(10)
+    c._background._thread.join(60)
     assert not c.is_running()
 
 
@@ -428,7 +428,7 @@ def test_an_update_from_another_thread_takes_effect_after_the_running_fragment(m
     env, buffer = Stepping(at=3), Signalling()
     c = made(env, Always(1), frames_per_batch=5, replay_buffer=buffer)
     c.start()
-    assert env.inside.wait(10)
+    assert env.inside.wait(60)
     c.update_policy_weights_(Always(2))
     assert c.policy_version == 1
     env.released.set()

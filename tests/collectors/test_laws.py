@@ -118,7 +118,7 @@ def test_law_5_weights_change_only_between_fragments():
     env, policy = Stepping(at=3), Always(1)
     with collector(env, policy, frames_per_batch=6) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(10)
+        assert env.inside.wait(60)
         made.update_policy_weights_({"weight": torch.tensor(2.0)})
         env.released.set()
         assert drawing.join().value["action"].unique().tolist() == [1]
@@ -151,7 +151,7 @@ def test_law_7_every_wait_has_a_deadline_that_says_who_is_late():
     env = Stepping(at=3)
     made = collector(env, replay_buffer=Memory())
     made.start()
-    assert env.inside.wait(10)
+    assert env.inside.wait(60)
     waits = {
         "pause": lambda: made.pause(0.01).__enter__(),
         "wait": lambda: made.update_policy_weights_(wait=True, timeout_s=0.01),

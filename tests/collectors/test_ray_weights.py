@@ -202,7 +202,7 @@ def test_a_scheme_without_a_collector_is_read_by_the_whole_cluster(ray):
     reader.init_on_receiver(model_id="policy", model=target)
     assert reader.receive() is None
     sender.send(weights(2))
-    assert reader.receive(timeout=5)["weight"] == 2
+    assert reader.receive(timeout=60)["weight"] == 2
     assert target.weight == 2
     assert reader.receive(timeout=0.05) is None
 

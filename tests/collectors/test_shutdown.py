@@ -70,7 +70,7 @@ def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed():
     env = Stepping(at=3)
     made = collector(env, frames_per_batch=10**6)
     drawing = InThread(made.next)
-    assert env.inside.wait(10)
+    assert env.inside.wait(60)
     closing = InThread(made.shutdown)
     env.released.set()
     assert isinstance(drawing.join().error, Closed)
@@ -85,13 +85,13 @@ def test_shutdown_while_a_batch_is_post_processed_ends_the_draw_with_closed():
 
     def postproc(td):
         inside.set()
-        assert released.wait(10)
+        assert released.wait(60)
         return td
 
     buffer = Memory()
     made = collector(postproc=postproc, replay_buffer=buffer)
     drawing = InThread(made.next)
-    assert inside.wait(10)
+    assert inside.wait(60)
     made.shutdown()
     released.set()
     assert isinstance(drawing.join().error, Closed)
@@ -103,7 +103,7 @@ def test_a_step_that_does_not_return_is_named_and_its_envs_are_closed_when_it_do
     env = Stepping(at=3)
     made = collector(env)
     drawing = InThread(made.next)
-    assert env.inside.wait(10)
+    assert env.inside.wait(60)
     with pytest.raises(WorkerLate, match=r"has not returned within 0\.05 s; envs are closed as soon as it does"):
         made.shutdown(timeout=0.05)
     made.shutdown(timeout=0.05, raise_on_error=False)
@@ -143,7 +143,7 @@ def test_a_second_thread_that_draws_is_refused():
     env = Stepping(at=3)
     with collector(env) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(10)
+        assert env.inside.wait(60)
         with pytest.raises(RuntimeError, match="one thread draws at a time"):
             made.next()
         env.released.set()
@@ -172,7 +172,7 @@ def test_a_control_call_waits_for_the_running_fragment():
     env = Stepping(at=3)
     with collector(env) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(10)
+        assert env.inside.wait(60)
         asking = InThread(made.state_dict)
         env.released.set()
         assert drawing.join().value.shape == (10,)

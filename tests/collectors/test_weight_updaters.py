@@ -409,7 +409,7 @@ def test_vanilla_writes_to_a_policy_that_acts_between_two_fragments():
     env, policy = Stepping(at=3), Always(1)
     with collector(env, policy, frames_per_batch=6, weight_updater=VanillaWeightUpdater) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(10)
+        assert env.inside.wait(60)
         made.update_policy_weights_(weights(2))
         assert policy.weight == 1
         env.released.set()

@@ -198,7 +198,7 @@ def test_weights_from_another_thread_act_after_the_running_fragment():
     env, policy = Stepping(at=3), Always(1)
     with collector(env, policy, frames_per_batch=6) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(10)
+        assert env.inside.wait(60)
         made.update_policy_weights_(two())
         assert made.policy_version == 1
         assert policy.weight == 1
@@ -218,7 +218,7 @@ def test_an_update_with_the_users_own_module_takes_no_training_back():
     env, policy = Stepping(at=3), Always(1)
     with collector(env, policy, frames_per_batch=6) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(10)
+        assert env.inside.wait(60)
         made.update_policy_weights_(policy)
         with torch.no_grad():
             policy.weight.fill_(2)

@@ -361,7 +361,7 @@ def test_whoever_waits_is_woken_by_shutdown(ray):
     while not worker._desk._tenure.backend._actors.board._changed._waiters:
         waiting.join(0.01)
     worker.shutdown()
-    waiting.join(10)
+    waiting.join(60)
     assert len(raised) == 1
     assert worker.poll() is None
 

@@ -52,7 +52,7 @@ def test_a_row_that_is_refused_is_told_once_and_closes_the_sink(told):
     detached = DetachedSink(sink, told.append)
     for frames in (10, 20):
         detached.log(frames, {})
-    assert sink.ended.wait(10)
+    assert sink.ended.wait(60)
     for frames in (30, 40):
         detached.log(frames, {})
     detached.close()
@@ -87,7 +87,7 @@ def test_a_sink_that_hangs_holds_nobody_up(told, monkeypatch):
     (error,) = told
     assert "does not keep up: 3 rows wait" in str(error)
     sink.gate.set()
-    assert sink.ended.wait(10)
+    assert sink.ended.wait(60)
 
 
 def test_closing_waits_for_a_while_only(told):
@@ -99,4 +99,4 @@ def test_closing_waits_for_a_while_only(told):
     (error,) = told
     assert "not done after 0.01 s" in str(error)
     sink.gate.set()
-    assert sink.ended.wait(10)
+    assert sink.ended.wait(60)
