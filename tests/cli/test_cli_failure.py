@@ -2,23 +2,54 @@ from pathlib import Path
 
 import pytest
 
+from swath.cli import failure
 from swath.cli.failure import (
     BrokenOffError,
     UsageError,
-    told_if_broken_off,
     told_if_misfitting,
     told_if_missing,
+    told_if_unserved,
     told_in_one_line,
     with_extra,
 )
 from swath.errors import FleetFailed
 
+OURS = """
+def raised(error):
+    with {}:
+        raise error
+"""
+
+
+def ours(context, error):
+    """Raise it within, where no line of a user's is."""
+    names = dict(vars(failure))
+    exec(compile(OURS.format(context), failure.__file__, "exec"), names)
+    names["raised"](error)
+
+
+def broken_off(error):
+    ours('told_if_broken_off("Env-v0", lambda: "that goes on")', error)
+
 
 @pytest.mark.parametrize("error", [ValueError, OSError, ImportError])
 def test_what_goes_wrong_while_preparing_becomes_one_line(error):
-    with pytest.raises(UsageError) as caught, told_in_one_line():
-        raise error("two\n  lines")
+    with pytest.raises(UsageError) as caught:
+        ours("told_in_one_line()", error("two\n  lines"))
     assert str(caught.value) == "two lines"
+
+
+@pytest.mark.parametrize(("error", "told"), [(ValueError, ValueError), (OSError, OSError), (ImportError, UsageError)])
+def test_what_a_line_of_the_users_raises_while_preparing_is_told_as_such_unless_a_package_is_missing(error, told):
+    with pytest.raises(told, match="level 3"), told_in_one_line():
+        raise error("level 3")
+
+
+def test_the_refusal_of_spaces_is_told_apart_from_a_type_error_of_the_users():
+    with pytest.raises(UsageError, match=r"^Env-v0: no space$"):
+        ours('told_if_unserved("Env-v0")', TypeError("no space"))
+    with pytest.raises(TypeError, match="level 3"), told_if_unserved("Env-v0"):
+        raise TypeError("level 3")
 
 
 def test_a_bug_keeps_its_traceback():
@@ -55,26 +86,29 @@ def test_what_an_extra_brings_is_left_out_after_one_line_where_it_is_missing_or_
     assert told == [said]
 
 
-def way_on():
-    return "that goes on"
-
-
 @pytest.mark.parametrize("error", [OSError, MemoryError, FloatingPointError, FleetFailed])
 def test_what_ends_a_run_from_outside_is_one_line_with_the_way_to_go_on(error):
-    with pytest.raises(BrokenOffError, match=r"^no room; that goes on$"), told_if_broken_off(way_on):
-        raise error("no\n room")
+    with pytest.raises(BrokenOffError, match=r"^no room; that goes on$"):
+        broken_off(error("no\n room"))
 
 
 def test_an_error_without_words_is_called_by_its_name():
-    with pytest.raises(BrokenOffError, match=r"^MemoryError; "), told_if_broken_off(way_on):
-        raise MemoryError
+    with pytest.raises(BrokenOffError, match=r"^MemoryError; "):
+        broken_off(MemoryError())
 
 
-def test_what_an_env_raised_keeps_its_type():
+def test_what_an_env_raised_without_a_line_of_the_users_keeps_its_traceback_and_says_what_to_do():
     error = ConnectionError("simulator gone")
     error.add_note("raised by env 3")
-    with pytest.raises(ConnectionError), told_if_broken_off(way_on):
-        raise error
+    with pytest.raises(ConnectionError) as caught:
+        broken_off(error)
+    assert caught.value.__notes__ == ["raised by env 3", "`swath doctor Env-v0` looks at the env alone\nthat goes on"]
+
+
+def test_a_bug_of_ours_keeps_its_traceback_and_gets_no_advice():
+    with pytest.raises(ZeroDivisionError) as caught:
+        broken_off(ZeroDivisionError())
+    assert not hasattr(caught.value, "__notes__")
 
 
 @pytest.mark.parametrize("error", [KeyError, TypeError, ValueError, RuntimeError])

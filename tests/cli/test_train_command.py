@@ -193,10 +193,9 @@ def test_a_real_ctrl_c_reaches_a_real_process(tmp_path):
     assert (tmp_path / RUN / "checkpoint.safetensors").is_file()
 
 
-def test_an_error_of_the_env_keeps_its_type_and_what_was_measured(swath, scripted):
+def test_an_error_of_the_env_costs_nothing_that_was_measured(swath, scripted):
     scripted.on_step = staticmethod(lambda n: 1 / (200 - n))
-    with pytest.raises(ZeroDivisionError):
-        swath("train", "Scripted-v0", *TINY, "--eval-every=0")
+    assert swath("train", "Scripted-v0", *TINY, "--eval-every=0")[0] == 1
     assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
 
 
@@ -255,6 +254,7 @@ def test_numbers_that_diverge_end_the_run_in_one_line(swath):
     code, _, err = swath("train", "CartPole-v1", *TINY, "--no-video", "--ppo.learning-rate", "1e9")
     assert (code, len(err)) == (1, 1)
     assert "lower learning_rate" in err[0]
+    assert "not finite with `swath doctor CartPole-v1`; " in err[0]
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_one_line(swath, scripted):

@@ -41,7 +41,8 @@ app.command(bench, usage="Usage: swath bench ENV [OPTIONS]", sort_key=5)
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line and return its exit code; errors of the user are one line on stderr and code 2.
 
-    What ends a run from outside, such as a full disk, is one line and code 1.
+    What ends a run from outside, such as a full disk, is one line and code 1; what an env of the user's raises is told
+    by the user's lines.
     """
     try:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)

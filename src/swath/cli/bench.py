@@ -13,7 +13,7 @@ from rich.table import Table
 
 from swath.bench import Score, Setting, as_fast, best, measure, shares
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
-from swath.cli.failure import FAILED, OK
+from swath.cli.failure import FAILED, OK, told_if_broken_off
 from swath.cli.hold import require_folder
 from swath.cli.pasting import command_line
 from swath.cli.places import INLINE, place_words
@@ -31,10 +31,12 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
 
     Raises:
         UsageError: an option, the env, the policy or the folder of `out` cannot be used; nothing was measured.
+        BrokenOffError: the env raised when it was built.
     """
     require_form(out)
     config = BenchConfig(env, **given)
-    what, length = measured(config, tuple(given)), config.length()
+    with told_if_broken_off(env):
+        what, length = measured(config, tuple(given)), config.length()
     if out is not None:
         require_folder(out.parent)
     torch.set_num_threads(config.threads)

@@ -36,13 +36,13 @@ def run_collection(config: CollectConfig, out: Path) -> int:
 
     Raises:
         UsageError: the env, the checkpoint, the device or what lies at `out` cannot be used; nothing was written.
-        BrokenOffError: a full disk, full memory or lost workers ended it; what was written is whole.
+        BrokenOffError: a full disk, full memory, lost workers or the env ended it; what was written is whole.
     """
-    with told_in_one_line():
+    with told_if_broken_off(config.env), told_in_one_line():
         format_at(out)
         torch.set_num_threads(config.threads)
         policy = acting_policy(config)
-    with told_if_broken_off(lambda: way_on(out)), claimed(out, COMMAND):
+    with told_if_broken_off(config.env, lambda: way_on(out)), claimed(out, COMMAND):
         return _collect(config, policy, out)
 
 

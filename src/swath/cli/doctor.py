@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from swath.cli.actors import Actor, actor_named
-from swath.cli.failure import FAILED, OK, told_if_unserved, told_in_one_line
+from swath.cli.failure import FAILED, OK, told_if_broken_off, told_if_unserved, told_in_one_line
 from swath.cli.naming import env_named
 from swath.cli.places import backend_named
 from swath.doctor import Effort, Level, Machine, Report, Subject, examine
@@ -25,9 +25,11 @@ def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:
 
     Raises:
         UsageError: an option, the env or the policy cannot be used.
+        BrokenOffError: the env raised when it was built to see whether a checkpoint fits.
     """
     console = Console(highlight=False, emoji=False, markup=False, stderr=as_json)  # JSON stands alone on stdout
-    subject, actor = subject_of(env, given)
+    with told_if_broken_off(env):
+        subject, actor = subject_of(env, given)
     with console.status("looking at this machine, and for a Ray cluster") as status:
         report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"))
     if as_json:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from swath.cli.failure import OK, UsageError, told_if_misfitting, told_in_one_line
+from swath.cli.failure import OK, UsageError, told_if_broken_off, told_if_misfitting, told_in_one_line
 from swath.cli.judge import eval_envs
 from swath.cli.naming import maker_named
 from swath.cli.parts import build_policy
@@ -50,12 +50,14 @@ def run_evaluation(files: list[Path], given: dict[str, Any]) -> int:
 
     Raises:
         UsageError: a checkpoint or the env cannot be used, or the two are of different envs.
+        BrokenOffError: the env raised.
     """
     console = Console(highlight=False, emoji=False, markup=False)
     with told_in_one_line():
         candidates = [Candidate(file, open_run(file)) for file in files]
         config = replace(candidates[0].saved.config, **given)
         _require_comparable(candidates, config)
+    with told_if_broken_off(config.env), told_in_one_line():
         results = _evaluated(candidates, config)
     if len(results) == 1:
         _print_one(console, config, candidates[0], results[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from swath.cli.mistake import is_mistake, look_alone, told
 from swath.errors import FleetFailed
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
+
+FROM_OUTSIDE = (OSError, MemoryError, FloatingPointError, FleetFailed)
+"""What may end a run without a mistake of anybody's."""
 
 EXTRAS = {
     "Namespace ALE": "atari",
@@ -33,12 +37,18 @@ class UsageError(Exception):
 
 
 class BrokenOffError(Exception):
-    """A run that cannot go on; its text is one line that says why, and how to go on from what was saved."""
+    """A run that cannot go on; its text says why, and how to go on from what was saved.
+
+    It is one line, or several where user code raised.
+    """
 
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """Turn what goes wrong while a run is prepared into a `UsageError`: bad values, unknown envs, missing packages."""
+    """Turn what goes wrong while a run is prepared into a `UsageError`: bad values, unknown envs, missing packages.
+
+    What a line of the user's raised, but for missing packages, stays what it is: `told_if_broken_off` tells it.
+    """
     from gymnasium.error import Error as EnvError  # noqa: PLC0415  not needed by `swath --help`
 
     try:
@@ -46,6 +56,8 @@ def told_in_one_line() -> Iterator[None]:
     except (EnvError, ImportError) as error:
         raise UsageError(with_extra(str(error))) from error
     except (OSError, ValueError) as error:
+        if is_mistake(error):
+            raise
         raise UsageError(str(error)) from error
 
 
@@ -55,6 +67,8 @@ def told_if_unserved(env: str) -> Iterator[None]:
     try:
         yield
     except TypeError as unserved:
+        if is_mistake(unserved):
+            raise
         raise UsageError(f"{env}: {unserved}") from unserved
 
 
@@ -68,18 +82,29 @@ def told_if_misfitting(file: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_if_broken_off(way_on: Callable[[], str]) -> Iterator[None]:
-    """Turn a full disk, full memory, diverged numbers and workers that are gone into one line with the way to go on.
+def told_if_broken_off(env: str, way_on: Callable[[], str] = str) -> Iterator[None]:
+    """Turn what ends a run into a few words with the way to go on.
 
-    What user code raised, it keeps.
+    A full disk, full memory, diverged numbers and workers that are gone are one line; what the user's code raised is
+    told by the user's lines. Bugs of others keep their traceback.
+
+    Args:
+        env: as it is named.
+        way_on: says how to go on; nothing, where nothing has begun.
     """
     try:
         yield
-    except (OSError, MemoryError, FloatingPointError, FleetFailed) as error:
-        if hasattr(error, "__notes__"):  # what comes from an env or a policy says so in a note
-            raise
-        text = f"{str(error) or type(error).__name__}; {way_on()}"
-        raise BrokenOffError(" ".join(text.split())) from error
+    except Exception as error:
+        noted = hasattr(error, "__notes__")  # what comes from an env or a policy says so in a note
+        if isinstance(error, FROM_OUTSIDE) and not noted:
+            text = "; ".join(filter(None, [str(error) or type(error).__name__, way_on()]))
+            raise BrokenOffError(" ".join(text.split())) from error
+        advice = "\n".join(filter(None, [look_alone(env), way_on()]))
+        if is_mistake(error, env):
+            raise BrokenOffError(f"{told(error, env)}\n{advice}") from error
+        if noted:
+            error.add_note(advice)
+        raise
 
 
 @contextmanager

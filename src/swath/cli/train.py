@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 
     from swath.cli.config import RunConfig
 
+ENV = "ENV"
+"""Stands for an env's name where that is in a checkpoint."""
+
 
 def run_training(asked: RunConfig | Resumption, out: Path | None) -> int:
     """Train as asked for and return the exit code.
 
     Raises:
         UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
-        BrokenOffError: a full disk, full memory or diverged numbers ended the run.
+        BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
     """
     console = RunConsole(highlight=False, emoji=False, markup=False)
-    with told_in_one_line():
+    named = ENV if isinstance(asked, Resumption) else asked.env
+    with told_if_broken_off(named), told_in_one_line():
         plan = plan_resumed(asked, out) if isinstance(asked, Resumption) else plan_new(asked, out)
-    with told_if_broken_off(lambda: plan.folder.way_on), plan.folder.held():
+    with told_if_broken_off(plan.config.env, lambda: plan.folder.way_on), plan.folder.held():
         with plan.parts:
             code = _train(plan, console)
         _conclude(plan, console)

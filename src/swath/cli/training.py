@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from swath.cli.journal import Journal, Run
 from swath.cli.parts import last_frame
+from swath.cli.pasting import command_line
+from swath.learn.ppo import FINDER
 from swath.report.seen import Seen, Sight
 
 if TYPE_CHECKING:
@@ -83,10 +85,17 @@ class Training:
             journal.note(metrics)
 
     def _learn(self, batch: TensorDictBase) -> Metrics:
-        losses = self._parts.learner.update(batch)
+        losses = self._updated(batch)
         self._parts.collector.update_policy_weights_()
         self.progress.version = self._parts.collector.policy_version
         return losses
+
+    def _updated(self, batch: TensorDictBase) -> Metrics:
+        try:
+            return self._parts.learner.update(batch)
+        except FloatingPointError as diverged:
+            finder = f"`{command_line('doctor', self._config.env)}`"
+            raise FloatingPointError(str(diverged).replace(FINDER, finder)) from diverged
 
     def _measured(self, facts: Mapping[str, Any], losses: Metrics) -> Metrics:
         """The row for this moment; the progress is that of this moment, too."""

@@ -41,6 +41,9 @@ class Error:
 
 Outcome: TypeAlias = Value | Error
 
+REMOTE = "remote traceback:\n"
+"""Begins, in a note, the traceback of where an exception came from."""
+
 
 def frozen(error: BaseException, *, one_note: bool = False) -> bytes:
     """The exception as bytes; its traceback becomes a note, since tracebacks cannot travel.
@@ -52,8 +55,8 @@ def frozen(error: BaseException, *, one_note: bool = False) -> bytes:
     notes = getattr(error, "__notes__", None)
     last = f"{notes.pop()}\n" if one_note and notes else ""
     text = "".join(traceback.format_exception(error)).rstrip()
-    error.add_note(f"{last}remote traceback:\n{text}")
-    described = (_name(type(error)), str(error), list(error.__notes__), text)
+    error.add_note(f"{last}{REMOTE}{text}")
+    described = (type_name(type(error)), str(error), list(error.__notes__), text)
     try:
         rebuilt = cloudpickle.dumps(error)
         _thaw(rebuilt)
@@ -77,12 +80,13 @@ def thawed(data: bytes) -> BaseException:
     return failure
 
 
+def type_name(kind: type) -> str:
+    """What Python calls a type of exceptions."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _thaw(data: bytes) -> BaseException:
     error = pickle.loads(data)  # noqa: S301  our own workers wrote it
     if not isinstance(error, BaseException):
         raise TypeError(f"it became a {type(error).__name__}")
     return error
-
-
-def _name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

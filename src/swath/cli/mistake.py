@@ -1,0 +1,141 @@
+"""What user code raised, told by the user's own lines: what Python prints, without what lies between.
+
+```
+error ─┬─ its traceback ─────────────────┐
+       └─ or its note of a remote one ───┴─▶ frames ─▶ those of the user, and what they called of libraries
+```
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import format_exception
+from typing import TYPE_CHECKING
+
+import swath
+from swath.cli.pasting import command_line
+from swath.errors import RemoteFailure
+from swath.workers.outcome import REMOTE, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CHAINED = re.compile(r"\n\n(?:The above exception was|During handling of the above) .*:\n\n")
+_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
+_MARKS = re.compile(r"[ ~^]+")
+"""What Python writes below a line of source."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call of a traceback.
+
+    Attributes:
+        file: as Python knows it.
+        line: its number.
+        function: which one was called.
+        source: the line itself, as Python prints it, indented.
+    """
+
+    file: str
+    line: str
+    function: str
+    source: list[str]
+
+    def __str__(self) -> str:
+        """For the user; files of the current folder by their names there."""
+        file = Path(self.file)
+        near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+        return "\n".join([f"  {near}:{self.line}, in {self.function}", *self.source])
+
+
+def is_mistake(error: BaseException, env: str = "") -> bool:
+    """Whether a line of the user's raised it, or called what did.
+
+    Args:
+        error: what was raised.
+        env: as it is named: in an installed module, that is the user's code, too.
+    """
+    return bool(_users(_traces(error)[-1][0], env))
+
+
+def told(error: BaseException, env: str) -> str:
+    """What was raised, by which of the user's lines, in which env, and why: in a few lines."""
+    *causes, (frames, _) = _traces(error)
+    lines = [_headline(error), *map(str, _users(frames, env))]
+    for frames, message in reversed(causes):
+        if users := _users(frames, env):
+            lines += [f"from {message}", *map(str, users)]
+    return "\n".join([*lines, *_notes(error)])
+
+
+def look_alone(env: str) -> str:
+    """What to do about an env that raises."""
+    return f"`{command_line('doctor', env)}` looks at the env alone"
+
+
+def _headline(error: BaseException) -> str:
+    said, name = str(error), type_name(type(error))
+    if isinstance(error, RemoteFailure):  # its text begins with the type
+        return said
+    return f"{name}: {said}" if said else name
+
+
+def _notes(error: BaseException) -> list[str]:
+    notes = (note.partition(REMOTE)[0].rstrip() for note in getattr(error, "__notes__", ()))
+    return [note for note in notes if note]
+
+
+def _traces(error: BaseException) -> list[tuple[list[Frame], str]]:
+    """Frames and message of the causes, the first one first, and last of the error itself."""
+    remote = [note.partition(REMOTE)[2] for note in getattr(error, "__notes__", ()) if REMOTE in note]
+    text = remote[0] if remote else "".join(format_exception(error))
+    return [_parsed(trace) for trace in _CHAINED.split(text)]
+
+
+def _parsed(trace: str) -> tuple[list[Frame], str]:
+    lines, frames = trace.splitlines()[1:], list[Frame]()
+    for number, line in enumerate(lines):
+        if not line.startswith("  "):
+            return frames, "\n".join(lines[number:]).rstrip()
+        if found := _FRAME.fullmatch(line):
+            frames.append(Frame(**found.groupdict(), source=[]))
+        elif frames and not _MARKS.fullmatch(line):
+            frames[-1].source.append(line)
+    return frames, ""
+
+
+def _users(frames: Sequence[Frame], env: str) -> list[Frame]:
+    """The user's frames, and those of libraries below the last of them."""
+    homes = _homes(env)
+    own = [number for number, frame in enumerate(frames) if _is_users(frame.file, homes)]
+    below = frames[own[-1] + 1 :] if own else ()
+    return [*(frames[number] for number in own), *(frame for frame in below if not _lies_in(frame.file, _OURS))]
+
+
+def _is_users(file: str, homes: Sequence[str]) -> bool:
+    if file.startswith("<") or _lies_in(file, _OURS):
+        return False
+    return _lies_in(file, homes) or not (_lies_in(file, _LIBRARIES) or _INSTALLED & set(Path(file).parts))
+
+
+def _homes(env: str) -> list[str]:
+    """Where the module lies that the env is named with; of one in a package, the package."""
+    package = sys.modules.get(env.partition(":")[0].partition(".")[0])
+    file = getattr(package, "__file__", None)
+    return list(getattr(package, "__path__", [file] if file else []))
+
+
+def _lies_in(file: str, places: Sequence[str]) -> bool:
+    return any(file == place or file.startswith(place + os.sep) for place in places)
+
+
+_OURS = [*swath.__path__]
+_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of libraries, wherever they are."""
