@@ -193,5 +193,15 @@ def test_a_file_of_the_current_folder_is_named_as_it_is_there(tmp_path, monkeypa
     assert told(caught.value, "maze:Maze").splitlines()[-2:] == ["  maze.py:1, in <module>", "    1 / 0"]
 
 
+def test_a_bug_of_ours_is_none_of_the_users_even_where_it_handles_what_they_raised():
+    bug = TypeError("not callable")
+    try:
+        raise KeyError("a mistake")
+    except KeyError as mistake:
+        bug.__cause__ = mistake
+    assert is_mistake(bug.__cause__)
+    assert not is_mistake(bug)
+
+
 def test_an_error_that_was_never_raised_is_nobodys():
     assert not is_mistake(ValueError("door"))
