@@ -1,10 +1,10 @@
 """Of the check-list: how a worker's policies learn, alone and as one of several ranks."""
 
 import pickle
-import socket
 
 import numpy as np
 import pytest
+from addresses import free_url
 from checklist_toys import DEFAULT, SMALL, alike, cartpole, learner, mock, shifted, two
 
 import swath.rollout_workers as names
@@ -104,14 +104,8 @@ def sample_and_learn_refuses():
         assert worker.get_policy().num_grad_updates == 0
 
 
-def url():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-
-
 def setup_torch_data_parallel():
-    where = url()
+    where = free_url()
 
     def learn(worker):
         if worker.worker_index == 2:
@@ -139,23 +133,23 @@ def setup_torch_data_parallel():
 def setup_torch_data_parallel_refuses():
     with learner() as worker, mock() as drawing:
         with pytest.raises(ValueError, match="backend='mpi'"):
-            worker.setup_torch_data_parallel(url(), 0, 1, "mpi")
+            worker.setup_torch_data_parallel(free_url(), 0, 1, "mpi")
         with pytest.raises(ValueError, match="RandomPolicy"):
-            drawing.setup_torch_data_parallel(url(), 0, 1, "gloo")
-        worker.setup_torch_data_parallel(url(), 0, 1, "gloo", timeout_s=60.0)
+            drawing.setup_torch_data_parallel(free_url(), 0, 1, "gloo")
+        worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo", timeout_s=60.0)
         with pytest.raises(RuntimeError, match="already"):
-            worker.setup_torch_data_parallel(url(), 0, 1, "gloo")
+            worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo")
 
 
 def teardown_torch_data_parallel():
     with learner() as worker:
         worker.teardown_torch_data_parallel()
         for _ in range(2):
-            worker.setup_torch_data_parallel(url(), 0, 1, "gloo", timeout_s=60.0)
+            worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo", timeout_s=60.0)
             worker.teardown_torch_data_parallel()
-        worker.setup_torch_data_parallel(url(), 0, 1, "gloo", timeout_s=60.0)
+        worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo", timeout_s=60.0)
     with learner() as another:
-        another.setup_torch_data_parallel(url(), 0, 1, "gloo", timeout_s=60.0)
+        another.setup_torch_data_parallel(free_url(), 0, 1, "gloo", timeout_s=60.0)
 
 
 def torch_policies():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from addresses import free_url
 from policy_batches import batch_for, ppo
 
 from swath.errors import RemoteFailure, WorkerLate
@@ -18,12 +18,6 @@ from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
 
 HERE = Path(__file__).parent
-
-
-def free_url():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture(scope="module")
