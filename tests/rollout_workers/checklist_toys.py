@@ -36,7 +36,7 @@ def bare(**arguments):
 
 def two(**settings):
     """A worker with two policies, of which the only agent of its env uses the first."""
-    first = {"policies": ["a", "b"], "policy_mapping_fn": lambda agent_id, *_, **__: "a"}
+    first = {"policies": ["a", "b"], "policy_mapping_fn": lambda agent_id, *_, **__: "a", "seed": 3}
     return made_of(lambda: MultiAgentCartPole({"num_agents": 1}), PPOTorchPolicy, **{**SMALL, **first, **settings})
 
 
