@@ -62,7 +62,7 @@ PARTS = {
     "driver-ray": Part("driver.py", ("--backend", "ray", "--quick"), ("--backend", "ray", "--quick")),
     "ray-backend": Part("ray_backend.py", (), ("--rounds", "2")),
     "survival": Part("survival.py", (), ("--quick",)),
-    "chaos": Part("chaos.py", ("--seconds", "60"), ("--seconds", "10")),
+    "chaos": Part("chaos.py", ("--seconds", "40"), ("--seconds", "10")),
     "leaks": Part("leaks.py", ("--cycles", "12"), ("--cycles", "3")),
     "evaluator": Part("evaluator.py", (), ("--seconds", "0.5", "--rounds", "3")),
     "bias": Part("evaluation_bias.py", (), ("--evaluations", "10")),
