@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 from cli_toys import TINY
@@ -119,10 +120,8 @@ def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, m
 
 
 def test_a_log_that_cannot_be_opened_ends_the_run_in_one_line(swath, noted, monkeypatch):
-    def taken(port, addr):
-        raise OSError("Prometheus cannot be served on that port; choose another port")
-
-    monkeypatch.setattr(all_sinks, "PrometheusSink", taken)
+    taken = OSError("Prometheus cannot be served on that port; choose another port")
+    monkeypatch.setattr(all_sinks, "PrometheusSink", Mock(side_effect=taken))
     code, _, err = swath("train", "CartPole-v1", *QUICK, "--log", "wandb,prometheus")
     assert (code, len(err)) == (2, 1)
     assert "choose another port" in err[0]
