@@ -122,7 +122,7 @@ def main() -> int:
     """Measure every setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (9, 0.05) if parser.parse_args().quick else (71, 0.05)
+    rounds, seconds = (9, 0.05) if parser.parse_args().quick else (51, 0.05)
     quiet_threads()
     print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
     passed = []

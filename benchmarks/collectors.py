@@ -94,7 +94,7 @@ def main() -> int:
     """Measure both sizes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if parser.parse_args().quick else ({SMALL: 7, LARGE: 3}, 3.0)
+    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if parser.parse_args().quick else ({SMALL: 7, LARGE: 3}, 2.0)
     quiet_threads()
     address = cluster.begin()
     print(f"one thread per process, rounds of {seconds:g} s")

@@ -101,7 +101,7 @@ def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (5, 1.0) if parser.parse_args().quick else (9, 2.0)
+    rounds, seconds = (5, 1.0) if parser.parse_args().quick else (7, 1.5)
     quiet_threads()
     passed = measure(rounds, seconds)
     ray.shutdown()

@@ -116,7 +116,7 @@ def main() -> int:
     """Watch them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short runs: a look, not a measurement")
-    before, after = (2.0, 6.0) if parser.parse_args().quick else (5.0, 15.0)
+    before, after = (2.0, 6.0) if parser.parse_args().quick else (5.0, 10.0)
     every = contenders()
     address = cluster.begin()
     seen = {name: watch(name, one, address, before, after) for name, one in every.items()}

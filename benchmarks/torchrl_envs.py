@@ -112,7 +112,7 @@ def main() -> int:
     """Measure every setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (7, 0.2) if parser.parse_args().quick else (31, 0.3)
+    rounds, seconds = (7, 0.2) if parser.parse_args().quick else (21, 0.3)
     quiet_threads()
     warnings.filterwarnings("ignore", module="torchrl")
     print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
