@@ -165,6 +165,7 @@ def test_a_reward_that_is_no_number_names_its_env(reward):
     ((env, error),) = moved.failed
     assert env == 1
     assert f"the env returned the reward {reward!r}; it must be one number" in str(error)
+    assert error.__notes__ == ["a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"]
     assert np.isfinite(moved.reward).all()
 
 

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.by_agent import ALL, ByAgent, Step, check_reset, check_step, paid
 from swath.rollout.hosts.closing import close_all, close_broken
+from swath.rollout.hosts.returned import explained
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves
 
@@ -153,14 +154,3 @@ class MultiAgentHost:
         moved.info[env] = answer  # type: ignore[index]  # made as a list by `step`
         terminated, truncated = bool(terminateds[ALL]), bool(truncateds[ALL])
         return [(env, terminated, truncated)] if terminated or truncated else ()
-
-
-def explained(error: Exception, promise: str) -> Exception:
-    """The error, with what was promised if it did not come out of the env but of what the env returned."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    inside = trace is None or trace.tb_frame.f_globals.get("__name__", "").startswith("swath.rollout.")
-    if inside and isinstance(error, TypeError | ValueError | AttributeError):
-        error.add_note(promise)
-    return error

@@ -20,7 +20,7 @@ from swath.rollout.hosts.agent_groups import agent_groups
 from swath.rollout.hosts.agent_states import WHOLE, AgentStates
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.multi_agent import explained
+from swath.rollout.hosts.returned import explained
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.hosts.tensordict_reading import StepReading, ends_of, groups_of, reward_of
 from swath.rollout.spaces import Array, Leaves
