@@ -104,6 +104,10 @@ class NoEffectWarning(UserWarning):
     """A setting that does nothing here; given once per setting and process."""
 
 
+class BadAnswer(SwathError, ValueError, TypeError):  # noqa: N818
+    """An env returned something else than its API promises, or does not take what that hands in."""
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Give a warning that names the line from which the library was called, however deep inside it is given."""
     level, frame = 1, sys._getframe()  # noqa: SLF001  the light way to look at who called

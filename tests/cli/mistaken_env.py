@@ -67,3 +67,10 @@ class Short(Told):
 
     def step(self, action):
         return super().step(action)[:4]
+
+
+class Bare(Told):
+    """Its reset answers as that of old Gym."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 import mistaken_env
 import pytest
 from cli_toys import TINY
+from mistaken_env import Short
 
 from swath.cli.mistake import is_mistake, told
 from swath.evaluate.local import LocalEvaluation
@@ -131,11 +132,26 @@ def test_an_env_that_raises_before_anything_has_begun_is_told_by_its_lines_too(c
     assert not Path("run").exists()
 
 
+@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("command", [train, collect])
-def test_what_no_line_of_the_users_raised_keeps_its_traceback_and_says_what_to_do(command, swath):
-    with pytest.raises(ValueError, match="expected 5, got 4") as caught:
-        command(swath, "Short")
-    assert caught.value.__notes__[-1].startswith("`swath doctor mistaken_env:Short` looks at the env alone\n")
+def test_an_env_that_answers_with_the_wrong_form_is_told_in_one_line_that_says_what_it_should(command, place, swath):
+    code, _, err = command(swath, "Short", *workers_of(place))
+    said, where, doctor, _ = err
+    line = Short.step.__code__.co_firstlineno
+    assert code == 1
+    assert said.startswith(f"swath: step of mistaken_env.Short ({HERE}:{line}) returned a tuple of 4: (")
+    assert said.endswith("; a gymnasium env has step(action) -> observation, reward, terminated, truncated, info")
+    assert where.startswith("raised by env ")
+    assert doctor == "`swath doctor mistaken_env:Short` looks at the env alone"
+
+
+@pytest.mark.parametrize("command", [train, collect])
+def test_a_first_reset_of_the_wrong_form_is_told_likewise(command, swath):
+    code, _, err = command(swath, "Bare")
+    assert code == 1
+    assert err[0].startswith("swath: reset of mistaken_env.Bare (")
+    assert err[1:3] == ["raised by the first reset of env 0", "`swath doctor mistaken_env:Bare` looks at the env alone"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import swath
 from swath.cli.pasting import command_line
-from swath.errors import RemoteFailure
+from swath.errors import BadAnswer, RemoteFailure
 from swath.workers.outcome import REMOTE, type_name
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class Frame:
 
 
 def is_mistake(error: BaseException, env: str = "") -> bool:
-    """Whether a line of the user's raised it, or called what did.
+    """Whether a line of the user's raised it, called what did, or is that of an env that answers wrongly.
 
     Args:
         error: what was raised.
         env: as it is named: in an installed module, that is the user's code, too.
     """
-    return bool(_users(_traces(error)[-1][0], env))
+    return isinstance(error, BadAnswer) or bool(_users(_traces(error)[-1][0], env))
 
 
 def told(error: BaseException, env: str) -> str:
@@ -81,7 +81,7 @@ def look_alone(env: str) -> str:
 
 def _headline(error: BaseException) -> str:
     said, name = str(error), type_name(type(error))
-    if isinstance(error, RemoteFailure):  # its text begins with the type
+    if isinstance(error, RemoteFailure | BadAnswer):  # their texts say of what type or class
         return said
     return f"{name}: {said}" if said else name
 

@@ -96,44 +96,6 @@ def test_an_env_that_raises_keeps_no_other_from_stepping():
     assert host.env[0].mark.step == 0
 
 
-def test_an_env_that_answers_as_in_old_gym_fails():
-    class Old(CountingEnv):
-        def step(self, action):
-            return super().step(action)[:4]
-
-    host = EnvListHost([Old(0, LONG), CountingEnv(1, LONG)])
-    host.reset_all()
-    (failure,) = host.step(ZERO).failed
-    assert failure[0] == 0
-    assert isinstance(failure[1], ValueError)
-    assert failure[1].__notes__ == [
-        "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
-    ]
-
-
-def test_a_reset_as_in_old_gym_says_what_is_expected():
-    class Old(CountingEnv):
-        def reset(self):
-            return super().reset()[0]
-
-    with pytest.raises(EnvRaised) as caught:
-        EnvListHost([Old(0, LONG)]).reset_all()
-    assert caught.value.cause.__notes__ == [
-        "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
-    ]
-
-
-def test_an_error_inside_an_env_gets_no_lesson():
-    class Wrong(CountingEnv):
-        def step(self, action):
-            raise ValueError("no such move")
-
-    host = EnvListHost([Wrong(0, LONG)])
-    host.reset_all()
-    ((_, error),) = host.step([np.zeros(1, dtype=np.int64)]).failed
-    assert not hasattr(error, "__notes__")
-
-
 class Paying(CountingEnv):
     """An env whose reward is what its class says."""
 
@@ -165,7 +127,7 @@ def test_a_reward_that_is_no_number_names_its_env(reward):
     ((env, error),) = moved.failed
     assert env == 1
     assert f"the env returned the reward {reward!r}; it must be one number" in str(error)
-    assert error.__notes__ == ["a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"]
+    assert str(error).endswith("; a gymnasium env has step(action) -> observation, reward, terminated, truncated, info")
     assert np.isfinite(moved.reward).all()
 
 
@@ -181,7 +143,7 @@ def test_an_end_that_is_neither_yes_nor_no_names_its_env(end):
     moved = host.step(ZERO)
     ((env, error),) = moved.failed
     assert env == 1
-    assert str(error) == f"the env returned terminated={end!r}; it must be True or False"
+    assert f": the env returned terminated={end!r}; it must be True or False; " in str(error)
 
 
 @pytest.mark.parametrize("end", [True, np.True_, 1, 1.0, np.array(True), np.array([True])])

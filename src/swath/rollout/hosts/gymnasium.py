@@ -8,24 +8,23 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from gymnasium.wrappers import TimeLimit
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_all, close_broken
-from swath.rollout.hosts.returned import as_flag, as_reward, explained
+from swath.rollout.hosts.explained import EXPLAINED, PLAIN, UNKNOWN, Promise, explained
+from swath.rollout.hosts.returned import as_flag, as_reward
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
 
 Make = Callable[[], list[gym.Env[Any, Any]]]
 
-_TAKEN_OVER = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 _UNPAID = array("d", [0.0])  # its reward
 
-STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
-RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
-"""Notes for envs whose methods take or return something else."""
+STEP = Promise("step", "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info")
+RESET = Promise("reset", "a gymnasium env has reset(*, seed=None, options=None) -> observation, info")
 
 
 class EnvListHost:
@@ -71,13 +70,13 @@ class EnvListHost:
         self._steps = list(enumerate(self._step_core))
         everyone = range(len(self._envs))
         self._begin(everyone, seeds)
-        return self._pack(self._last)
+        return self._packed(self._last, everyone, RESET)
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs; rows of the others are those of `onto`."""
         self._begin(envs, seeds)
         fresh = [leaf.copy() for leaf in onto]
-        for leaf, rows in zip(fresh, self._pack([self._last[env] for env in envs]), strict=True):
+        for leaf, rows in zip(fresh, self._packed([self._last[env] for env in envs], envs, RESET), strict=True):
             leaf[list(envs)] = rows
         return fresh
 
@@ -88,12 +87,14 @@ class EnvListHost:
         ended: list[Ended] = []
         failed: list[tuple[int, Exception]] = []
         actions = self._split(action)
-        todo = iter(self._steps)
+        todo, unknown = iter(self._steps), UNKNOWN
         while True:
-            env = -1
+            env, answer = -1, unknown
             try:
                 for env, step in todo:
-                    observations[env], reward, terminated, truncated, infos[env] = step(actions[env])
+                    answer = unknown
+                    answer = step(actions[env])
+                    observations[env], reward, terminated, truncated, infos[env] = answer
                     try:
                         rewards[env] = reward  # takes nothing but numbers: NumPy would make NaN of None
                     except Exception:  # noqa: BLE001  an array of one element, or the step has failed
@@ -102,7 +103,7 @@ class EnvListHost:
                         ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, explained(error, STEP)))
+                failed.append((env, explained(error, STEP, self._envs[env], answer)))
         expired = self._limit.tick()
         if expired:
             ended = with_truncated(ended, expired)
@@ -113,14 +114,16 @@ class EnvListHost:
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
         n = len(self._envs)
-        reward, infos = np.zeros(n), [_SILENCE] * n
+        reward, infos, answer = np.zeros(n), [_SILENCE] * n, UNKNOWN
         try:
-            answer = self._step_core[env](self._split(action)[env])
+            own = self._split(action)[env]
+            answer = self._step_core[env](own)
             self._last[env], paid, terminated, truncated, infos[env] = answer
             reward[env] = as_reward(paid)
             end = env, as_flag("terminated", terminated), as_flag("truncated", truncated)
         except Exception as error:  # noqa: BLE001  as in `step`
-            return Transition(self._pack(self._last), reward, failed=[(env, explained(error, STEP))])
+            told = explained(error, STEP, self._envs[env], answer)
+            return Transition(self._pack(self._last), reward, failed=[(env, told)])
         ended = [end] if terminated or truncated else []
         if self._limit.tick_one(env):
             ended = with_truncated(ended, [env])
@@ -175,15 +178,35 @@ class EnvListHost:
 
     def _leaves(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:  # noqa: ARG002  for hosts that can do without an env
         """What the envs observed, as leaves `[B, …]`."""
-        return self._pack(observations)
+        return self._packed(observations, range(len(observations)), STEP)
+
+    def _packed(self, rows: Sequence[Any], envs: Sequence[int], promise: Promise) -> Leaves:
+        """What these envs observed, as leaves.
+
+        Raises:
+            BadAnswer: one of them observed something else than its space has.
+        """
+        try:
+            return self._pack(rows)
+        except Exception:
+            for env, row in zip(envs, rows, strict=True):
+                self._require_fitting(row, env, promise)
+            raise
+
+    def _require_fitting(self, row: Any, env: int, promise: Promise) -> None:
+        try:
+            self._pack([row])
+        except EXPLAINED as error:
+            raise explained(error, promise, self._envs[env]) from error.__cause__
 
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
-            seed = None if given is None else int(given)
+            seed, answer = None if given is None else int(given), UNKNOWN
             try:
-                self._last[env], _ = self._envs[env].reset(seed=seed)
+                answer = self._envs[env].reset(seed=seed)
+                self._last[env], _ = answer if isinstance(answer, tuple | list) else (answer,)  # not two rows of it
             except Exception as error:
-                raise EnvRaised(env, explained(error, RESET)) from error
+                raise EnvRaised(env, explained(error, RESET, self._envs[env], answer)) from error
             if seed is not None:
                 self._seeds[env] = seed
         self._limit.restart(envs)
@@ -192,7 +215,7 @@ class EnvListHost:
 def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
     """What to step, and after how many steps to truncate: the env without the wrappers this host stands in for."""
     limit: int | None = None
-    while type(env) in _TAKEN_OVER:
+    while type(env) in PLAIN:
         assert isinstance(env, gym.Wrapper)
         if isinstance(env, TimeLimit):
             most = env._max_episode_steps  # noqa: SLF001  gymnasium has no public name for it

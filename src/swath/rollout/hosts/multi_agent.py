@@ -17,7 +17,7 @@ from gymnasium import spaces
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.by_agent import ALL, ByAgent, Step, check_reset, check_step, paid
 from swath.rollout.hosts.closing import close_all, close_broken
-from swath.rollout.hosts.returned import explained
+from swath.rollout.hosts.explained import UNKNOWN, Promise, explained
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves
 
@@ -28,9 +28,13 @@ REWARDS, TERMINATEDS, TRUNCATEDS, INFOS = "rewards", "terminateds", "truncateds"
 
 _SILENCE: Mapping[str, Any] = {}  # the info of an env that did not step
 
-STEP = "an env with several agents has step(actions) -> observations, rewards, terminateds, truncateds, infos: dicts"
-RESET = "an env with several agents has reset(*, seed=None, options=None) -> observations, infos: dicts"
-"""Notes for envs whose methods take or return something else."""
+STEP = Promise(
+    "step",
+    "an env with several agents has step(actions) -> observations, rewards, terminateds, truncateds, infos: dicts",
+)
+RESET = Promise(
+    "reset", "an env with several agents has reset(*, seed=None, options=None) -> observations, infos: dicts"
+)
 
 
 class MultiAgentHost:
@@ -85,7 +89,7 @@ class MultiAgentHost:
             try:
                 ended += self._advance(env, action[0][env], moved)
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, explained(error, STEP)))
+                failed.append((env, explained(error, STEP, self._envs[env])))
         self._last = moved.observation[0]
         moved.ended, moved.failed = ended, failed
         return moved
@@ -132,11 +136,13 @@ class MultiAgentHost:
         close_all(self._envs)
 
     def _begin(self, env: int, seed: int | None) -> ByAgent:
+        answer = UNKNOWN
         try:
-            observations, infos = self._envs[env].reset(seed=seed)
+            answer = self._envs[env].reset(seed=seed)
+            observations, infos = answer
             check_reset(observations, infos)
         except Exception as error:
-            raise EnvRaised(env, explained(error, RESET)) from error
+            raise EnvRaised(env, explained(error, RESET, self._envs[env], answer)) from error
         self._last[env], self.told[env] = observations, infos
         if seed is not None:
             self._seeds[env] = seed

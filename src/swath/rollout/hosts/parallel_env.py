@@ -20,14 +20,15 @@ from swath.rollout.hosts.agent_groups import agent_groups
 from swath.rollout.hosts.agent_states import WHOLE, AgentStates
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.returned import explained
+from swath.rollout.hosts.explained import Promise, explained
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.hosts.tensordict_reading import StepReading, ends_of, groups_of, reward_of
 from swath.rollout.spaces import Array, Leaves
 
-STEP = "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
-RESET = "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent"
-"""Notes for envs whose methods take or return something else."""
+STEP = Promise(
+    "step", "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
+)
+RESET = Promise("reset", "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent")
 
 
 def is_parallel_env(value: object) -> bool:
@@ -79,7 +80,7 @@ class ParallelEnvHost:
             self._states.begin()
             root = self._states.state(observations, [*self._env.agents])
         except Exception as error:
-            raise EnvRaised(0, explained(error, RESET)) from error
+            raise EnvRaised(0, explained(error, RESET, self._env)) from error
         self._seed = self._seed if seed is None else seed
         return [root]
 
@@ -92,7 +93,7 @@ class ParallelEnvHost:
         try:
             root, following = self._advanced(action[0])
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return Transition([], np.zeros(1), failed=[(0, explained(error, STEP))])
+            return Transition([], np.zeros(1), failed=[(0, explained(error, STEP, self._env))])
         action[0].set(NEXT, following)
         return Transition([root], self._reward(following), self._ends(following))
 

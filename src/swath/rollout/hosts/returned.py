@@ -51,28 +51,8 @@ def as_flag(name: str, given: Any) -> bool:
     return bool(plain)
 
 
-def explained(error: Exception, promise: str) -> Exception:
-    """The error, with what was promised if it did not come out of the env but of what the env returned.
-
-    Args:
-        error: raised by a host, or by what that has called.
-        promise: what the env is to return.
-    """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    inside = trace is None or trace.tb_frame.f_globals.get("__name__", "").startswith(_LOOP)
-    if inside and isinstance(error, TypeError | ValueError | AttributeError):
-        error.add_note(promise)
-    return error
-
-
 def _of(env: int, given: Any) -> float:
     try:
         return as_reward(given)
     except ValueError as error:
         raise EnvRaised(env, error) from error
-
-
-_LOOP = ("swath.rollout.", "swath.rollout_workers.hosts.")
-"""Where hosts are, and what they read answers with."""

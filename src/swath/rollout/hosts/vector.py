@@ -21,11 +21,17 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.explained import UNKNOWN, Promise, explained
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.hosts.vector_reset import batch_size, control_of, mode_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves, unbatched
 
 Make = Callable[[], VectorEnv[Any, Any, Any]]
+
+STEP = Promise(
+    "step", "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
+)
+RESET = Promise("reset", "a gymnasium vector env has reset(*, seed=None, options=None) -> observations, infos")
 
 
 class VectorHost(ABC):
@@ -65,7 +71,7 @@ class VectorHost(ABC):
         try:
             return unbatched(self._control.reset_all(seeds), self.spec.observation)
         except Exception as error:
-            raise EnvRaised(0, error) from error
+            raise EnvRaised(0, explained(error, RESET, self._env)) from error
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs."""
@@ -83,16 +89,19 @@ class VectorHost(ABC):
             try:
                 rows = self._control.reset_some(asked, chosen)
             except Exception as error:
-                raise EnvRaised(asked[0], error) from error
+                raise EnvRaised(asked[0], explained(error, RESET, self._env)) from error
             _write_rows(fresh, unbatched(rows, self.spec.observation), asked)
         return fresh
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env, also retired ones: a vector env only steps as a whole."""
+        answer = UNKNOWN
         try:
-            observation, reward, terminated, truncated, info = self._env.step(self._join(action))
+            answer = self._env.step(self._join(action))
+            observation, reward, terminated, truncated, info = answer
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            everyone = [(env, error) for env in range(self.spec.num_envs)]
+            told = explained(error, STEP, self._env, answer)
+            everyone = [(env, told) for env in range(self.spec.num_envs)]
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         ended: Sequence[Ended] = ()
         over = np.logical_or(terminated, truncated).nonzero()[0]

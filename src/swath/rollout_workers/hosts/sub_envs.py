@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from swath.rollout.hosts.base import Transition
-from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.gymnasium import STEP, EnvListHost
 from swath.rollout.spaces import Leaves
 
 
@@ -46,16 +46,16 @@ class SubEnvHost(EnvListHost):
         except (ValueError, TypeError, KeyError, IndexError):
             known = {env for env, _ in failed}
             for env, observation in enumerate(observations):
-                error = self._wrong_with(observation)
+                error = self._wrong_with(env, observation)
                 if error is not None:
                     observations[env] = self._last[env]
                     if env not in known:
                         failed.append((env, error))
             return super()._leaves(observations, failed)
 
-    def _wrong_with(self, observation: Any) -> Exception | None:
+    def _wrong_with(self, env: int, observation: Any) -> Exception | None:
         try:
-            super()._leaves([observation], [])
+            self._require_fitting(observation, env, STEP)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             return error
         return None
