@@ -1,4 +1,9 @@
-from swath.nearest import suggestion
+import inspect
+
+import pytest
+
+import swath
+from swath.nearest import spelled, suggestion
 
 
 def test_the_nearest_name_is_suggested():
@@ -10,3 +15,58 @@ def test_the_nearest_name_is_suggested():
 def test_nothing_is_suggested_for_a_name_that_is_like_none():
     assert suggestion("zzyzx", ["frames", "seed"]) == ""
     assert suggestion("frames", []) == ""
+
+
+MISSPELT = {
+    "Collector": "frame_per_batch",
+    "MultiCollector": "frame_per_batch",
+    "MultiSyncCollector": "frame_per_batch",
+    "MultiAsyncCollector": "frame_per_batch",
+    "RayCollector": "frame_per_batch",
+    "Evaluator": "frame_per_batch",
+    "RolloutWorker": "worker_idnex",
+    "WorkerSet": "num_workrs",
+}
+MEANT = {"frame_per_batch": "frames_per_batch", "worker_idnex": "worker_index", "num_workrs": "num_workers"}
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_a_misspelt_keyword_is_told_by_what_may_have_been_meant_before_any_that_is_missing(name):
+    word = MISSPELT[name]
+    with pytest.raises(TypeError) as caught:
+        getattr(swath, name)(**{word: 8})
+    meant = f"{name} got an unexpected keyword argument {word!r}; did you mean {MEANT[word]!r}?"
+    assert str(caught.value) == meant
+
+
+@pytest.mark.parametrize("name", MISSPELT)
+def test_a_keyword_like_none_is_named_without_a_guess(name):
+    with pytest.raises(TypeError) as caught:
+        getattr(swath, name)(zzyzx=8)
+    assert str(caught.value) == f"{name} got an unexpected keyword argument 'zzyzx'"
+
+
+def test_a_class_of_the_users_is_called_by_its_own_name():
+    class Mine(swath.MultiSyncCollector):
+        """With nothing of its own."""
+
+    with pytest.raises(TypeError, match=r"^Mine got an unexpected keyword argument 'sede'; did you mean 'seed'\?$"):
+        Mine("CartPole-v1", frames_per_batch=8, sede=0)
+
+
+class Door:
+    @spelled
+    def __init__(self, width, *, colour="red"):
+        """Hang it."""
+        self.made = width, colour
+
+
+def test_the_signature_stays_what_it_is():
+    assert str(inspect.signature(Door)) == "(width, *, colour='red')"
+    assert Door.__init__.__doc__ == "Hang it."
+    assert Door(2, colour="blue").made == Door(width=2, colour="blue").made == (2, "blue")
+
+
+def test_what_is_missing_is_told_as_python_does():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'width'"):
+        Door()

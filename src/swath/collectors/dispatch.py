@@ -9,7 +9,7 @@ from typing import Any
 
 from swath.collectors.checks import require_backend, whole_number
 from swath.collectors.multi import MultiCollector
-from swath.nearest import suggestion
+from swath.nearest import unexpected
 
 RESERVED = ("create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync")
 
@@ -62,8 +62,7 @@ def require_here(keywords: Mapping[str, Any]) -> None:
     others = _others() if keywords else {}
     for name, value in keywords.items():
         if name not in others:
-            likely = suggestion(name, (*others, *RESERVED))
-            raise TypeError(f"Collector got an unexpected keyword argument {name!r}{likely}")
+            raise unexpected("Collector", name, (*others, *RESERVED))
         if not any(value is default or value == default for default in others[name]):
             raise ValueError(
                 f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "

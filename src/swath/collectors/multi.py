@@ -16,6 +16,7 @@ from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.spreading import shares_of, sources_of, total_of
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of, settings_of
+from swath.nearest import spelled
 from swath.options import (
     RESTARTS,
     Budget,
@@ -110,6 +111,7 @@ class MultiCollector(FleetState, ManyWorkers):
 
     _sync: ClassVar[bool]
 
+    @spelled
     def __init__(
         self,
         create_env_fn: Any,

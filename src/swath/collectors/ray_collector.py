@@ -29,6 +29,7 @@ from swath.collectors.spreading import sources_of
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of
 from swath.extras import need
+from swath.nearest import spelled
 from swath.options import RESTARTS, Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
 from swath.report.progress import as_progress
 from swath.rollout.policies.exploration import ExplorationType
@@ -104,6 +105,7 @@ class RayCollector(ManyWorkers):
         Exception: what building an env or a policy raised, as its own type.
     """
 
+    @spelled
     def __init__(
         self,
         create_env_fn: Any,

@@ -32,6 +32,7 @@ from swath.evaluators.keeping import Keeper
 from swath.evaluators.metrics import Metrics
 from swath.evaluators.placing import NUM_GPUS, Place, is_apart, place_of, resources_of
 from swath.evaluators.weights import Declared, Source, extract_weights
+from swath.nearest import spelled
 from swath.options import count
 from swath.rollout.hosts.claims import claim, require_free
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
@@ -97,6 +98,7 @@ class Evaluator:
         RuntimeError: `backend="ray"` without Ray.
     """
 
+    @spelled
     def __init__(
         self,
         env: Any,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from swath.errors import warn
+from swath.nearest import spelled
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
@@ -68,6 +69,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         Exception: what the creator, the check, a policy's class or a callback raised; all that was made is closed.
     """
 
+    @spelled
     def __init__(
         self,
         *,

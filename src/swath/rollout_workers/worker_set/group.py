@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Self
 
 from swath.errors import Closed, WorkerLate, warn
+from swath.nearest import spelled
 from swath.options import Restarts, Survival, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
@@ -48,6 +49,7 @@ class Group:
     worker_class: Callable[..., Any] | None = None
     """What workers are; None: `RolloutWorker`."""
 
+    @spelled
     def __init__(
         self,
         *,
