@@ -1,5 +1,7 @@
 """Envs and policies that a command line names as `named_things:name`."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import torch
@@ -33,6 +35,15 @@ class Doubtful(Plain):
         return super()._look().astype(np.float64)
 
 
+class Waiting(Plain):
+    """Its third step never comes back."""
+
+    def step(self, action):
+        if self._at == 2:
+            threading.Event().wait()
+        return super().step(action)
+
+
 class Drawn(Plain):
     """Can be looked at, if it is made for that."""
 
@@ -55,6 +66,10 @@ def drawn_always():
 
 def drawn_never():
     return Drawn()
+
+
+def unborn():
+    threading.Event().wait()
 
 
 def several():

@@ -11,7 +11,7 @@ from swath.doctor.ray_facts import RayFacts
 FEW = ("--steps", "40")
 
 
-pytestmark = pytest.mark.usefixtures("healthy_machine")
+pytestmark = pytest.mark.usefixtures("healthy_machine", "warm_processes")
 
 
 def test_a_healthy_env_and_policy_are_told_with_their_figures(swath):
@@ -42,6 +42,24 @@ def test_an_error_is_told_with_what_to_do_and_fails(swath):
     ]
     assert out[4].startswith("not looked at: collecting, ")
     assert out[-1] == "1 error"
+
+
+def test_an_env_that_hangs_is_told_with_its_line_and_the_way_to_wait_longer(swath):
+    code, out, err = swath("doctor", "named_things:Waiting", "--patience", "3", *FEW)
+    assert (code, err) == (1, [])
+    assert out[1].startswith("error: env.step: has not come back in 3 s: it is in step, ")
+    assert "named_things.py:" in out[1]
+    assert out[3].endswith("allow more: --patience 30")
+    assert out[-1] == "1 error"
+
+
+def test_an_env_that_hangs_where_a_checkpoint_is_held_against_it_is_one_line(swath):
+    swath("train", "named_things:plain", *TINY, "--no-video")
+    code, out, err = swath(
+        "doctor", "named_things:unborn", "--policy", "runs/named_things-plain-seed0", "--patience", "3"
+    )
+    assert (code, out, len(err)) == (1, [], 1)
+    assert err[0].startswith("swath: building the env: has not come back in 3 s: it is in unborn, ")
 
 
 def test_scripts_read_what_was_found(swath):
@@ -86,6 +104,7 @@ def test_a_trained_policy_is_examined(swath):
         (["CartPole-v1", "--policy=a", "--policy-factory=b:c"], "--policy and --policy-factory are two ways"),
         (["CartPole-v1", "--backend", "moon"], "--backend moon must be one of inline, thread, process, ray"),
         (["CartPole-v1", "--steps", "0"], "steps=0 must be at least 1"),
+        (["CartPole-v1", "--patience", "0"], "patience=0.0 must be more than 0 seconds"),
         (["CartPole-v1", "--envs", "0"], "envs=0 must be at least 1"),
     ],
 )

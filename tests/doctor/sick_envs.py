@@ -1,5 +1,7 @@
 """Envs with one fault each, and a healthy one; policies too."""
 
+import ctypes
+import os
 import random
 import threading
 
@@ -113,6 +115,49 @@ class Tiring(Healthy):
         return super().step(action)
 
 
+def wait():
+    """For ever, in a way that Python's signals end."""
+    threading.Event().wait()
+
+
+class Waiting(Healthy):
+    """Waits in its fifth step."""
+
+    def step(self, action):
+        if self.left == LENGTH - 4:
+            wait()
+        return super().step(action)
+
+
+class Dead(Healthy):
+    """Waits in native code that gives Python no turn."""
+
+    def reset(self, *, seed=None, options=None):
+        ctypes.PyDLL(None).pause()
+
+
+class Lingering(Healthy):
+    def close(self):
+        wait()
+
+
+class Unborn(Healthy):
+    def __init__(self):
+        wait()
+
+
+class Crashing(Healthy):
+    def step(self, action):
+        os._exit(3)
+
+
+class Shy(Healthy):
+    """Waits where it is copied."""
+
+    def __getstate__(self):
+        wait()
+
+
 class Endless(Healthy):
     def step(self, action):
         return self.look(), 0.0, False, False, {}
@@ -168,6 +213,10 @@ def unbuildable():
 
 def acts(observation):
     return (observation[..., 0] > 0.5).long()
+
+
+def ponders(observation):
+    wait()
 
 
 def logits(observation):

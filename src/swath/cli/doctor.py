@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from swath.cli.actors import Actor, actor_named
-from swath.cli.failure import FAILED, OK, told_if_broken_off, told_if_unserved, told_in_one_line
+from swath.cli.actors import actor_named
+from swath.cli.failure import FAILED, OK, UsageError, told_if_broken_off, told_if_unserved, told_in_one_line
 from swath.cli.naming import env_named
 from swath.cli.places import backend_named
-from swath.doctor import Effort, Level, Machine, Report, Subject, examine
+from swath.doctor import Apart, Effort, Level, Machine, Report, Subject, examine
 from swath.report.text import number
 
 if TYPE_CHECKING:
     from swath.doctor import Finding
+    from swath.doctor.examination import Look
 
 STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
+PLANS = ("workers", "backend")
+"""Options that checks of the machine ask for."""
 
 
 def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:
@@ -25,34 +31,51 @@ def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:
 
     Raises:
         UsageError: an option, the env or the policy cannot be used.
-        BrokenOffError: the env raised when it was built to see whether a checkpoint fits.
+        BrokenOffError: the env raised, or did not come back, when it was built to see whether a checkpoint fits.
     """
     console = Console(highlight=False, emoji=False, markup=False, stderr=as_json)  # JSON stands alone on stdout
-    with told_if_broken_off(env):
-        subject, actor = subject_of(env, given)
-    with console.status("looking at this machine, and for a Ray cluster") as status:
-        report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"))
+    words = given.get("policy") or given.get("policy_factory") or "random actions"
+    with ExitStack() as stack:
+        with told_if_broken_off(env):
+            subject, look_at = _looking(env, given, stack)
+        status = stack.enter_context(console.status("looking at this machine, and for a Ray cluster"))
+        report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"), look_at)
     if as_json:
         print(json.dumps({"env": env, **report.to_dict()}, indent=2, allow_nan=False))
     else:
-        console.print(f"{env}, {actor.words}: {len(report.looked_at)} looks", soft_wrap=True)
+        console.print(f"{env}, {words}: {len(report.looked_at)} looks", soft_wrap=True)
         show(report, console)
     return FAILED if report.failed else OK
 
 
-def subject_of(env: str, given: dict[str, Any]) -> tuple[Subject, Actor]:
+def _looking(env: str, given: dict[str, Any], stack: ExitStack) -> tuple[Subject, Look | None]:
+    """What is planned, and who looks at env and policy: a process of its own, where the system can fork."""
+    options = dict(given)
+    patience = {"patience": options.pop("patience")} if "patience" in options else {}
+    if not hasattr(os, "fork"):
+        if patience:
+            raise UsageError("--patience needs a system that can fork; leave it out")
+        return subject_of(env, options), None
+    with told_in_one_line():
+        apart = Apart(partial(subject_of, env, options), **patience)
+    look_at = stack.enter_context(apart).look
+    return Subject(env, **{name: options[name] for name in PLANS if name in options}), look_at
+
+
+def subject_of(env: str, options: dict[str, Any]) -> Subject:
     """What the options name.
 
     Raises:
         UsageError: there is no such env or policy, or a number is out of range.
     """
+    given = dict(options)
     source = env_named(env)
     actor = actor_named(given.pop("policy", None), given.pop("policy_factory", None), env)
     if "backend" in given:
         given["backend"] = backend_named(given["backend"])
     effort = {name: given.pop(name) for name in ("steps", "seconds") if name in given}
     with told_in_one_line(), told_if_unserved(env):
-        return Subject(source, actor.policy, actor.factory, **given, effort=Effort(**effort)), actor
+        return Subject(source, actor.policy, actor.factory, **given, effort=Effort(**effort))
 
 
 def show(report: Report, console: Console) -> None:

@@ -16,6 +16,8 @@ from swath.rollout.spaces import action_leaves, observation_leaves
 
 RESET = "observation, info = env.reset(seed=…, options=…)"
 STEP = "observation, reward, terminated, truncated, info = env.step(action)"
+INTERFACE = "the env's interface"
+"""What is said of an env that has another one, and cannot be walked through."""
 
 MOVES = {
     "missing": "return the entry from reset and step, or take it out of observation_space",
@@ -71,7 +73,7 @@ def unread(env: Any) -> Finding:
     """An env with another interface than Gymnasium's."""
     kind = type(env).__name__
     move = "nothing; look at what it wraps, if that is yours"
-    return Finding(Level.NOTE, "the env's interface", kind, "Gymnasium's, for more than a look at it in use", move)
+    return Finding(Level.NOTE, INTERFACE, kind, "Gymnasium's, for more than a look at it in use", move)
 
 
 def unserved(env: Any) -> Iterator[Finding]:

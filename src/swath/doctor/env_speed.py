@@ -10,12 +10,15 @@ from typing import Any
 from swath.collect.rate import frames_per_second
 from swath.doctor.finding import Finding, Level
 from swath.doctor.subject import Subject, is_walkable, size_of
-from swath.doctor.use import collector_of, together
+from swath.doctor.use import STEPS, collector_of, together
 from swath.doctor.walk import walk
+from swath.doctor.watchdog import heard
 
 MOST_RESETTING = 0.5
 SLOW_RESET_S = 0.001
 FEWEST_RESETS = 5
+BATCH_S = 5.0
+"""About how long a batch may take."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,9 @@ def measure_pace(subject: Subject) -> Pace:
     finally:
         subject.done_with(env)
     acts = subject.policy is not None or subject.policy_factory is not None
-    random = _collected(subject, copies, envs, acts=False)
-    return Pace(*alone, envs, random, _collected(subject, copies, envs, acts=True) if acts else None)
+    steps = _steps(alone[0], envs)
+    random = _collected(subject, copies, envs, steps, acts=False)
+    return Pace(*alone, envs, random, _collected(subject, copies, envs, steps, acts=True) if acts else None)
 
 
 def check_pace(pace: Pace) -> Iterator[Finding]:
@@ -94,9 +98,14 @@ def _alone(env: Any, subject: Subject) -> tuple[float, float, float]:
     return len(steps) * size_of(env) / whole, sum(resets) / whole, typical
 
 
-def _collected(subject: Subject, copies: int | None, envs: int, *, acts: bool) -> float:
-    collector, effort = collector_of(subject, copies, acts=acts), subject.effort
+def _steps(rate: float | None, envs: int) -> int:
+    """Of a batch: fewer for a slow env."""
+    return STEPS if rate is None else max(1, min(STEPS, int(rate * BATCH_S / envs)))
+
+
+def _collected(subject: Subject, copies: int | None, envs: int, steps: int, *, acts: bool) -> float:
+    collector, effort = collector_of(subject, copies, acts=acts, steps=steps), subject.effort
     try:
-        return frames_per_second(iter(collector), effort.seconds, effort.steps * envs)
+        return frames_per_second(heard(collector), effort.seconds, effort.steps * envs)
     finally:
         collector.shutdown(close_env=not subject.is_instance)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from swath.doctor.watchdog import beat
 from swath.options import count, seconds
 from swath.rollout.hosts.sources import Source, make_env
 from swath.rollout.hosts.torchrl import is_torchrl_env
@@ -69,11 +70,13 @@ class Subject:
         Raises:
             Exception: what building it raised.
         """
+        beat()
         return self.env if self.is_instance else make_env(Source(self.env))
 
     def done_with(self, env: Any) -> None:
         """Close an env that `make` gave; the user's own stays open."""
         if not self.is_instance:
+            beat()
             env.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +13,13 @@ from tensordict import TensorDictBase
 from swath.collectors import Collector
 from swath.doctor.finding import Finding, Level, told
 from swath.doctor.subject import Subject, is_batched, is_walkable
+from swath.doctor.watchdog import heard
 from swath.keys import ACTION
 from swath.rollout.hosts.torchrl import is_torchrl_env
 
 STEPS = 64
+PART = 8
+"""Steps of a batch that is only looked at: what takes its time is not taken for what hangs, and ends after a few."""
 
 MOVES = {
     "shape": "answer with one action per env: sample from the logits, or take their argmax, along the last dimension",
@@ -30,22 +34,22 @@ def together(env: Any, subject: Subject) -> int | None:
     return None if is_batched(env) or not is_walkable(env) or subject.is_instance else subject.envs
 
 
-def collector_of(subject: Subject, envs: int | None, *, acts: bool) -> Collector:
-    """A collector in this process, without an end."""
+def collector_of(subject: Subject, envs: int | None, *, acts: bool, steps: int = STEPS) -> Collector:
+    """A collector in this process, without an end, whose batches have so many steps."""
     return Collector(
         subject.env,
         subject.policy if acts else None,
         policy_factory=subject.policy_factory if acts else None,
         envs_per_worker=envs,
-        frames_per_batch=STEPS * (envs or 1),
+        frames_per_batch=steps * (envs or 1),
         seed=subject.seed,
     )
 
 
 def check_use(subject: Subject) -> Iterator[Finding]:
-    """A batch of random actions."""
+    """Batches of random actions."""
     try:
-        _batch(subject, acts=False)
+        _batches(subject, acts=False)
     except Exception as error:  # noqa: BLE001  that is what was found
         yield Finding(
             Level.ERROR,
@@ -57,17 +61,17 @@ def check_use(subject: Subject) -> Iterator[Finding]:
 
 
 def check_policy(subject: Subject) -> Iterator[Finding]:
-    """A batch of the policy's actions."""
+    """Batches of the policy's actions."""
     if subject.policy is None and subject.policy_factory is None:
         return
     space = _action_space(subject)
     try:
-        batch = _batch(subject, acts=True)
+        batches = _batches(subject, acts=True)
     except Exception as error:  # noqa: BLE001  that is what was found
         yield refused(error, space)
         return
     if isinstance(space, spaces.Box):
-        yield from beyond(batch[ACTION].cpu().numpy(), space)
+        yield from beyond(np.concatenate([batch[ACTION].cpu().numpy() for batch in batches]), space)
 
 
 def refused(error: Exception, space: Any) -> Finding:
@@ -106,16 +110,21 @@ def beyond(actions: Any, space: spaces.Box) -> Iterator[Finding]:
         )
 
 
-def _batch(subject: Subject, *, acts: bool) -> TensorDictBase:
+def _batches(subject: Subject, *, acts: bool) -> list[TensorDictBase]:
+    """What a collector makes of a few steps, at least one batch."""
     env = subject.make()
     envs = together(env, subject)
     subject.done_with(env)
-    collector = collector_of(subject, envs, acts=acts)
+    collector, until = collector_of(subject, envs, acts=acts, steps=PART), time.monotonic() + subject.effort.seconds
+    batches: list[TensorDictBase] = []
     try:
-        batch: TensorDictBase = next(iter(collector))
-        return batch
+        for batch in heard(collector):
+            batches.append(batch)
+            if len(batches) == STEPS // PART or time.monotonic() > until:
+                break
     finally:
         collector.shutdown(close_env=not subject.is_instance)
+    return batches
 
 
 def _action_space(subject: Subject) -> Any:

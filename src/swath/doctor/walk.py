@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from swath.doctor.subject import Effort, is_batched
+from swath.doctor.watchdog import beat
 from swath.rollout.hosts.vector_reset import mode_of
 
 
@@ -86,6 +87,7 @@ def _resets_when_done(env: Any) -> bool:
 
 
 def _timed(call: Literal["reset", "step"], ask: Callable[[], Any]) -> Moment:
+    beat()
     began = time.perf_counter()
     try:
         with warnings.catch_warnings(action="ignore"):  # Gymnasium's own checker has no next move to offer

@@ -21,6 +21,7 @@ def doctor(
     backend: Annotated[str | None, Parameter(group=EXAMINATION, show_default=False)] = None,
     steps: ExaminationCount = None,
     seconds: Annotated[float | None, Parameter(group=EXAMINATION, show_default=False)] = None,
+    patience: Annotated[float | None, Parameter(group=EXAMINATION, show_default=False)] = None,
     seed: ExaminationCount = None,
     json: Annotated[bool, Parameter(group=EXAMINATION, negative="", show_default=False)] = False,
 ) -> int:
@@ -39,6 +40,7 @@ def doctor(
             is asked for. [default: left open]
         steps: Most steps of each look at the env. [default: 1000]
         seconds: Time after which a look makes no further step. [default: 2]
+        patience: Time after which a call of the env or the policy that has not come back is given up. [default: 60]
         seed: Seed of envs and actions. [default: 0]
         json: Print what was found as JSON, for scripts.
     """
@@ -50,6 +52,7 @@ def doctor(
         "backend": backend,
         "steps": steps,
         "seconds": seconds,
+        "patience": patience,
         "seed": seed,
     }
     name_of_env = require_env(env, "swath doctor CartPole-v1")

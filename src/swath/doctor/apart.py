@@ -1,0 +1,151 @@
+"""Looks in a process of their own: an env or a policy that hangs, or takes its process with it, ends only that.
+
+command ── look(name) ─▶ process: subject, watchdog ─▶ Looked
+   └── it has ended: why? ─▶ a finding; the next look has another process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import torch
+
+from swath.doctor.finding import Finding, Level
+from swath.doctor.looks import Looked, look
+from swath.doctor.stacks import place
+from swath.doctor.subject import Subject
+from swath.doctor.watchdog import Watchdog
+from swath.errors import WorkerLost
+from swath.options import seconds
+from swath.workers.base import Backend, Handle, Job
+from swath.workers.create import backend
+from swath.workers.hosting import described
+from swath.workers.tickets import Name
+
+PATIENCE_S = 60.0
+"""How long a call of the user's may take unless another time is given: some simulators take half a minute to begin."""
+STACKS = "stacks"
+CALLS = ("reset", "step", "close")
+"""Functions of an env's."""
+BUILDERS = ("make_env", "_make_by_id")
+"""Functions of ours that build an env."""
+
+
+class Apart:
+    """Carries out looks in a process that is replaced when it ends. To be used in a `with` block.
+
+    Args:
+        build: makes what is examined, over there; travels by cloudpickle.
+        patience: seconds after which a call of the env or the policy has not come back.
+
+    Raises:
+        ValueError: `patience` is no number above 0, or this system has no such processes.
+    """
+
+    def __init__(self, build: Callable[[], Subject], patience: float = PATIENCE_S) -> None:
+        self._build = build
+        self._patience = seconds("patience", patience)
+        if not self._patience:
+            raise ValueError(f"patience={patience!r} must be more than 0 seconds")
+        self._stack = ExitStack()
+        self._backend: Backend
+        self._folder: Path
+        self._handle: Handle
+        self._lives = 0
+
+    def __enter__(self) -> Self:
+        """Begin the process, and build what is examined.
+
+        Raises:
+            TimeoutError: what builds it does not come back.
+            Exception: what building it raised.
+        """
+        with ExitStack() as stack:
+            self._folder = Path(stack.enter_context(TemporaryDirectory()))
+            self._backend = backend("process", preload=("swath.doctor",))
+            stack.callback(self._backend.close)
+            self._spawn()
+            try:
+                self._answer(self._handle.ready)
+            except WorkerLost as lost:
+                finding = self._ended("the env", lost)
+                raise TimeoutError(f"{finding.what}: {finding.value}; {finding.next_move}") from None
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def look(self, name: str) -> Looked:
+        """Carry out the look of this name; what ended the process is found, too."""
+        if self._handle.ended.done:
+            self._spawn()
+        try:
+            looked: Looked = self._answer(self._backend.call(self._handle, "look", name))
+        except WorkerLost as lost:
+            self._backend.wait([self._handle.ended])
+            return Looked([self._ended(name, lost)])
+        return looked
+
+    def _spawn(self) -> None:
+        (self._folder / STACKS).write_text("", encoding="utf-8")
+        build = partial(Examiner, self._build, self._patience, self._folder)
+        self._handle = self._backend.spawn(Job(build, Name(0, self._lives), threads=torch.get_num_threads()))
+        self._lives += 1
+
+    def _answer(self, ticket: Any) -> Any:
+        """Wait without a limit of our own: the watchdog over there has one."""
+        self._backend.wait([ticket])
+        return ticket.value
+
+    def _ended(self, name: str, lost: WorkerLost) -> Finding:
+        text = (self._folder / STACKS).read_text(encoding="utf-8", errors="replace")
+        return hung(name, self._patience, text) if text else died(name, lost)
+
+
+class Examiner:
+    """Looks at a subject, over there, where a watchdog sees to it.
+
+    Args:
+        build: makes the subject.
+        patience: of the watchdog.
+        folder: where it writes.
+    """
+
+    def __init__(self, build: Callable[[], Subject], patience: float, folder: Path) -> None:
+        self._watchdog = Watchdog(patience, (folder / STACKS).open("a", encoding="utf-8"))
+        with self._watchdog.watched():
+            self._subject = build()
+
+    def look(self, name: str) -> Looked:
+        """Carry out the look of this name."""
+        with self._watchdog.watched():
+            return look(self._subject, name)
+
+
+def hung(name: str, patience: float, stacks: str) -> Finding:
+    """What did not come back."""
+    at = place(stacks)
+    if at and at.called in CALLS:
+        what = f"env.{at.called}"
+    else:
+        what = "building the env" if at and at.caller in BUILDERS else f"the look at {name}"
+    where = f": it is in {at.function}, {at.line}" if at else ""
+    move = f"mend what it waits for there; if it only takes its time, allow more: --patience {10 * patience:g}"
+    return Finding(Level.ERROR, what, f"has not come back in {patience:g} s{where}", "an answer", move)
+
+
+def died(name: str, lost: WorkerLost) -> Finding:
+    """What has ended the process."""
+    return Finding(
+        Level.ERROR,
+        f"the look at {name}",
+        f"its process {str(lost).removeprefix(described(Name(lost.worker, lost.life))).strip()}",
+        "an env and a policy that leave their process alive",
+        "look for native code that crashes, for sys.exit and os._exit, and for more memory than there is",
+    )

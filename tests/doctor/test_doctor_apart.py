@@ -1,0 +1,135 @@
+"""Looks in a process of their own: what hangs or crashes is found, and everything else is looked at all the same."""
+
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import sick_envs
+
+from swath.doctor import Apart, Effort, Level, Machine, Subject, examine
+from swath.doctor.machine import Threads
+from swath.doctor.ray_facts import RayFacts
+from swath.doctor.stacks import place
+from swath.doctor.walk import walk
+from swath.doctor.watchdog import Watchdog
+from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
+WELL = Machine(Threads(64, 1), None, RayFacts("2.60.0"))
+QUICK = Effort(steps=60, seconds=30.0)
+SOON = 3.0
+FACTS = ["threads", "shared memory", "Ray", "versions"]
+
+
+def report(env, policy=None, patience=SOON):
+    build = partial(Subject, env, policy, effort=QUICK)
+    with Apart(build, patience) as apart:
+        return examine(Subject("CartPole-v1"), WELL, look_at=apart.look)
+
+
+def test_all_looks_are_made_in_a_process_of_their_own_as_they_are_here():
+    found = report(sick_envs.Healthy, sick_envs.acts, patience=60.0)
+    here = examine(Subject(sick_envs.Healthy, sick_envs.acts, effort=QUICK), WELL)
+    assert (found.findings, found.looked_at, found.left_out) == ([], here.looked_at, [])
+    assert found.figures.keys() == here.figures.keys()
+
+
+HANGING = {
+    "step": (sick_envs.Waiting, "env.step", "it is in wait, "),
+    "native code": (sick_envs.Dead, "env.reset", "it is in reset, "),
+    "close": (sick_envs.Lingering, "env.close", "it is in wait, "),
+    "its class": (sick_envs.Unborn, "building the env", "it is in wait, "),
+}
+
+
+@pytest.mark.parametrize("where", HANGING)
+def test_an_env_that_hangs_is_told_with_the_call_the_time_and_the_line(where):
+    env, what, at = HANGING[where]
+    found = report(env)
+    (finding,) = found.findings
+    assert (finding.level, finding.what) == (Level.ERROR, what)
+    assert finding.value.startswith(f"has not come back in 3 s: {at}")
+    assert "sick_envs.py:" in finding.value
+    assert "--patience 30" in finding.next_move
+    assert found.looked_at == ["interface", *FACTS]
+
+
+def test_an_env_of_gymnasium_s_that_hangs_while_it_is_built_is_told(monkeypatch):
+    def build():
+        gym.register("Unborn-v0", sick_envs.Unborn)
+        return Subject("Unborn-v0")
+
+    with Apart(build, SOON) as apart:
+        (finding,) = apart.look("interface").findings
+    assert finding.what == "building the env"
+
+
+def test_looks_after_one_that_hangs_are_made_in_another_process():
+    found = report(sick_envs.Shy)
+    (finding,) = found.findings
+    assert (finding.what, finding.level) == ("the look at pickling", Level.ERROR)
+    assert found.left_out == []
+    assert found.figures["env_frames_per_second"] > 0
+
+
+def test_a_policy_that_hangs_is_told_and_only_its_speed_is_not_measured():
+    found = report(sick_envs.Healthy, sick_envs.ponders)
+    (finding,) = found.findings
+    assert finding.what == "the look at policy"
+    assert found.left_out == ["speed"]
+
+
+def test_an_env_that_ends_its_process_is_told():
+    (finding,) = report(sick_envs.Crashing).findings
+    assert (finding.what, finding.value) == ("the look at interface", "its process ended with exit code 3")
+
+
+def test_what_hangs_while_the_subject_is_built_is_raised_in_one_line():
+    with (
+        pytest.raises(TimeoutError, match="has not come back in 3 s: it is in wait, ") as late,
+        Apart(sick_envs.wait, SOON),
+    ):
+        pass
+    assert "\n" not in str(late.value)
+
+
+def test_what_building_the_subject_raises_is_raised():
+    with pytest.raises(FileNotFoundError, match=r"level1\.map"), Apart(sick_envs.unbuildable):
+        pass
+
+
+@pytest.mark.parametrize("patience", [0, -1.0, float("inf"), "long"])
+def test_patience_is_a_time(patience):
+    with pytest.raises(ValueError, match="patience="):
+        Apart(sick_envs.unbuildable, patience)
+
+
+def test_a_watched_walk_sets_the_watchdog_anew_and_takes_it_away(monkeypatch, tmp_path):
+    now, heard = [0.0], []
+    monkeypatch.setattr("swath.doctor.watchdog.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("faulthandler.dump_traceback_later", lambda patience, **_: heard.append((now[0], patience)))
+    monkeypatch.setattr("faulthandler.cancel_dump_traceback_later", lambda: heard.append("away"))
+    with (tmp_path / "stacks").open("w") as file, Watchdog(10.0, file).watched():
+        for _ in walk(sick_envs.Healthy(), Effort(4, 1000.0), 0):
+            now[0] += 0.15
+    assert heard == [(0.0, 10.0), (pytest.approx(0.3), 10.0), (pytest.approx(0.6), 10.0), "away"]
+
+
+STACKS = f"""Timeout (0:00:03)!
+Thread 0x00007f (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+
+Thread 0x00007e (most recent call first):
+  File "{Path(pytest.__file__)}", line 5 in inner
+  File "/home/me/maze.py", line 18 in step
+  File "{Path(gym.__file__)}", line 9 in step
+  File "{Path(walk.__code__.co_filename)}", line 80 in _timed
+"""
+
+
+def test_stacks_name_the_call_and_the_user_s_innermost_line():
+    at = place(STACKS)
+    assert (at.caller, at.called, at.function, at.line) == ("_timed", "step", "step", "/home/me/maze.py:18")
+    assert place("Timeout!") is None
