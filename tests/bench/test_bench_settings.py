@@ -1,4 +1,4 @@
-from swath.bench import Grid, Score, Setting, as_fast, best, shares
+from swath.bench import Grid, Score, Setting, as_fast, best, shares, whole_rounds
 
 INLINE, PROCESSES = Setting("inline", 1, 8), Setting("process", 2, 16)
 
@@ -44,6 +44,21 @@ def test_what_is_as_fast_as_the_best_in_some_round_cannot_be_told_from_it():
     winner = Score(PROCESSES, (300.0, 100.0, 320.0))
     near, far = Score(INLINE, (150.0, 100.0, 305.0)), Score(Setting("inline", 1, 1), (200.0, 99.0, 319.0))
     assert as_fast([winner, near, far, Score(Setting("ray", 1, 1))], winner) == [near]
+
+
+def test_only_rounds_in_which_all_had_their_turn_are_compared():
+    first, second = Score(INLINE, (100.0, 500.0)), Score(PROCESSES, (200.0,))
+    failed = Score(Setting("ray", 1, 8), (), "no room")
+    assert whole_rounds([first, failed, second]) == 1
+    assert shares([first, failed, second]) == [0.5, 0.0, 1.0]
+    assert best([first, failed, second]) is second
+
+
+def test_before_the_end_of_the_first_round_none_is_best():
+    scores = [Score(INLINE, (100.0,)), Score(PROCESSES)]
+    assert whole_rounds(scores) == 0
+    assert shares(scores) == [0.0, 0.0]
+    assert best(scores) is None
 
 
 def test_a_score_is_a_row_of_plain_values():

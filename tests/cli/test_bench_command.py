@@ -66,6 +66,37 @@ def test_where_everything_fails_the_command_fails_and_says_why(swath):
     assert out[-1].startswith("failed: 1 env in this process: ValueError: the policy's 'action' has shape ")
 
 
+INLINE = ("--backends", "inline", "--envs", "1,2", "--seconds", "0", "--batch", "16")
+"""Two settings; a turn takes two batches, of 16 steps of all envs each."""
+
+
+def test_ctrl_c_leaves_what_was_measured_and_ends_as_elsewhere(swath, interrupting):
+    interrupting(16 * 2 * 2 + 16 + 5)  # in the last batch but one of the second round
+    code, out, err = swath("bench", "Scripted-v0", *INLINE, "--rounds", "2", "--out", "figures.csv")
+    assert (code, err) == (130, [])
+    rows = [line.split() for line in out if line.strip().startswith("inline")]
+    assert [(row[2], len(row)) for row in rows] == [("1", 7), ("2", 7)]
+    assert any(line.startswith("best: ") for line in out)
+    assert out[-1] == "interrupted after 2 of 4 turns"
+    assert len(Path("figures.csv").read_text().splitlines()) == 3
+
+
+def test_ctrl_c_in_the_first_round_leaves_a_table_without_a_best(swath, interrupting):
+    interrupting(16 * 2 + 5)
+    code, out, _ = swath("bench", "Scripted-v0", *INLINE)
+    assert code == 130
+    assert [line.split()[3:] for line in out if line.strip().startswith("inline")][1] == ["no", "turn"]
+    assert not any("best: " in line for line in out)
+    assert out[-1] == "interrupted after 1 of 6 turns"
+
+
+def test_ctrl_c_before_anything_was_measured_leaves_no_table(swath, interrupting):
+    interrupting(5)
+    code, out, _ = swath("bench", "Scripted-v0", *INLINE, "--out", "figures.csv")
+    assert (code, out[1:]) == (130, ["interrupted before anything was measured"])
+    assert not Path("figures.csv").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,8 +4,20 @@ options ─▶ grid ─▶ settings ─▶ rounds: every setting in turn, again 
 """
 
 from swath.bench.grid import Grid
-from swath.bench.rounds import Rounds, Subject, measure
-from swath.bench.scores import Score, as_fast, best, shares
+from swath.bench.rounds import Measurement, Rounds, Subject, measure
+from swath.bench.scores import Score, as_fast, best, shares, whole_rounds
 from swath.bench.setting import Setting
 
-__all__ = ["Grid", "Rounds", "Score", "Setting", "Subject", "as_fast", "best", "measure", "shares"]
+__all__ = [
+    "Grid",
+    "Measurement",
+    "Rounds",
+    "Score",
+    "Setting",
+    "Subject",
+    "as_fast",
+    "best",
+    "measure",
+    "shares",
+    "whole_rounds",
+]

@@ -73,11 +73,52 @@ class Rounds:
         seconds("seconds", self.seconds)
 
 
+Say = Callable[[int, Setting], None]
+"""Called before each turn with its number, from 0, and the setting."""
+
+
+class Measurement:
+    """A measurement that can be asked at any time what is known, also after it was interrupted.
+
+    Args:
+        subject: what is measured.
+        settings: in which ways.
+    """
+
+    def __init__(self, subject: Subject, settings: Sequence[Setting]) -> None:
+        self._subject = subject
+        self._rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
+        self._failures: dict[Setting, str] = {}
+
+    def run(self, rounds: Rounds, say: Say) -> None:
+        """Let the settings have their turns; those that fail have no further one."""
+        settings = list(self._rates)
+        with _warm(settings):
+            for turn, setting in enumerate(_turns(settings, rounds.count)):
+                if setting not in self._failures:
+                    say(turn, setting)
+                    self._take_turn(setting, rounds.seconds)
+
+    @property
+    def scores(self) -> list[Score]:
+        """One of each setting, in their order."""
+        return [
+            Score(setting, () if setting in self._failures else tuple(rates), self._failures.get(setting, ""))
+            for setting, rates in self._rates.items()
+        ]
+
+    def _take_turn(self, setting: Setting, length: float) -> None:
+        try:
+            self._rates[setting].append(_rate(self._subject, setting, length))
+        except Exception as error:  # noqa: BLE001  what fails is told in its row, the others go on
+            self._failures[setting] = " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def measure(
     subject: Subject,
     settings: Sequence[Setting],
     rounds: Rounds,
-    say: Callable[[int, Setting], None] = lambda turn, setting: None,  # noqa: ARG005  a signature
+    say: Say = lambda turn, setting: None,  # noqa: ARG005  a signature
 ) -> list[Score]:
     """Measure all settings, one score each, in their order.
 
@@ -85,23 +126,11 @@ def measure(
         subject: what is measured.
         settings: in which ways.
         rounds: how long.
-        say: called before each turn with its number, from 0, and the setting.
+        say: called before each turn.
     """
-    rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
-    failures: dict[Setting, str] = {}
-    with _warm(settings):
-        for turn, setting in enumerate(_turns(settings, rounds.count)):
-            if setting in failures:
-                continue
-            say(turn, setting)
-            try:
-                rates[setting].append(_rate(subject, setting, rounds.seconds))
-            except Exception as error:  # noqa: BLE001  what fails is told in its row, the others go on
-                failures[setting] = " ".join(f"{type(error).__name__}: {error}".split())
-    return [
-        Score(setting, () if setting in failures else tuple(rates[setting]), failures.get(setting, ""))
-        for setting in settings
-    ]
+    measurement = Measurement(subject, settings)
+    measurement.run(rounds, say)
+    return measurement.scores
 
 
 def _turns(settings: Sequence[Setting], rounds: int) -> Iterator[Setting]:

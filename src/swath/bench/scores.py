@@ -16,7 +16,7 @@ class Score:
 
     Attributes:
         setting: which.
-        rates: frames per second, one per round.
+        rates: frames per second, one per round; of the first rounds, if there was no time for all.
         failure: why there are none, if so.
     """
 
@@ -26,7 +26,7 @@ class Score:
 
     @property
     def median(self) -> float:
-        """Frames per second; 0 for a setting that failed."""
+        """Frames per second; 0 for a setting that failed, or had no turn."""
         return median(self.rates) if self.rates else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -36,19 +36,27 @@ class Score:
         return {**vars(self.setting), **rates, "rounds": len(self.rates), "failure": self.failure}
 
 
-def shares(scores: Sequence[Score]) -> list[float]:
-    """How fast each setting is in parts of the fastest of its round, the median over the rounds; 0 if it failed.
+def whole_rounds(scores: Sequence[Score]) -> int:
+    """Rounds in which each setting that has not failed had its turn."""
+    return min((len(score.rates) for score in scores if not score.failure), default=0)
 
-    The settings of a round had their turns under much the same conditions, those of different rounds perhaps not.
+
+def shares(scores: Sequence[Score]) -> list[float]:
+    """How fast each setting is in parts of the fastest of its round, the median over the whole rounds.
+
+    It is 0 for a setting that failed, and for all before the end of the first round. The settings of a round had their
+    turns under much the same conditions, those of different rounds perhaps not.
     """
-    fastest = [max(rates) for rates in zip(*(score.rates for score in scores if score.rates), strict=True)]
-    return [median(_parts(score, fastest)) if score.rates else 0.0 for score in scores]
+    whole = whole_rounds(scores)
+    rounds = zip(*(score.rates[:whole] for score in scores if not score.failure), strict=True)
+    fastest = [max(rates) for rates in rounds]
+    return [median(_parts(score, fastest)) if fastest and score.rates else 0.0 for score in scores]
 
 
 def best(scores: Sequence[Score]) -> Score | None:
-    """The one with the largest share; `None` if all have failed."""
+    """The one with the largest share; `None` if all have failed, or the first round has not ended."""
     ranked = sorted(zip(shares(scores), scores, strict=True), key=lambda pair: (pair[0], pair[1].median))
-    return ranked[-1][1] if ranked and ranked[-1][1].rates else None
+    return ranked[-1][1] if ranked and ranked[-1][0] else None
 
 
 def as_fast(scores: Sequence[Score], winner: Score) -> list[Score]:

@@ -11,9 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from swath.bench import Score, Setting, as_fast, best, measure, shares
+from swath.bench import Measurement, Score, Setting, as_fast, best, shares
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
-from swath.cli.failure import FAILED, OK, told_if_broken_off
+from swath.cli.failure import FAILED, INTERRUPTED, OK, told_if_broken_off
 from swath.cli.hold import require_folder
 from swath.cli.pasting import command_line
 from swath.cli.places import INLINE, place_words
@@ -24,6 +24,8 @@ from swath.report.text import number
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from swath.bench import Rounds
 
 
 def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
@@ -42,19 +44,33 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     torch.set_num_threads(config.threads)
     console = Console(highlight=False, emoji=False, markup=False)
     settings = what.grid.settings()
-    turns = len(settings) * length.count
     counts = {"setting": len(settings), "round": length.count}
     told = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items())
     console.print(f"{env}, {what.actor.words}: {told}", soft_wrap=True)
-    with console.status("") as status:
-        scores = measure(
-            what.subject, settings, length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {words(one)}")
-        )
+    scores, interrupted = _measured(console, Measurement(what.subject, settings), length, len(settings))
+    if interrupted and not any(score.rates for score in scores):
+        console.print("interrupted before anything was measured", soft_wrap=True)
+        return INTERRUPTED
     console.print(score_table(scores))
     if out is not None:
         write(out, config, scores)
         console.print(f"figures in {out}", soft_wrap=True)
-    return _conclude(console, config, what, scores)
+    code = _conclude(console, config, what, scores)
+    if interrupted:
+        had = sum(len(score.rates) for score in scores)
+        console.print(f"interrupted after {had} of {len(settings) * length.count} turns", soft_wrap=True)
+    return INTERRUPTED if interrupted else code
+
+
+def _measured(console: Console, measurement: Measurement, length: Rounds, settings: int) -> tuple[list[Score], bool]:
+    """What is known when all turns are over, or at Ctrl-C; and whether it was that."""
+    turns = settings * length.count
+    try:
+        with console.status("") as status:
+            measurement.run(length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {words(one)}"))
+    except KeyboardInterrupt:
+        return measurement.scores, True
+    return measurement.scores, False
 
 
 def score_table(scores: Sequence[Score]) -> Table:
@@ -67,8 +83,9 @@ def score_table(scores: Sequence[Score]) -> Table:
     for score, part in zip(scores, shares(scores), strict=True):
         where, rates = score.setting, score.rates
         place = (where.backend, f"{where.workers}", "-" if where.envs is None else f"{where.envs}")
-        numbers = (number(round(rate)) for rate in (score.median, min(rates), max(rates))) if rates else ("failed",)
-        share = (f"{part:.0%}",) if rates else ()
+        instead = "failed" if score.failure else "no turn"
+        numbers = (number(round(rate)) for rate in (score.median, min(rates), max(rates))) if rates else (instead,)
+        share = (f"{part:.0%}",) if part else ()
         table.add_row(*place, *numbers, *share, style="bold" if score is winner else None)
     return table
 
@@ -113,7 +130,7 @@ def _conclude(console: Console, config: BenchConfig, what: Measured, scores: Seq
             console.print(f"failed: {words(score.setting)}: {score.failure}", soft_wrap=True)
     winner = best(scores)
     if winner is None:
-        return FAILED
+        return FAILED if all(score.failure for score in scores) else OK
     console.print(f"best: {words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
     if rivals := as_fast(scores, winner):
         names = "; ".join(words(score.setting) for score in rivals)
