@@ -91,9 +91,13 @@ class ParallelEnvHost:
     def step(self, action: Leaves) -> Transition:
         """Advance the env: `action` is the TensorDict that the policy has written into."""
         try:
-            root, following = self._advanced(action[0])
+            acting = self._acting(action[0])
+        except Exception as error:  # noqa: BLE001  the policy's, not the env's
+            return _failed(error)
+        try:
+            root, following = self._advanced(acting)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return Transition([], np.zeros(1), failed=[(0, explained(error, STEP, self._env))])
+            return _failed(explained(error, STEP, self._env))
         action[0].set(NEXT, following)
         return Transition([root], self._reward(following), self._ends(following))
 
@@ -149,10 +153,13 @@ class ParallelEnvHost:
             seeding="episode",
         )
 
-    def _advanced(self, made: TensorDictBase) -> tuple[TensorDict, TensorDict]:
+    def _acting(self, made: TensorDictBase) -> dict[Any, Any]:
+        """The actions of the agents that are there, as the policy wrote them."""
+        there = [*self._env.agents]
+        return {agent: act for group in self.groups for agent, act in group.actions(made, there).items()}
+
+    def _advanced(self, acting: dict[Any, Any]) -> tuple[TensorDict, TensorDict]:
         """The root of the next step, and what this one led to."""
-        before = [*self._env.agents]
-        acting = {agent: act for group in self.groups for agent, act in group.actions(made, before).items()}
         observations, rewards, terminations, truncations, _ = self._env.step(acting)
         there = [*self._env.agents]
         self._states.stepped(terminations, truncations, there)
@@ -168,6 +175,10 @@ class ParallelEnvHost:
         for group in self.groups:
             group.draw(root)
         return root
+
+
+def _failed(error: Exception) -> Transition:
+    return Transition([], np.zeros(1), failed=[(0, error)])
 
 
 def require_equal_groups(hosts: Sequence[ParallelEnvHost]) -> None:
