@@ -24,7 +24,7 @@ def test_figures_of_every_setting_and_the_best_one_with_its_code(swath):
         ["process", "2", "1"],
         ["process", "2", "4"],
     ]
-    assert any(line.startswith("best: ") and line.endswith(" frames/s") for line in out)
+    assert any(line.startswith("fastest of one round: ") and line.endswith(" frames/s") for line in out)
     assert out[-2].startswith("in code: Collector(plain, policy, frames_per_batch=16")
     assert out[-1].startswith("on the command line: swath train named_things:plain --envs ")
 
@@ -34,6 +34,15 @@ def test_the_best_setting_of_an_id_is_a_command_line_too(swath):
     assert out[-3].startswith("best: 2 envs in this process, ")
     assert out[-2] == "in code: Collector('CartPole-v1', frames_per_batch=16, envs_per_worker=2)"
     assert out[-1] == ("on the command line: swath train CartPole-v1 --envs 2 --workers 1 --backend inline --batch 16")
+
+
+def test_one_round_names_no_best_and_says_why(swath):
+    settings = ("bench", "CartPole-v1", "--backends=inline", "--envs=1,2", "--seconds=0", "--batch=16")
+    warning = "one round tells nothing about noise; --rounds 3 says which are as fast"
+    for rounds, words in ((1, "fastest of one round"), (2, "best")):
+        _, out, _ = swath(*settings, "--rounds", rounds)
+        assert any(line.startswith(f"{words}: ") for line in out)
+        assert (warning in out) == (rounds == 1)
 
 
 def test_figures_are_written_as_a_table_or_as_json(swath):
@@ -76,7 +85,7 @@ def test_ctrl_c_leaves_what_was_measured_and_ends_as_elsewhere(swath, interrupti
     assert (code, err) == (130, [])
     rows = [line.split() for line in out if line.strip().startswith("inline")]
     assert [(row[2], len(row)) for row in rows] == [("1", 7), ("2", 7)]
-    assert any(line.startswith("best: ") for line in out)
+    assert any(line.startswith("fastest of one round: ") for line in out)
     assert out[-1] == "interrupted after 2 of 4 turns"
     assert len(Path("figures.csv").read_text().splitlines()) == 3
 
@@ -86,7 +95,7 @@ def test_ctrl_c_in_the_first_round_leaves_a_table_without_a_best(swath, interrup
     code, out, _ = swath("bench", "Scripted-v0", *INLINE)
     assert code == 130
     assert [line.split()[3:] for line in out if line.strip().startswith("inline")][1] == ["no", "turn"]
-    assert not any("best: " in line for line in out)
+    assert not any(line.startswith(("best: ", "fastest ")) for line in out)
     assert out[-1] == "interrupted after 1 of 6 turns"
 
 

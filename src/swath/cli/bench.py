@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from swath.bench import Measurement, Score, Setting, as_fast, best, shares
+from swath.bench import Measurement, Score, Setting, as_fast, best, shares, whole_rounds
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
 from swath.cli.failure import FAILED, INTERRUPTED, OK, told_if_broken_off
 from swath.cli.hold import require_folder
@@ -131,8 +131,12 @@ def _conclude(console: Console, config: BenchConfig, what: Measured, scores: Seq
     winner = best(scores)
     if winner is None:
         return FAILED if all(score.failure for score in scores) else OK
-    console.print(f"best: {words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
-    if rivals := as_fast(scores, winner):
+    once = whole_rounds(scores) == 1 and len(scores) > 1
+    label = "fastest of one round" if once else "best"
+    console.print(f"{label}: {words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
+    if once:
+        console.print("one round tells nothing about noise; --rounds 3 says which are as fast", soft_wrap=True)
+    elif rivals := as_fast(scores, winner):
         names = "; ".join(words(score.setting) for score in rivals)
         console.print(f"as fast, as far as these rounds can tell: {names}", soft_wrap=True)
     for line in code_of(config, what, winner.setting):
