@@ -1,5 +1,6 @@
 import csv
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,29 @@ def test_figures_that_can_be_written_nowhere_are_not_measured(swath):
         [],
         ["swath: --out file cannot be a folder: File exists; choose another one"],
     )
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no disk that is always full")
+@pytest.mark.parametrize("name", ["figures.csv", "figures.json"])
+def test_a_full_disk_is_one_line_and_leaves_the_figures_on_the_screen(name, swath, monkeypatch):
+    monkeypatch.setattr("swath.cli.bench.replacing", lambda out: nullcontext(FULL))
+    code, out, err = swath("bench", "CartPole-v1", "--backends=inline", "--envs=1", "--out", name, *TINY)
+    assert (code, len(err)) == (1, 1)
+    assert err[0] == (
+        f"swath: --out {name} cannot be written: No space left on device; the figures stand above: make room, or name "
+        "another file next time"
+    )
+    assert any(line.startswith("on the command line: ") for line in out)
+
+
+def test_a_file_that_cannot_take_its_place_is_one_line(swath):
+    Path("figures.csv").mkdir()
+    code, _, err = swath("bench", "CartPole-v1", "--backends=inline", "--envs=1", "--out=figures.csv", *TINY)
+    assert (code, len(err)) == (1, 1)
+    assert err[0].startswith("swath: --out figures.csv cannot be written: Is a directory; ")
 
 
 def test_workers_are_doubled_up_to_the_cpus():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from swath.bench import Measurement, Score, Setting, as_fast, best, shares, whole_rounds
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
-from swath.cli.failure import FAILED, INTERRUPTED, OK, told_if_broken_off
+from swath.cli.failure import FAILED, INTERRUPTED, OK, BrokenOffError, told_if_broken_off
 from swath.cli.hold import require_folder
 from swath.cli.pasting import command_line
 from swath.cli.places import INLINE, place_words
@@ -33,7 +34,7 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
 
     Raises:
         UsageError: an option, the env, the policy or the folder of `out` cannot be used; nothing was measured.
-        BrokenOffError: the env raised when it was built.
+        BrokenOffError: the env raised when it was built, or the figures cannot be written.
     """
     require_form(out)
     config = BenchConfig(env, **given)
@@ -52,10 +53,10 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
         console.print("interrupted before anything was measured", soft_wrap=True)
         return INTERRUPTED
     console.print(score_table(scores))
+    code = _conclude(console, config, what, scores)
     if out is not None:
         write(out, config, scores)
         console.print(f"figures in {out}", soft_wrap=True)
-    code = _conclude(console, config, what, scores)
     if interrupted:
         had = sum(len(score.rates) for score in scores)
         console.print(f"interrupted after {had} of {len(settings) * length.count} turns", soft_wrap=True)
@@ -99,17 +100,28 @@ def words(setting: Setting) -> str:
 
 
 def write(out: Path, config: BenchConfig, scores: Sequence[Score]) -> None:
-    """Write the figures as a table, or with all that belongs to them as JSON."""
+    """Write the figures as a table, or with all that belongs to them as JSON.
+
+    Raises:
+        BrokenOffError: the disk is full, or the file cannot be written for another reason.
+    """
     rows = [score.to_dict() for score in scores]
-    with replacing(out) as draft:
-        if out.suffix == ".json":
-            whole = {"config": vars(config), "versions": versions(), "scores": rows}
-            draft.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-            return
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    whole = {"config": vars(config), "versions": versions(), "scores": rows}
+    text = json.dumps(whole, indent=2) + "\n" if out.suffix == ".json" else _as_csv(rows)
+    try:
+        with replacing(out) as draft:
+            draft.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        why = f"--out {out} cannot be written: {error.strerror}"
+        raise BrokenOffError(f"{why}; the figures stand above: make room, or name another file next time") from error
+
+
+def _as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    file = StringIO(newline="")
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def code_of(config: BenchConfig, what: Measured, setting: Setting) -> list[str]:
