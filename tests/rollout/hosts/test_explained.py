@@ -194,6 +194,14 @@ def test_a_vector_env_of_the_wrong_form_is_told_likewise():
     )
 
 
+def test_actions_that_are_none_are_not_blamed_on_the_env():
+    several = vector_host(SyncVectorEnv([Answering] * 2, autoreset_mode=AutoresetMode.DISABLED))
+    for host in (EnvListHost([Answering(), Answering()]), several):
+        host.reset_all()
+        with pytest.raises(IndexError):
+            host.step([])
+
+
 @pytest.mark.parametrize("place", ["direct", "thread", "process"])
 def test_a_collector_raises_it_wherever_the_env_is_and_says_which_one(place):
     workers = {} if place == "direct" else {"backend": place, "num_collectors": 1}

@@ -114,9 +114,9 @@ class EnvListHost:
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
         n = len(self._envs)
-        reward, infos, answer = np.zeros(n), [_SILENCE] * n, UNKNOWN
+        reward, infos = np.zeros(n), [_SILENCE] * n
+        own, answer = self._split(action)[env], UNKNOWN
         try:
-            own = self._split(action)[env]
             answer = self._step_core[env](own)
             self._last[env], paid, terminated, truncated, infos[env] = answer
             reward[env] = as_reward(paid)

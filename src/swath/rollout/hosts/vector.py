@@ -95,9 +95,9 @@ class VectorHost(ABC):
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env, also retired ones: a vector env only steps as a whole."""
-        answer = UNKNOWN
+        joined, answer = self._join(action), UNKNOWN
         try:
-            answer = self._env.step(self._join(action))
+            answer = self._env.step(joined)
             observation, reward, terminated, truncated, info = answer
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             told = explained(error, STEP, self._env, answer)

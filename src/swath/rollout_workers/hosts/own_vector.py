@@ -75,9 +75,9 @@ class OwnVectorHost:
 
     def step(self, action: Leaves) -> Transition:
         """Advance every sub-env."""
-        answer = UNKNOWN
+        actions, answer = self._split(action), UNKNOWN
         try:
-            answer = self._env.vector_step(self._split(action))
+            answer = self._env.vector_step(actions)
             observations, rewards, terminateds, truncateds, infos = answer
             ended = _ended(terminateds, truncateds)
             return Transition(self._pack(observations), as_rewards(list(rewards)), ended, info=list(infos))
