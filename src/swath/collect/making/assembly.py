@@ -87,7 +87,8 @@ def build_worker(request: WorkerRequest) -> Built:
     with closed_on_failure(_mine(host, request.source)):
         request.devices.require_env(host.spec)
         require_truncated_key(host.spec, request.episodes)
-        require_resettable(host.spec, request.episodes, request.faults, is_instance=request.source.is_instance)
+        instance = request.source.env if request.source.is_instance else None
+        require_resettable(host.spec, request.episodes, request.faults, instance)
         observation = _first_reset(host, request)
         acting = Acting(request.policy, given(first_of(host.env)), host.spec, request.devices.policy)
         bound = acting.bound(observation, finite=request.faults.check_finite)

@@ -1,6 +1,8 @@
-"""What a vector env must be able to do for what is asked of it, checked before anything is collected."""
+"""What an env that steps as a whole must be able to do for what is asked, checked before anything is collected."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from swath.options import EpisodeRules, Faults
 from swath.rollout.hosts.specs import HostSpec
@@ -19,8 +21,14 @@ def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
         )
 
 
-def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, *, is_instance: bool) -> None:
+def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, instance: Any) -> None:
     """Check that envs which only step as a whole can follow these rules.
+
+    Args:
+        spec: of their host.
+        episodes: how long one may be.
+        faults: what becomes of those that raise.
+        instance: the env, if it was handed in; None: it is built by us, and can be once more.
 
     Raises:
         ValueError: they cannot; the message says what to use.
@@ -30,5 +38,6 @@ def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, *
             f"max_frames_per_traj={episodes.max_frames} must reset single envs of a vector env that cannot; "
             "use one with autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
         )
-    if faults.on_env_error == "reset" and not spec.alone and is_instance:
-        raise ValueError("on_env_error='reset' builds a vector env anew: pass a callable, not an instance")
+    if faults.on_env_error == "reset" and not spec.alone and instance is not None:
+        kind = type(instance).__name__
+        raise ValueError(f"on_env_error='reset' builds a {kind} anew: pass a callable that returns it, not an instance")
