@@ -50,6 +50,10 @@ def workers_of(place):
     return ("--backend", place, "--workers", "1" if place == "inline" else "2")
 
 
+def unready(env, *, seed=None, options=None):
+    raise ValueError("no maze")
+
+
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
@@ -69,6 +73,14 @@ def test_a_mistake_is_told_by_its_own_lines_and_what_to_do(command, way_on, plac
     assert " of worker " in where
     assert doctor == "`swath doctor mistaken_env:Mistaken` looks at the env alone"
     assert last == way_on
+
+
+def test_an_env_that_raises_as_a_run_is_resumed_is_named_by_its_checkpoint(swath, scripted):
+    swath("train", "Scripted-v0", *TINY, "--no-video", "--out=run")
+    scripted.reset = unready
+    code, _, err = swath("train", "--resume", "run", "--frames", "512")
+    assert (code, err[0]) == (1, "swath: ValueError: no maze")
+    assert err[-2:] == ["raised by the first reset of env 0", "`swath doctor Scripted-v0` looks at the env alone"]
 
 
 @pytest.mark.parametrize("two", [False, True])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from swath.cli.config import Resumption, RunConfig
+    from swath.cli.state import Saved
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,23 @@ def plan_new(config: RunConfig, out: Path | None) -> Plan:
     return Plan(config, folder, parts, Progress())
 
 
-def plan_resumed(asked: Resumption, out: Path | None) -> Plan:
-    """Open the checkpoint and put the parts where they were; `out` begins a copy of the run in another folder."""
+@dataclass(frozen=True)
+class Reopened:
+    """A run that is to go on.
+
+    Attributes:
+        file: its checkpoint.
+        saved: what is in it.
+        config: its options, with those that were given beside `--resume`.
+    """
+
+    file: Path
+    saved: Saved
+    config: RunConfig
+
+
+def reopen(asked: Resumption) -> Reopened:
+    """Open the checkpoint and look at what is asked for beside it; nothing is built."""
     given, file = asked.given, find_checkpoint(asked.path)
     if "backend" in given:
         given = {**given, "backend": backend_named(given["backend"])}
@@ -65,6 +81,12 @@ def plan_resumed(asked: Resumption, out: Path | None) -> Plan:
         raise UsageError(
             f"--resume {asked.path}: {done:,} of {config.frames:,} frames are done; give more with --frames"
         )
+    return Reopened(file, saved, config)
+
+
+def plan_resumed(run: Reopened, out: Path | None) -> Plan:
+    """Put the parts where they were; `out` begins a copy of the run in another folder."""
+    file, saved, config = run.file, run.saved, run.config
     require_extras(config.log)
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))

@@ -11,7 +11,7 @@ from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.journal import Run
 from swath.cli.outlets import Outlets
 from swath.cli.pasting import command_line
-from swath.cli.plan import Plan, plan_new, plan_resumed
+from swath.cli.plan import Plan, plan_new, plan_resumed, reopen
 from swath.cli.stop import StopRequest
 from swath.cli.table import eval_table
 from swath.cli.training import Training
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from swath.cli.config import RunConfig
 
-ENV = "ENV"
-"""Stands for an env's name where that is in a checkpoint."""
-
 
 def run_training(asked: RunConfig | Resumption, out: Path | None) -> int:
     """Train as asked for and return the exit code.
@@ -36,14 +33,22 @@ def run_training(asked: RunConfig | Resumption, out: Path | None) -> int:
         BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
     """
     console = RunConsole(highlight=False, emoji=False, markup=False)
-    named = ENV if isinstance(asked, Resumption) else asked.env
-    with told_if_broken_off(named), told_in_one_line():
-        plan = plan_resumed(asked, out) if isinstance(asked, Resumption) else plan_new(asked, out)
+    plan = _planned(asked, out)
     with told_if_broken_off(plan.config.env, lambda: plan.folder.way_on), plan.folder.held():
         with plan.parts:
             code = _train(plan, console)
         _conclude(plan, console)
     return code
+
+
+def _planned(asked: RunConfig | Resumption, out: Path | None) -> Plan:
+    if not isinstance(asked, Resumption):
+        with told_if_broken_off(asked.env), told_in_one_line():
+            return plan_new(asked, out)
+    with told_in_one_line():
+        run = reopen(asked)
+    with told_if_broken_off(run.config.env), told_in_one_line():
+        return plan_resumed(run, out)
 
 
 def _train(plan: Plan, console: Console) -> int:
