@@ -113,8 +113,16 @@ def test_a_bug_of_ours_keeps_its_traceback_and_gets_no_advice():
 
 @pytest.mark.parametrize("error", [KeyError, TypeError, ValueError, RuntimeError])
 def test_a_checkpoint_that_does_not_fit_is_named(error):
-    with (
-        pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0: .*why"),
-        told_if_misfitting(Path("a.safetensors"), "Env-v0"),
-    ):
-        raise error("why")
+    with pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0 as it is here: .*why"):
+        ours('told_if_misfitting("a.safetensors", "Env-v0")', error("why"))
+    with pytest.raises(UsageError, match=r"a\.safetensors does not fit this version of Swath: .*why"):
+        ours('told_if_misfitting("a.safetensors")', error("why"))
+
+
+def test_a_checkpoint_is_not_blamed_for_what_a_line_of_the_users_or_an_env_raised():
+    with pytest.raises(ValueError, match="level 3"), told_if_misfitting(Path("a.safetensors"), "Env-v0"):
+        raise ValueError("level 3")
+    error = ValueError("level 4")
+    error.add_note("raised by env 0")
+    with pytest.raises(ValueError, match="level 4"):
+        ours('told_if_misfitting("a.safetensors", "Env-v0")', error)

@@ -11,6 +11,7 @@ from cli_toys import TINY
 from mistaken_env import Short
 
 from swath.cli.mistake import is_mistake, told
+from swath.cli.state import restore
 from swath.evaluate.local import LocalEvaluation
 
 HERE = Path(mistaken_env.__file__)
@@ -81,6 +82,20 @@ def test_an_env_that_raises_as_a_run_is_resumed_is_named_by_its_checkpoint(swath
     code, _, err = swath("train", "--resume", "run", "--frames", "512")
     assert (code, err[0]) == (1, "swath: ValueError: no maze")
     assert err[-2:] == ["raised by the first reset of env 0", "`swath doctor Scripted-v0` looks at the env alone"]
+
+
+def test_a_checkpoint_is_not_blamed_for_an_env_that_raises_while_its_run_is_restored(swath, scripted, monkeypatch):
+    def restoring(*parts):
+        scripted.reset = unready
+        restore(*parts)
+
+    swath("train", "Scripted-v0", *TINY, "--no-video", "--out=run")
+    monkeypatch.setattr("swath.cli.plan.restore", restoring)
+    code, _, err = swath("train", "--resume", "run", "--frames", "512")
+    assert (code, err[0]) == (1, "swath: ValueError: no maze")
+    assert any(line.startswith(f"  {__file__}:") and line.endswith(", in unready") for line in err)
+    assert err[-1] == "`swath doctor Scripted-v0` looks at the env alone"
+    assert not any("checkpoint" in line for line in err)
 
 
 @pytest.mark.parametrize("two", [False, True])

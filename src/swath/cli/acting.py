@@ -46,7 +46,7 @@ def policy_at(path: Path, env: str, spaces: Spaces) -> NetworkPolicy:
     saved = open_run(file)
     with torch.random.fork_rng(devices=[]), told_if_unserved(env):
         policy = make_policy(*spaces)
-    with told_if_misfitting(file, f"{env} as it is here"):
+    with told_if_misfitting(file, env):
         give_weights(policy, saved)
     return policy
 

@@ -82,7 +82,7 @@ def _evaluated(candidates: list[Candidate], config: RunConfig) -> list[EvalResul
         results = []
         for candidate in candidates:
             policy = build_policy(config, spaces)
-            with told_if_misfitting(candidate.file, f"{config.env} as it is here"):
+            with told_if_misfitting(candidate.file, config.env):
                 give_weights(policy, candidate.saved)
             done = candidate.saved.progress
             request = EvalRequest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from swath.cli.mistake import is_mistake, look_alone, told
+from swath.cli.mistake import is_mistake, look_alone, said_of, told
 from swath.errors import FleetFailed
 
 if TYPE_CHECKING:
@@ -73,11 +73,21 @@ def told_if_unserved(env: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_if_misfitting(file: Path, what: str) -> Iterator[None]:
-    """Turn what goes wrong while a checkpoint is put to use into a `UsageError`."""
+def told_if_misfitting(file: Path, env: str = "") -> Iterator[None]:
+    """Turn what goes wrong while a checkpoint is put to use into a `UsageError`.
+
+    What the env raised meanwhile stays what it is: `told_if_broken_off` tells it.
+
+    Args:
+        file: the checkpoint.
+        env: what it is put to use for, as it is named; nothing where it is only read.
+    """
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if is_mistake(error, env) or said_of(error):
+            raise
+        what = f"{env} as it is here" if env else "this version of Swath"
         raise UsageError(f"{file} does not fit {what}: {error}") from error
 
 

@@ -71,7 +71,7 @@ def told(error: BaseException, env: str) -> str:
     for frames, message in reversed(causes):
         if users := _users(frames, env):
             lines += [f"from {message}", *map(str, users)]
-    return "\n".join([*lines, *_notes(error)])
+    return "\n".join([*lines, *said_of(error)])
 
 
 def look_alone(env: str) -> str:
@@ -86,7 +86,8 @@ def _headline(error: BaseException) -> str:
     return f"{name}: {said}" if said else name
 
 
-def _notes(error: BaseException) -> list[str]:
+def said_of(error: BaseException) -> list[str]:
+    """What was noted on the way of what an env or a policy raised: which of them, and when."""
     notes = (note.partition(REMOTE)[0].rstrip() for note in getattr(error, "__notes__", ()))
     return [note for note in notes if note]
 

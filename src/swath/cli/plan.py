@@ -90,7 +90,7 @@ def plan_resumed(run: Reopened, out: Path | None) -> Plan:
     require_extras(config.log)
     with ExitStack() as stack:
         parts = stack.enter_context(build_parts(config))
-        with told_if_misfitting(file, f"{config.env} as it is here"):
+        with told_if_misfitting(file, config.env):
             restore(parts, saved)
         folder = RunFolder(file.parent) if out is None else _copied(RunFolder(file.parent), out, config)
         stack.pop_all()

@@ -101,7 +101,7 @@ def open_run(path: Path) -> Saved:
     missing = [name for name in PARTS if name not in state]
     if missing:
         raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
-    with told_if_misfitting(path, "this version of Swath"):
+    with told_if_misfitting(path):
         return Saved(RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
 
 
