@@ -98,6 +98,30 @@ class Rewarding(Healthy):
         return observation, np.array([reward]), *rest
 
 
+class Bare(Healthy):
+    """An observation alone."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class Narrow(Healthy):
+    """Takes no seed."""
+
+    def reset(self):
+        return super().reset()
+
+
+class Stuck(Healthy):
+    def close(self):
+        raise OSError("the door is stuck")
+
+
+class Leaving(Healthy):
+    def step(self, action):
+        raise SystemExit("enough")
+
+
 class Raising(Healthy):
     def step(self, action):
         raise ZeroDivisionError("by nothing")
@@ -205,6 +229,11 @@ def lying():
 
 def silent():
     return declared(None)
+
+
+def checked():
+    """Gymnasium's own wrappers meet its four values first."""
+    return gym.wrappers.TimeLimit(Old(), 5)
 
 
 def unbuildable():

@@ -79,7 +79,7 @@ def test_a_vector_env_that_does_same_step_or_leaves_resets_to_others_is_well():
         ((OBSERVATION, "much", False, False, {}), "reward", "'much'"),
         ((OBSERVATION, 1.0, 0, False, {}), "terminated", "0"),
         ((OBSERVATION, 1.0, False, np.zeros(1, bool), {}), "truncated", "array([False])"),
-        ((OBSERVATION, 1.0, False, False, None), "info", "a NoneType"),
+        ((OBSERVATION, 1.0, False, False, None), "info", "None"),
     ],
 )
 def test_each_part_of_what_step_returns_is_looked_at(answer, what, value):
@@ -87,7 +87,13 @@ def test_each_part_of_what_step_returns_is_looked_at(answer, what, value):
     assert (finding.level, finding.what, finding.value) == (Level.ERROR, what, value)
 
 
-@pytest.mark.parametrize(("answer", "value"), [(OBSERVATION, "a ndarray"), ((OBSERVATION, {}, 1), "a tuple of 3")])
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        (OBSERVATION, "ndarray of shape (2,)"),
+        ((OBSERVATION, {}, 1), "a tuple of 3: (ndarray of shape (2,), a dict with [], 1)"),
+    ],
+)
 def test_what_reset_returns_is_looked_at(answer, value):
     (finding,) = findings_of(Moment("reset", answer, 0.0), sick_envs.Healthy())
     assert (finding.what, finding.value) == ("what reset returns", value)

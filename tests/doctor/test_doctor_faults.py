@@ -103,6 +103,8 @@ MORE = {
     "no numbers": (sick_envs.Undefined, (Level.ERROR, "finiteness of 'observation'", "NaN")),
     "values beyond their bounds": (sick_envs.Beyond, (Level.WARNING, "bounds of 'observation'", "2 at [1]")),
     "four values": (sick_envs.Old, (Level.ERROR, "what step returns", "a tuple of 4")),
+    "a close that raises": (sick_envs.Stuck, (Level.ERROR, "env.close", "OSError: the door is stuck")),
+    "an end of the process": (sick_envs.Leaving, (Level.ERROR, "env.step", "SystemExit: enough")),
     "a reward in an array": (sick_envs.Rewarding, (Level.ERROR, "reward", "array([1.])")),
     "an env that raises": (sick_envs.Raising, (Level.ERROR, "env.step", "ZeroDivisionError: by nothing")),
     "no end": (sick_envs.Endless, (Level.WARNING, "ends of episodes", "none in 120 steps, and no limit")),
@@ -121,6 +123,24 @@ def test_other_faults_of_envs_are_found_too(fault):
     assert (finding.level, finding.what) == (level, what)
     assert value in finding.value
     assert finding.next_move
+
+
+ADVICE = {
+    "four values": (sick_envs.Old, "for done, terminated where the episode is over", "in step of sick_envs.Old ("),
+    "an observation alone": (sick_envs.Bare, "return observation, info: {}", "in reset of sick_envs.Bare ("),
+    "no seed": (sick_envs.Narrow, "let reset of sick_envs.Narrow (", "take these parameters"),
+    "four values below a wrapper": (sick_envs.checked, "look at what step of sick_envs.Old (", "returns"),
+    "an end of the process": (sick_envs.Leaving, "mend it; the line is ", "sick_envs.py:"),
+    "a close that raises": (sick_envs.Stuck, "mend it; the line is ", "sick_envs.py:"),
+}
+
+
+@pytest.mark.parametrize("fault", ADVICE)
+def test_advice_names_the_user_s_method_and_where_it_is(fault):
+    env, *advice = ADVICE[fault]
+    (finding,) = report(env).findings
+    assert all(words in finding.next_move for words in advice)
+    assert "sick_envs.py:" in finding.next_move
 
 
 def test_what_makes_no_sense_after_an_error_is_left_out_and_named():

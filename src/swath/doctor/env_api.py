@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 
 from swath.doctor.env_autoreset import undeclared
+from swath.doctor.fault import Fault
 from swath.doctor.finding import Finding, Level, told
 from swath.doctor.misfits import Misfit, misfits
+from swath.doctor.stacks import users_line
 from swath.doctor.subject import Subject, is_batched, is_walkable
-from swath.doctor.walk import Fault, Moment, is_over, is_step, walk
+from swath.doctor.walk import Moment, is_over, is_step, walk
+from swath.rollout.hosts.explained import culprit, described
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 RESET = "observation, info = env.reset(seed=…, options=…)"
 STEP = "observation, reward, terminated, truncated, info = env.step(action)"
+PARAMETERS = {"reset": "def reset(self, *, seed=None, options=None)", "step": "def step(self, action)"}
+FORMS = {"reset": RESET, "step": STEP}
+TWO = "return observation, info: {} where there is nothing to say,"
+FIVE = "return five values, as Gymnasium 1 wants it,"
+FIVE_OF_FOUR = "return five values: for done, terminated where the episode is over and truncated where a limit ends it,"
 INTERFACE = "the env's interface"
 """What is said of an env that has another one, and cannot be walked through."""
 
@@ -94,18 +102,18 @@ def findings_of(moment: Moment, env: Any) -> Iterator[Finding]:
     answer = moment.answer
     if moment.call == "reset":
         if not (isinstance(answer, tuple) and len(answer) == 2):
-            yield _wrong("what reset returns", _described(answer), RESET, "return two values, as Gymnasium 1 wants it")
+            yield _wrong("what reset returns", described(answer), RESET, f"{TWO} in {culprit(env, 'reset')}")
             return
         yield from _observed(answer[0], env)
     elif not is_step(answer):
-        yield _wrong("what step returns", _described(answer), STEP, "return five values, as Gymnasium 1 wants it")
+        yield _wrong("what step returns", described(answer), STEP, f"{_five(answer)} in {culprit(env, 'step')}")
         return
     else:
         yield from _observed(answer[0], env)
         yield from _rewarded(answer[1], env)
         yield from _flagged(answer, env)
     if not isinstance(answer[-1], Mapping):
-        yield _wrong("info", _described(answer[-1]), "a dict", "return {} where there is nothing to say")
+        yield _wrong("info", described(answer[-1]), "a dict", "return {} where there is nothing to say")
 
 
 def _observed(observation: Any, env: Any) -> Iterator[Finding]:
@@ -142,8 +150,14 @@ def _flagged(answer: Any, env: Any) -> Iterator[Finding]:
 
 def raised(fault: Fault) -> Finding:
     """The env raised."""
-    move = f"mend it; the line is {_line(fault.cause)}"
-    return Finding(Level.ERROR, f"env.{fault.call}", told(fault.cause), "an answer", move)
+    line, form = users_line(fault.cause), FORMS.get(fault.call)
+    what, value = f"env.{fault.call}", told(fault.cause)
+    if line is not None or form is None:
+        return Finding(Level.ERROR, what, value, "an answer", f"mend it{f'; the line is {line}' if line else ''}")
+    who = culprit(fault.env, fault.call)
+    if isinstance(fault.cause, TypeError) and "argument" in value:
+        return Finding(Level.ERROR, what, value, PARAMETERS[fault.call], f"let {who} take these parameters")
+    return Finding(Level.ERROR, what, value, form, f"look at what {who} returns")
 
 
 def endless(env: Any, steps: int) -> Iterator[Finding]:
@@ -164,12 +178,6 @@ def _wrong(what: str, value: str, wanted: str, move: str) -> Finding:
     return Finding(Level.ERROR, what, value, wanted, move)
 
 
-def _described(answer: Any) -> str:
-    return f"a tuple of {len(answer)}" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
-
-
-def _line(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "not known" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+def _five(answer: Any) -> str:
+    """Four values are those of Gym before 0.26."""
+    return FIVE_OF_FOUR if isinstance(answer, tuple) and len(answer) == 4 else FIVE

@@ -12,10 +12,10 @@ from swath.doctor.env_leaks import check_leaks
 from swath.doctor.env_pickling import check_env_pickling, check_policy_pickling, check_recipe
 from swath.doctor.env_seeds import check_seeds
 from swath.doctor.env_speed import check_pace, measure_pace
+from swath.doctor.fault import Fault
 from swath.doctor.finding import Finding, Level, told
 from swath.doctor.subject import Subject
 from swath.doctor.use import check_policy, check_use
-from swath.doctor.walk import Fault
 
 Check = Callable[[Subject], Iterable[Finding]]
 

@@ -1,4 +1,4 @@
-"""Where code was that did not come back: the stacks that Python's watchdog has written, read again."""
+"""Where the user's code was when it raised, or did not come back: in a traceback, or in stacks that were written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import extract_tb
 
 import swath
 
@@ -38,6 +39,14 @@ class _Frame:
     line: str
     function: str
 
+    def __str__(self) -> str:
+        file, home = Path(self.file), Path.cwd()
+        return f"{file.relative_to(home) if file.is_relative_to(home) else file}:{self.line}"
+
+    @property
+    def is_users(self) -> bool:
+        return not self.lies_in(_LIBRARIES) and not self.lies_in(_OURS)
+
     def lies_in(self, places: list[Path]) -> bool:
         return any(Path(self.file).is_relative_to(place) for place in places)
 
@@ -52,12 +61,16 @@ def place(text: str) -> Place | None:
     return None
 
 
+def users_line(error: BaseException) -> str | None:
+    """The innermost line of the user's that an exception went through, as `file:line`; `None` if there is none."""
+    frames = [_Frame(one.filename, str(one.lineno), one.name) for one in extract_tb(error.__traceback__)]
+    return next((str(frame) for frame in reversed(frames) if frame.is_users), None)
+
+
 def _place(caller: _Frame, called: list[_Frame]) -> Place:
-    users = [frame for frame in called if not frame.lies_in(_LIBRARIES)]
+    users = [frame for frame in called if frame.is_users]
     inner = (users or called)[0]
-    file, home = Path(inner.file), Path.cwd()
-    near = file.relative_to(home) if file.is_relative_to(home) else file
-    return Place(caller.function, called[-1].function, inner.function, f"{near}:{inner.line}")
+    return Place(caller.function, called[-1].function, inner.function, str(inner))
 
 
 def _frames(text: str) -> Iterator[_Frame]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from swath.doctor.fault import calling
 from swath.doctor.watchdog import beat
 from swath.options import count, seconds
 from swath.rollout.hosts.sources import Source, make_env
@@ -74,10 +75,15 @@ class Subject:
         return self.env if self.is_instance else make_env(Source(self.env))
 
     def done_with(self, env: Any) -> None:
-        """Close an env that `make` gave; the user's own stays open."""
+        """Close an env that `make` gave; the user's own stays open.
+
+        Raises:
+            Fault: closing it raised.
+        """
         if not self.is_instance:
             beat()
-            env.close()
+            with calling(env, "close"):
+                env.close()
 
 
 def is_walkable(env: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from swath.doctor.fault import calling
 from swath.doctor.subject import Effort, is_batched
 from swath.doctor.watchdog import beat
 from swath.rollout.hosts.vector_reset import mode_of
@@ -35,20 +36,6 @@ class Moment:
     seconds: float
 
 
-class Fault(Exception):  # noqa: N818  what the env did, not what went wrong here
-    """An env raised.
-
-    Attributes:
-        call: which method.
-        cause: what it raised.
-    """
-
-    def __init__(self, call: str, cause: Exception) -> None:
-        super().__init__(call, cause)
-        self.call = call
-        self.cause = cause
-
-
 def walk(env: Any, effort: Effort, seed: int) -> Iterator[Moment]:
     """Reset with the seed, then make random steps; an env that is done is reset, unless it does so itself.
 
@@ -61,15 +48,15 @@ def walk(env: Any, effort: Effort, seed: int) -> Iterator[Moment]:
     space.seed(seed)
     again = _resets_when_done(env)
     until = time.monotonic() + effort.seconds
-    yield _timed("reset", lambda: env.reset(seed=seed))
+    yield _timed(env, "reset", lambda: env.reset(seed=seed))
     for _ in range(effort.steps):
         action = space.sample()
-        moment = _timed("step", lambda action=action: env.step(action))  # type: ignore[misc]
+        moment = _timed(env, "step", lambda action=action: env.step(action))  # type: ignore[misc]
         yield moment
         if not is_step(moment.answer) or time.monotonic() > until:
             return
         if again and is_over(moment.answer):
-            yield _timed("reset", env.reset)
+            yield _timed(env, "reset", env.reset)
 
 
 def is_step(answer: Any) -> bool:
@@ -86,12 +73,9 @@ def _resets_when_done(env: Any) -> bool:
     return not is_batched(env) or mode_of(env) is AutoresetMode.DISABLED
 
 
-def _timed(call: Literal["reset", "step"], ask: Callable[[], Any]) -> Moment:
+def _timed(env: Any, call: Literal["reset", "step"], ask: Callable[[], Any]) -> Moment:
     beat()
-    began = time.perf_counter()
-    try:
-        with warnings.catch_warnings(action="ignore"):  # Gymnasium's own checker has no next move to offer
-            answer = ask()
-    except Exception as error:
-        raise Fault(call, error) from error
-    return Moment(call, answer, time.perf_counter() - began)
+    with calling(env, call), warnings.catch_warnings(action="ignore"):  # Gymnasium's have no next move
+        began = time.perf_counter()
+        answer = ask()
+        return Moment(call, answer, time.perf_counter() - began)

@@ -58,17 +58,17 @@ def explained(error: Exception, promise: Promise, env: Any, answer: Any = UNKNOW
         return error
     subject = _subject(_answering(env, promise.call, frames), promise.call)
     returned = len(frames) == 1 and answer is not UNKNOWN
-    return BadAnswer(f"{subject}{f' returned {_described(answer)}' if returned else _said(error)}; {promise.form}")
+    return BadAnswer(f"{subject}{f' returned {described(answer)}' if returned else _said(error)}; {promise.form}")
 
 
 def _said(error: Exception) -> str:
     return f": no entry {error}" if isinstance(error, KeyError) else f": {error}"
 
 
-def _described(answer: Any) -> str:
+def described(answer: Any) -> str:
     """An answer in a few words."""
     if isinstance(answer, tuple):
-        return f"a tuple of {len(answer)}: ({', '.join(map(_described, answer))})"
+        return f"a tuple of {len(answer)}: ({', '.join(map(described, answer))})"
     if isinstance(answer, Mapping):
         return f"a dict with {brief(list(answer))}"
     if hasattr(answer, "shape") and not isinstance(answer, np.generic):
@@ -92,6 +92,11 @@ def _answering(env: Any, call: str, frames: Sequence[FrameType]) -> Any:
 
 def _passes_on(kind: type, call: str) -> bool:
     return kind in PLAIN or getattr(kind, call) is getattr(gym.Wrapper, call, None)
+
+
+def culprit(env: Any, call: str) -> str:
+    """Which method of which class answers a call of this env, and where it is."""
+    return _subject(_answering(env, call, ()), call)
 
 
 def _subject(env: Any, call: str) -> str:
