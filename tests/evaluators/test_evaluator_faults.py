@@ -103,6 +103,16 @@ def test_what_users_code_raises_is_raised_once_and_the_next_evaluation_is_fine(p
     assert errors == ["the evaluation of step 7 failed: Broke: as it was told to"]
 
 
+def test_what_is_raised_in_several_lines_is_logged_in_one(caplog):
+    def broken(observation):
+        raise Broke("shapes differ:\n  (2,)\n  (3,)")
+
+    with Evaluator("CartPole-v1", broken, num_trajectories=1) as ev, pytest.raises(Broke):
+        ev.evaluate()
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.getMessage() == "the evaluation of step 0 failed: Broke: shapes differ: (2,) (3,)"
+
+
 @pytest.mark.parametrize(("where", "steps"), [("reset", 0), ("step", 2)])
 def test_an_env_that_raises_is_noted_with_its_slot_episode_and_seed(where, steps, mischief):
     mischief.order(where, "raise")

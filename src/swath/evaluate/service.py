@@ -325,8 +325,8 @@ class EvaluationService:
             return Ending(plan.finish(performed, request))
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Stopped | Closed):
-                what = accepted.step, type(error).__name__, error
-                tell(_log.error, "the evaluation of step %d failed: %s: %s", *what)
+                why = " ".join(f"{type(error).__name__}: {error}".split())
+                tell(_log.error, "the evaluation of step %d failed: %s", accepted.step, why)
             return Ending(error=error)
 
     def _publish(self, number: int, ending: Ending) -> None:
