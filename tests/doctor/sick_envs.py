@@ -170,6 +170,19 @@ class Unborn(Healthy):
         wait()
 
 
+class Greeting(Healthy):
+    """Says one line, as native code does."""
+
+    def __init__(self):
+        os.write(1, b"hello\n")
+
+
+class Loud(Greeting):
+    def step(self, action):
+        print("stepping with", action)  # noqa: T201  its fault
+        return super().step(action)
+
+
 class Crashing(Healthy):
     def step(self, action):
         os._exit(3)

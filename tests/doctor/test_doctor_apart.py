@@ -86,6 +86,33 @@ def test_an_env_that_ends_its_process_is_told():
     assert (finding.what, finding.value) == ("the look at interface", "its process ended with exit code 3")
 
 
+def test_what_an_env_prints_is_left_out_and_told_in_one_line(capfd):
+    (finding,) = report(sick_envs.Loud, patience=60.0).findings
+    assert (finding.level, finding.what) == (Level.WARNING, "output of the env")
+    assert finding.value == "61 lines in one look, the first 'hello'"
+    assert capfd.readouterr().out == ""
+
+
+def test_a_line_of_greeting_is_not_told(capfd):
+    assert report(sick_envs.Greeting, patience=60.0).findings == []
+    assert capfd.readouterr().out == ""
+
+
+def test_a_subject_that_cannot_be_built_a_second_time_is_told(tmp_path):
+    mark = tmp_path / "built"
+
+    def build():
+        if mark.exists():
+            raise FileExistsError("built once")
+        mark.touch()
+        return Subject(sick_envs.Crashing, effort=QUICK)
+
+    with Apart(build, SOON) as apart:
+        assert apart.look("interface").findings[0].value == "its process ended with exit code 3"
+        (finding,) = apart.look("seeds").findings
+    assert (finding.what, finding.value) == ("the look at seeds", "it raised FileExistsError: built once")
+
+
 def test_what_hangs_while_the_subject_is_built_is_raised_in_one_line():
     with (
         pytest.raises(TimeoutError, match="has not come back in 3 s: it is in wait, ") as late,

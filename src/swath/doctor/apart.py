@@ -16,7 +16,8 @@ from typing import Any, Self
 import torch
 
 from swath.doctor.finding import Finding, Level
-from swath.doctor.looks import Looked, look
+from swath.doctor.looks import INTERFACE_LOOK, Looked, broken_off, look
+from swath.doctor.output import Output, check_output
 from swath.doctor.stacks import place
 from swath.doctor.subject import Subject
 from swath.doctor.watchdog import Watchdog
@@ -29,7 +30,8 @@ from swath.workers.tickets import Name
 
 PATIENCE_S = 60.0
 """How long a call of the user's may take unless another time is given: some simulators take half a minute to begin."""
-STACKS = "stacks"
+STACKS, OUTPUT = "stacks", "output"
+"""Files."""
 CALLS = ("reset", "step", "close")
 """Functions of an env's."""
 BUILDERS = ("make_env", "_make_by_id")
@@ -83,13 +85,16 @@ class Apart:
 
     def look(self, name: str) -> Looked:
         """Carry out the look of this name; what ended the process is found, too."""
-        if self._handle.ended.done:
-            self._spawn()
         try:
+            if self._handle.ended.done:
+                self._spawn()
+                self._answer(self._handle.ready)
             looked: Looked = self._answer(self._backend.call(self._handle, "look", name))
         except WorkerLost as lost:
             self._backend.wait([self._handle.ended])
             return Looked([self._ended(name, lost)])
+        except Exception as error:  # noqa: BLE001  of the user's code, which has built it once
+            return Looked([broken_off(name, error)])
         return looked
 
     def _spawn(self) -> None:
@@ -119,13 +124,18 @@ class Examiner:
 
     def __init__(self, build: Callable[[], Subject], patience: float, folder: Path) -> None:
         self._watchdog = Watchdog(patience, (folder / STACKS).open("a", encoding="utf-8"))
+        self._output = Output(folder / OUTPUT)
         with self._watchdog.watched():
             self._subject = build()
+        self._output.lines()
 
     def look(self, name: str) -> Looked:
         """Carry out the look of this name."""
         with self._watchdog.watched():
-            return look(self._subject, name)
+            looked = look(self._subject, name)
+        if name == INTERFACE_LOOK:
+            looked.findings.extend(check_output(self._output.lines()))
+        return looked
 
 
 def hung(name: str, patience: float, stacks: str) -> Finding:

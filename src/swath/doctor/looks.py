@@ -19,7 +19,8 @@ from swath.doctor.use import check_policy, check_use
 
 Check = Callable[[Subject], Iterable[Finding]]
 
-GATES: dict[str, Check] = {"interface": check_env, "collecting": check_use}
+INTERFACE_LOOK = "interface"
+GATES: dict[str, Check] = {INTERFACE_LOOK: check_env, "collecting": check_use}
 """What must be well before anything else of the env can be looked at."""
 
 LOOKS: dict[str, Check] = {
