@@ -369,7 +369,7 @@ def test_what_a_vector_env_cannot_do_is_refused(registry):
     next_step = registry.vector(autoreset_mode=AutoresetMode.NEXT_STEP)
     with pytest.raises(ValueError, match="max_frames_per_traj=3 must reset single envs"):
         Collector(next_step, max_frames_per_traj=3, **FRAMES)
-    with pytest.raises(ValueError, match="pass a callable, not an instance"):
+    with pytest.raises(ValueError, match="builds a CountingVectorEnv anew: pass a callable that returns it"):
         Collector(CountingVectorEnv(2), on_env_error="reset", **FRAMES)
     assert registry.open == []
 
