@@ -11,13 +11,13 @@ from gymnasium.vector import AutoresetMode
 from swath.doctor.env_api import findings_of
 from swath.doctor.env_autoreset import Row, batched
 from swath.doctor.env_pickling import LARGE, recipe
-from swath.doctor.env_speed import measure_pace
+from swath.doctor.env_speed import measure_pace, steps_of_a_batch
 from swath.doctor.finding import Level
 from swath.doctor.machine import Threads
 from swath.doctor.misfits import misfits
 from swath.doctor.subject import Effort, Subject
 from swath.doctor.threads import check_threads
-from swath.doctor.use import beyond
+from swath.doctor.use import beyond, check_use
 from swath.doctor.walk import Moment, walk
 
 OBSERVATION = np.zeros(2, np.float32)
@@ -196,6 +196,21 @@ def test_resets_are_timed_apart_from_steps_and_one_that_was_held_up_says_nothing
     assert pace.reset_seconds == typical
     assert pace.resetting == resets / (resets + steps / 16)
     assert pace.env == steps / (resets + steps / 16)
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(None, 64), (1e5, 64), (16.0, 10), (0.1, 1)])
+def test_a_slow_env_is_timed_in_short_batches(rate, steps):
+    assert steps_of_a_batch(rate, envs=8) == steps
+
+
+@pytest.mark.filterwarnings("error")
+def test_batches_are_shared_evenly_by_the_envs_of_a_vector_env():
+    def several():
+        return gym.vector.SyncVectorEnv([sick_envs.Healthy] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    subject = Subject(several, effort=Effort(4, 0.0))
+    assert list(check_use(subject)) == []
+    assert measure_pace(subject).envs == 3
 
 
 @pytest.mark.parametrize(("env", "envs"), [(sick_envs.Healthy, 3), (sick_envs.Healthy(), 1), (sick_envs.same_step, 2)])

@@ -71,9 +71,9 @@ def measure_pace(subject: Subject) -> Pace:
     finally:
         subject.done_with(env)
     acts = subject.policy is not None or subject.policy_factory is not None
-    steps = _steps(alone[0], envs)
-    random = _collected(subject, copies, envs, steps, acts=False)
-    return Pace(*alone, envs, random, _collected(subject, copies, envs, steps, acts=True) if acts else None)
+    frames = envs * steps_of_a_batch(alone[0], envs)
+    random = _collected(subject, copies, envs, frames, acts=False)
+    return Pace(*alone, envs, random, _collected(subject, copies, envs, frames, acts=True) if acts else None)
 
 
 def check_pace(pace: Pace) -> Iterator[Finding]:
@@ -98,13 +98,18 @@ def _alone(env: Any, subject: Subject) -> tuple[float, float, float]:
     return len(steps) * size_of(env) / whole, sum(resets) / whole, typical
 
 
-def _steps(rate: float | None, envs: int) -> int:
-    """Of a batch: fewer for a slow env."""
+def steps_of_a_batch(rate: float | None, envs: int) -> int:
+    """Fewer for a slow env.
+
+    Args:
+        rate: frames per second of the env alone, if known.
+        envs: how many are stepped together.
+    """
     return STEPS if rate is None else max(1, min(STEPS, int(rate * BATCH_S / envs)))
 
 
-def _collected(subject: Subject, copies: int | None, envs: int, steps: int, *, acts: bool) -> float:
-    collector, effort = collector_of(subject, copies, acts=acts, steps=steps), subject.effort
+def _collected(subject: Subject, copies: int | None, envs: int, frames: int, *, acts: bool) -> float:
+    collector, effort = collector_of(subject, copies, frames, acts=acts), subject.effort
     try:
         return frames_per_second(heard(collector), effort.seconds, effort.steps * envs)
     finally:

@@ -12,13 +12,13 @@ from tensordict import TensorDictBase
 
 from swath.collectors import Collector
 from swath.doctor.finding import Finding, Level, told
-from swath.doctor.subject import Subject, is_batched, is_walkable
+from swath.doctor.subject import Subject, is_batched, is_walkable, size_of
 from swath.doctor.watchdog import heard
 from swath.keys import ACTION
 from swath.rollout.hosts.torchrl import is_torchrl_env
 
 STEPS = 64
-PART = 8
+PART = 2
 """Steps of a batch that is only looked at: what takes its time is not taken for what hangs, and ends after a few."""
 
 MOVES = {
@@ -34,14 +34,14 @@ def together(env: Any, subject: Subject) -> int | None:
     return None if is_batched(env) or not is_walkable(env) or subject.is_instance else subject.envs
 
 
-def collector_of(subject: Subject, envs: int | None, *, acts: bool, steps: int = STEPS) -> Collector:
-    """A collector in this process, without an end, whose batches have so many steps."""
+def collector_of(subject: Subject, envs: int | None, frames: int, *, acts: bool) -> Collector:
+    """A collector in this process, without an end, whose batches have so many frames."""
     return Collector(
         subject.env,
         subject.policy if acts else None,
         policy_factory=subject.policy_factory if acts else None,
         envs_per_worker=envs,
-        frames_per_batch=steps * (envs or 1),
+        frames_per_batch=frames,
         seed=subject.seed,
     )
 
@@ -114,8 +114,9 @@ def _batches(subject: Subject, *, acts: bool) -> list[TensorDictBase]:
     """What a collector makes of a few steps, at least one batch."""
     env = subject.make()
     envs = together(env, subject)
+    frames = PART * (envs or size_of(env))
     subject.done_with(env)
-    collector, until = collector_of(subject, envs, acts=acts, steps=PART), time.monotonic() + subject.effort.seconds
+    collector, until = collector_of(subject, envs, frames, acts=acts), time.monotonic() + subject.effort.seconds
     batches: list[TensorDictBase] = []
     try:
         for batch in heard(collector):
