@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.collect.counters import REMEMBERED, Counters, EpisodeMeter
+from swath.collect.counters import REMEMBERED, Counters, EpisodeLog, EpisodeMeter
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.fragment import Fragment
@@ -98,3 +98,21 @@ def test_frames_a_second_are_those_since_the_first_draw(monkeypatch):
     assert counters.fps == 15
     counters.start_clock()
     assert counters.fps == 15
+
+
+def test_fragments_of_one_batch_count_in_the_order_of_its_rows_whichever_arrives_first():
+    log = EpisodeLog()
+    first, second = ((1.0, 4),) * 60, ((3.0, 8),) * 60
+    log.book(second, (1, 1))
+    assert (log.mean_return, log.mean_length) == (3, 8)
+    log.book(first, (1, 0))
+    assert log.finished == 120
+    assert log.mean_return == pytest.approx((40 * 1 + 60 * 3) / 100)
+    assert log.mean_length == pytest.approx((40 * 4 + 60 * 8) / 100)
+
+
+def test_fragments_without_a_place_count_in_the_order_of_their_arrival():
+    log = EpisodeLog()
+    for value in range(30):
+        log.book(((float(value), 1),) * 10)
+    assert log.mean_return == np.mean(range(20, 30))

@@ -75,8 +75,8 @@ def level(value):
 class Held(CountingEnv):
     """A counting env whose step number `at` goes through a gate, so that a test can act meanwhile."""
 
-    def __init__(self, gate: Gate, at=3, number=0):
-        super().__init__(number, LONG)
+    def __init__(self, gate: Gate, at=3, number=0, counting=LONG):
+        super().__init__(number, counting)
         self._gate, self._at, self._made = gate, at, 0
 
     def step(self, action):

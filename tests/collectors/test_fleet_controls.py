@@ -1,6 +1,7 @@
 """How collectors with many workers are steered while they live, and what they say of themselves."""
 
 import json
+import time
 from collections import OrderedDict
 
 import pytest
@@ -24,7 +25,7 @@ from fleet_toys import (
 )
 
 from swath.errors import Closed, WorkerLate
-from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
+from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Lives, Script, check_lives
 from swath.testing.checks import life_of
 from swath.testing.toy_worker import Gate
 
@@ -478,6 +479,18 @@ AGGREGATE = {
     "frames_dropped", "batches_dropped", "batches_overdue", "frames_discarded", "episodes", "fps", "seconds_waiting",
     "running", "seconds", "staleness",
 }  # fmt: skip
+
+
+def test_means_over_episodes_are_those_of_rows_in_order_whichever_worker_is_first(gate):
+    short, long = (Counting(script=Script(lengths=(steps,))) for steps in (1, 2))
+    sources = [lambda: Held(gate, counting=short), CountingEnvs(long, first=1)]
+    with fleet(sources=sources, backend="thread", envs_per_worker=1, frames_per_batch=240) as collector:
+        drawing = InThread(collector.next)
+        while collector.stats()["episodes"] < 60:  # the second worker has sent its share
+            time.sleep(0.001)
+        gate.open()
+        assert drawing.join().error is None
+        assert (collector.stats()["episodes"], collector.stats()["episode_length"]) == (180, 1.6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

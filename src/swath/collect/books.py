@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from swath.collect.asks import Head
-from swath.collect.counters import EpisodeLog
+from swath.collect.counters import EpisodeLog, Place
 from swath.collect.tallies import Tallies
 from swath.errors import WorkerLost
 from swath.workers.outcome import Error
@@ -21,6 +21,7 @@ class Sent:
         number: of the request; only grows.
         frames: how many were asked for.
         randomly: with random actions.
+        place: of its fragment among those of the collection; `()` where they count in the order of their arrival.
         insisted: asked for after its predecessor was dropped as too old, so that it is delivered whatever its age.
         void: what it brings is not wanted any more.
         taken: it is being delivered; its worker may be asked for another.
@@ -34,6 +35,7 @@ class Sent:
     frames: int
     randomly: bool = False
     insisted: bool = False
+    place: Place = ()
     void: bool = False
     taken: bool = False
     received: Received | None = None
@@ -105,12 +107,12 @@ class Known:
         self.frames[name.worker] = self.frames.get(name.worker, 0) + missing
         return missing
 
-    def book(self, name: Name, head: Head) -> None:
-        """A fragment was made."""
+    def book(self, name: Name, head: Head, place: Place) -> None:
+        """A fragment was made that has this place among others."""
         self.sent[name] = max(head.sent, self.sent.get(name, 0))
         self.arrived[name] = self.arrived.get(name, 0) + head.frames
         self.tallies.note(name, head.tally)
-        self.episodes.book(head.episodes)
+        self.episodes.book(head.episodes, place)
         self.next_ids[name.worker] = head.next_id
         self.versions[name.worker] = head.version
         self.lives[name.worker] = head.life

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +23,9 @@ REMEMBERED = 100
 Episodes: TypeAlias = tuple[tuple[float, int], ...]
 """Return and length of episodes, in order of their ends."""
 
+Place: TypeAlias = tuple[int, ...]
+"""Of a fragment among others: those that are made for one batch come in the order of its rows, whichever is first."""
+
 
 class EpisodeLog:
     """Finished episodes: how many, and means over the last 100."""
@@ -28,24 +33,34 @@ class EpisodeLog:
     def __init__(self) -> None:
         self.finished = 0
         self.told: Callable[[Episodes], None] | None = None  # whoever wants to know of each
-        self._last: deque[tuple[float, int]] = deque(maxlen=REMEMBERED)
+        self._fragments: deque[tuple[Place, Episodes]] = deque()
 
     @property
     def mean_return(self) -> float | None:
         """Mean over the last 100 episodes; `None` before the first."""
-        return float(np.mean([value for value, _ in last])) if (last := tuple(self._last)) else None
+        return float(np.mean([value for value, _ in last])) if (last := self._last()) else None
 
     @property
     def mean_length(self) -> float | None:
         """Mean steps of the last 100 episodes; `None` before the first."""
-        return float(np.mean([length for _, length in last])) if (last := tuple(self._last)) else None
+        return float(np.mean([length for _, length in last])) if (last := self._last()) else None
 
-    def book(self, episodes: Episodes) -> None:
-        """These have ended."""
-        self._last.extend(episodes)
+    def book(self, episodes: Episodes, place: Place = ()) -> None:
+        """These have ended, in a fragment that has this place among others; without one it is the last."""
+        if episodes:
+            insort(self._fragments, (place, episodes), key=itemgetter(0))
+            self._forget()
         self.finished += len(episodes)
         if self.told is not None:
             self.told(episodes)
+
+    def _forget(self) -> None:
+        spare = sum(len(episodes) for _, episodes in self._fragments) - REMEMBERED
+        while spare >= len(self._fragments[0][1]):
+            spare -= len(self._fragments.popleft()[1])
+
+    def _last(self) -> Episodes:
+        return tuple(episode for _, episodes in tuple(self._fragments) for episode in episodes)[-REMEMBERED:]
 
 
 class EpisodeMeter(EpisodeLog):
