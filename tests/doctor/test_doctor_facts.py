@@ -10,7 +10,7 @@ import pytest
 from swath.doctor.env_speed import Pace, check_pace
 from swath.doctor.finding import Level
 from swath.doctor.growth import RESIDENT_NOISE, TRACED_NOISE, Growth, measure
-from swath.doctor.machine import Machine, SharedMemory, cpus_allowed, name_of, shared_memory
+from swath.doctor.machine import Machine, SharedMemory, Threads, cpus_allowed, name_of, shared_memory
 from swath.doctor.memory import check_memory
 from swath.doctor.ray_cluster import check_ray
 from swath.doctor.ray_facts import RayFacts, ask, cluster_meant, mode_meant, ray_here, tokens
@@ -26,6 +26,7 @@ class Usage(NamedTuple):
 
 ON_RAY = Subject("CartPole-v1", backend="ray")
 INSTALLED = RayFacts("2.60.0")
+ROOMY = Threads(cpus=64, torch=1)
 
 
 @pytest.mark.parametrize("part", [0.0, 0.9])
@@ -104,7 +105,7 @@ def test_a_client_s_address_is_not_asked(tmp_path):
     pytest.importorskip("ray")
     facts = ray_here({"RAY_ADDRESS": "ray://head:10001"}, tmp_path)
     assert facts.answer is None
-    (finding,) = check_ray(ON_RAY, facts)
+    (finding,) = check_ray(ON_RAY, facts, ROOMY)
     assert finding.what == "RAY_ADDRESS"
     assert "`ray job submit`" in finding.next_move
 
@@ -113,16 +114,19 @@ def test_where_nothing_listens_ray_is_not_even_asked(monkeypatch):
     monkeypatch.setattr("subprocess.run", None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = "127.0.0.1:{1}".format(*server.getsockname())
-    answer, said = ask(address, "")
-    assert answer == "none"
-    assert "refused" in said
+    told = ask(address, "")
+    assert told["answer"] == "none"
+    assert "refused" in told["said"]
 
 
 def test_a_cluster_that_says_nothing_is_not_waited_for(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr("swath.doctor.ray_facts.ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert ask("127.0.0.1:{1}".format(*server.getsockname()), "") == ("none", "no answer in 0.2 s")
+        assert ask("127.0.0.1:{1}".format(*server.getsockname()), "") == {
+            "answer": "none",
+            "said": "no answer in 0.2 s",
+        }
 
 
 RAY = {
@@ -152,14 +156,35 @@ RAY = {
 @pytest.mark.parametrize("fault", RAY)
 def test_what_is_wrong_with_a_cluster_is_said(fault):
     facts, (level, value, advice) = RAY[fault]
-    (finding,) = check_ray(ON_RAY, facts)
+    (finding,) = check_ray(ON_RAY, facts, ROOMY)
     assert finding.level is level
     assert value in finding.value
     assert advice in finding.next_move
 
 
+@pytest.mark.parametrize(
+    ("workers", "facts", "level"),
+    [
+        (2, RayFacts("2.60.0"), None),
+        (3, RayFacts("2.60.0"), Level.ERROR),
+        (3, RayFacts("2.60.0", "a:1", answer="ok", cpus=8.0), None),
+        (9, RayFacts("2.60.0", "a:1", answer="ok", cpus=8.0), Level.WARNING),
+        (9, RayFacts("2.60.0", "ray://a:1"), None),
+    ],
+)
+def test_more_workers_than_cpus_on_ray_are_told_of(workers, facts, level):
+    found = check_ray(Subject("CartPole-v1", workers=workers, backend="ray"), facts, Threads(cpus=2, torch=1))
+    room = [finding for finding in found if finding.what == "workers"]
+    assert [finding.level for finding in room] == ([level] if level else [])
+    assert all(finding.next_move.startswith(f"use {8 if facts.cpus else 2}, with more envs") for finding in room)
+
+
+def test_workers_elsewhere_need_no_room_on_ray():
+    assert not list(check_ray(Subject("CartPole-v1", workers=9), RayFacts("2.60.0"), Threads(cpus=2, torch=1)))
+
+
 def test_ray_that_is_not_asked_for_is_only_noted():
-    (finding,) = check_ray(Subject("CartPole-v1"), RayFacts(None))
+    (finding,) = check_ray(Subject("CartPole-v1"), RayFacts(None), ROOMY)
     assert finding.level is Level.NOTE
 
 

@@ -12,7 +12,7 @@ from swath.doctor.ray_facts import ask  # noqa: E402
 
 def test_a_ray_cluster_that_lets_us_in_says_how_large_it_is():
     address = ray_cluster.up().get_runtime_context().gcs_address
-    assert ask(address, "") == ("ok", "1 nodes")
+    assert ask(address, "") == {"answer": "ok", "said": "1 nodes", "cpus": ray.cluster_resources()["CPU"]}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class Staged:
     Attributes:
         now: seconds.
         starts: by name, or by worker: seconds that a start takes, or what it raises; 0 by default.
+        crowded: workers that are not placed before they are ready.
         dies: seconds after which a life ends by itself, by name.
         takes: seconds that a call takes, by method, or by name and method.
         raises: what a method raises.
@@ -33,6 +34,7 @@ class Staged:
         self.now = self.linger = 0.0
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
+        self.crowded = ()
         self.closed = 0
         self.wakes = 0
         self._scenes = []
@@ -55,6 +57,10 @@ class Staged:
         handle = Handle(job)
         self.spawned.append((job.name, self.now))
         self._open[handle] = [handle.ready, handle.ended]
+        if job.name.worker in self.crowded:
+            handle.placed = Ticket(job.name, "place")
+            self._open[handle].append(handle.placed)
+            self.at(self.now + start, lambda: self._settle(handle, handle.placed, Value(None)))
         delay, outcome = (0.0, Error(start)) if isinstance(start, Exception) else (start, Value(None))
         self._free_at[handle] = self.now + delay
         self.at(self.now + delay, lambda: self._settle(handle, handle.ready, outcome))

@@ -108,6 +108,23 @@ def test_too_few_workers_in_time_is_an_error_that_says_what_was_asked_for(stage,
     assert stage.closed
 
 
+def test_workers_that_wait_for_room_are_told_of_once_and_waited_for(stage, fleet, caplog):
+    stage.starts, stage.crowded = {0: 25.0, 1: 40.0, 2: 40.0}, (1, 2)
+    made = fleet(4)
+    assert (stage.now, list(made.up)) == (40.0, [0, 1, 2, 3])
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage().startswith(
+        "2 of 4 workers (1, 2) are not placed yet: each asks for room for 1; there is"
+    )
+    assert "waiting until placement_timeout_s=300 is over; if no room is to come, use fewer workers" in caplog.text
+
+
+def test_workers_that_are_slow_to_start_are_not_told_of(stage, fleet, caplog):
+    stage.starts = {0: 25.0}
+    fleet(2)
+    assert (stage.now, caplog.text) == (25.0, "")
+
+
 def test_enough_workers_in_time_go_on_with_a_warning_and_the_others_join_later(stage, fleet):
     stage.starts = {1: 50.0}
     made = fleet(3, up=False, placement_timeout_s=30.0, min_workers=2)

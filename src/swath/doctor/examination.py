@@ -63,7 +63,7 @@ def examine(
     _examine_env(look_at or partial(look, subject), looking)
     looking.at_facts("threads", lambda: check_threads(subject, machine.threads))
     looking.at_facts("shared memory", lambda: check_memory(subject, machine.shared, machine.ray))
-    looking.at_facts("Ray", lambda: check_ray(subject, machine.ray))
+    looking.at_facts("Ray", lambda: check_ray(subject, machine.ray, machine.threads))
     looking.at_facts("versions", lambda: check_versions(machine.versions, machine.required))
     return looking.report
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swath.doctor.finding import Finding, Level
+from swath.doctor.machine import Threads
 from swath.doctor.ray_facts import RayFacts
 from swath.doctor.subject import Subject
 
 
-def check_ray(subject: Subject, ray: RayFacts) -> Iterator[Finding]:
-    """From the package to the cluster; what is not wanted is only noted."""
+def check_ray(subject: Subject, ray: RayFacts, threads: Threads) -> Iterator[Finding]:
+    """From the package to the cluster and its room; what is not wanted is only noted.
+
+    Args:
+        subject: what is to be on Ray.
+        ray: what is known of it.
+        threads: and CPUs of this machine, where a cluster is begun if there is none.
+    """
     wanted = subject.backend == "ray"
     if ray.version is None:
         yield Finding(
@@ -24,6 +31,8 @@ def check_ray(subject: Subject, ray: RayFacts) -> Iterator[Finding]:
     level = Level.ERROR if wanted else Level.WARNING
     yield from _token(ray, level)
     yield from _cluster(ray, level)
+    if wanted:
+        yield from _room(subject.workers, ray, threads.cpus)
 
 
 def _token(ray: RayFacts, level: Level) -> Iterator[Finding]:
@@ -67,6 +76,20 @@ def _stale(ray: RayFacts, level: Level) -> Finding:
         f"{other}{drop}run `ray get-auth-token` on its head and put what it prints into {ray.token.split('=')[-1]}; if "
         "the cluster is yours, starting it anew takes the new token, too",
     )
+
+
+def _room(workers: int, ray: RayFacts, here: int) -> Iterator[Finding]:
+    """Each worker asks for a CPU. A cluster that is there may grow; one that is begun here does not."""
+    fresh = ray.address is None
+    cpus = here if fresh else ray.cpus
+    if cpus is not None and workers > cpus:
+        yield Finding(
+            Level.ERROR if fresh else Level.WARNING,
+            "workers",
+            f"{workers} on a cluster of {cpus:g} CPU{'s' if cpus != 1 else ''}{', begun here' if fresh else ''}",
+            "a CPU for each: they are waited for, and the run ends if there is no room",
+            f"use {cpus:g}, with more envs each" if cpus >= 1 else "add a node with CPUs",
+        )
 
 
 def _cluster(ray: RayFacts, level: Level) -> Iterator[Finding]:

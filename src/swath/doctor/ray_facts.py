@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 ANSWER_S = 60.0
 CONNECT_S = 5.0
@@ -33,6 +33,7 @@ class RayFacts:
         shadowed: where another token is that is not shown, because of the first; empty if there is none.
         answer: what the cluster said: `"ok"`, `"refused"` the token, or `"none"`; `None` if it was not asked.
         said: in its own words.
+        cpus: that the cluster has, taken ones among them; `None` if it was not asked.
     """
 
     version: str | None
@@ -42,6 +43,7 @@ class RayFacts:
     shadowed: str = ""
     answer: Answer | None = None
     said: str = ""
+    cpus: float | None = None
 
 
 def ray_here(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> RayFacts:
@@ -54,8 +56,7 @@ def ray_here(environment: Mapping[str, str] = os.environ, home: Path | None = No
     known = RayFacts(have, address, mode_meant(environment, token), token, shadowed)
     if address is None or "://" in address:
         return known
-    answer, said = ask(address, known.mode)
-    return RayFacts(have, address, known.mode, token, shadowed, answer, said)
+    return replace(known, **ask(address, known.mode))
 
 
 def cluster_meant(environment: Mapping[str, str]) -> str | None:
@@ -86,10 +87,14 @@ def tokens(environment: Mapping[str, str], home: Path) -> tuple[str, str]:
     return names[0] if names else "", others[0] if others else ""
 
 
-def ask(address: str, mode: str) -> tuple[Answer, str]:
-    """Join the cluster in a process of its own, and leave it again."""
+def ask(address: str, mode: str) -> dict[str, Any]:
+    """Join the cluster in a process of its own, and leave it again.
+
+    Returns:
+        `answer`, `said` and, if it let us in, `cpus`, as in `RayFacts`.
+    """
     if deaf := _unheard(address):
-        return "none", deaf
+        return {"answer": "none", "said": deaf}
     command = [sys.executable, "-m", "swath.doctor.ray_probe", address]
     environment = {**os.environ, **FEW_TRIES, **({MODE: mode} if mode else {})}
     try:
@@ -97,12 +102,12 @@ def ask(address: str, mode: str) -> tuple[Answer, str]:
             command, env=environment, capture_output=True, text=True, timeout=ANSWER_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return "none", f"no answer in {ANSWER_S:g} s"
+        return {"answer": "none", "said": f"no answer in {ANSWER_S:g} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
-        return "none", " ".join(done.stderr.split())[-300:]
-    told = json.loads(lines[-1])
-    return told["answer"], told["said"]
+        return {"answer": "none", "said": " ".join(done.stderr.split())[-300:]}
+    told: dict[str, Any] = json.loads(lines[-1])
+    return told
 
 
 def _unheard(address: str) -> str | None:

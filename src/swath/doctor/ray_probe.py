@@ -24,9 +24,9 @@ def probe(address: str) -> dict[str, Any]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # noqa: BLE001  what it says is the answer
         return {"answer": "refused" if is_refusal(error) else "none", "said": " ".join(str(error).split())}
-    nodes = sum(node["Alive"] for node in ray.nodes())
+    nodes, cpus = sum(node["Alive"] for node in ray.nodes()), ray.cluster_resources().get("CPU", 0.0)
     ray.shutdown()
-    return {"answer": "ok", "said": f"{nodes} nodes"}
+    return {"answer": "ok", "said": f"{nodes} nodes", "cpus": cpus}
 
 
 def is_refusal(error: BaseException) -> bool:

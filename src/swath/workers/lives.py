@@ -264,7 +264,8 @@ class Lives:
     def _what_next(self, worker: int) -> str:
         standing, most = self.state.workers[worker], self._survival.restarts
         if standing.phase == "gone":
-            return f"it is given up after {standing.restarts} restarts; {self.state.left} workers are left"
+            left = "1 worker is" if self.state.left == 1 else f"{self.state.left} workers are"
+            return f"it is given up after {standing.restarts} restarts; {left} left"
         delay = most.delay(standing.restarts)
         when = f"in {delay:g} s" if delay else "at once"
         return f"life {standing.life} begins {when} (restart {standing.restarts} of {most.max_per_worker})"
