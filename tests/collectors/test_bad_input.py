@@ -199,6 +199,7 @@ NUMBERS = [
     ("totl_frames", 1, TypeError, r"argument 'totl_frames'; did you mean 'total_frames'\?$"),
     ("polciy", None, TypeError, r"argument 'polciy'; did you mean 'policy'\?$"),
     ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
+    ("num_workers", 2, ValueError, "num_workers=2: Collector calls it num_collectors"),
 ]
 
 
@@ -209,6 +210,14 @@ def test_a_bad_option_is_refused_and_nothing_is_left_open(name, value, error, me
     with pytest.raises(error, match=message):
         Collector(registry.envs(), **{"frames_per_batch": 10, "envs_per_worker": 2, name: value})
     assert registry.open == []
+
+
+@pytest.mark.parametrize("backend", ["process", "ray"])
+def test_the_number_of_workers_by_its_name_elsewhere_is_refused_and_no_other_is_taken(backend):
+    with pytest.raises(
+        ValueError, match="num_workers=2: Collector calls it num_collectors; give num_collectors instead"
+    ):
+        Collector("CartPole-v1", backend=backend, num_workers=2, **FRAMES)
 
 
 COMBINATIONS = {

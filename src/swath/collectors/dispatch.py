@@ -32,9 +32,10 @@ def elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     Raises:
         TypeError: more than two positional arguments, or a keyword that the class does not have.
         ValueError: keys of `backend_options` that are reserved or given twice, or a number of workers that does not
-            match the list of sources.
+            match the list of sources, or has the name that it has elsewhere.
     """
     given = dict(keywords)
+    _require_no_workers(given.pop("num_workers", None))
     backend = require_backend(given.pop("backend", None), given.get("num_collectors"))
     number, sync = given.pop("num_collectors", None), bool(given.pop("sync", None))
     options = given.pop("backend_options", None) or {}
@@ -63,11 +64,19 @@ def require_here(keywords: Mapping[str, Any]) -> None:
     for name, value in keywords.items():
         if name not in others:
             raise unexpected("Collector", name, (*others, *RESERVED))
+        if name == "num_workers":
+            _require_no_workers(value)
         if not any(value is default or value == default for default in others[name]):
             raise ValueError(
                 f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
                 "process: leave it out, or set backend='process' or 'ray'"
             )
+
+
+def _require_no_workers(num_workers: Any) -> None:
+    """The classes with workers elsewhere call `num_workers` what is `num_collectors` here."""
+    if num_workers is not None:
+        raise ValueError(f"num_workers={num_workers!r}: Collector calls it num_collectors; give num_collectors instead")
 
 
 def _require_new(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
