@@ -144,6 +144,30 @@ def test_an_error_of_the_maker_leaves_as_itself_with_a_note():
     assert "raised while the env source" in caught.value.__notes__[0]
 
 
+def test_an_env_without_spaces_is_told_what_it_lacks():
+    class Spaceless(gym.Env):
+        observation_space = gym.spaces.Discrete(2)
+
+    with pytest.raises(TypeError, match=r"^Spaceless has no action_space; a gymnasium env says in both"):
+        build(Source(Spaceless))
+    del Spaceless.observation_space
+    with pytest.raises(TypeError, match=r"^Spaceless has no observation_space and no action_space; .* its __init__$"):
+        build(Source(Spaceless, copies=2))
+
+
+def test_a_name_of_the_command_line_is_told_from_an_id():
+    with pytest.raises(gym.error.Error) as caught:
+        build(Source("gymnasium.envs.classic_control:CartPoleEnv"))
+    meant = "gymnasium.envs.classic_control.CartPoleEnv is there: pass it itself, without quotes"
+    assert caught.value.__notes__[1] == f"'gymnasium.envs.classic_control:CartPoleEnv' is no id; {meant}"
+
+
+def test_an_id_that_is_nowhere_is_not_told_to_be_something_else():
+    with pytest.raises(gym.error.Error) as caught:
+        build(Source("gymnasium.envs.classic_control:NoSuchEnv"))
+    assert len(caught.value.__notes__) == 1
+
+
 def test_gymnasiums_vector_env_counts_as_one_source():
     host = build(Source(SyncVectorEnv([CountingEnv] * 2)))
     assert host.spec.batch_shape == (2,)

@@ -392,6 +392,7 @@ def test_a_tuple_that_does_not_fit_out_keys_is_a_value_error():
 
 BOX, DISCRETE = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 MISFITS = {
+    "nothing": (DISCRETE, lambda x: None, TypeError, r"returned None; .*'action'.*is a `return` missing\?"),
     "one action for all": (DISCRETE, lambda x: torch.tensor(1), ValueError, r"has shape \(\); .* wants \(3,\)"),
     "a column": (DISCRETE, lambda x: x[..., :1].long(), ValueError, r"has shape \(3, 1\); .* wants \(3,\)"),
     "one-hot": (DISCRETE, lambda x: x[..., :2].long(), ValueError, r"has shape \(3, 2\)"),

@@ -5,6 +5,7 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -166,11 +167,21 @@ def _all(source: Source, first: Any) -> list[Any]:
     """The env and its copies; what was built is closed again if anything fails."""
     mine = [] if source.is_instance else [first]
     with closed_on_failure(mine):
+        _require_spaces(first)
         action_leaves(first.action_space)
         observation_leaves(first.observation_space)
         envs = _with_copies(source, first, mine)
         require_equal_spaces(envs)
     return envs
+
+
+def _require_spaces(env: Any) -> None:
+    missing = [name for name in ("observation_space", "action_space") if not hasattr(env, name)]
+    if missing:
+        raise TypeError(
+            f"{type(env.unwrapped).__name__} has no {' and no '.join(missing)}; a gymnasium env says in both what its "
+            "observations and actions are: set them in its __init__"
+        )
 
 
 def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:
@@ -216,6 +227,8 @@ def make_env(source: Source) -> Any:
         env = maker(*args, **source.kwargs)
     except Exception as error:
         error.add_note(f"raised while the env source {source.env!r} was built")
+        if isinstance(source.env, str) and (found := _meant(source.env)):
+            error.add_note(f"{source.env!r} is no id; {found} is there: pass it itself, without quotes")
         raise
     _require_no_aec(env)
     if not is_env_instance(env):
@@ -230,6 +243,12 @@ def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if name.startswith("ALE/"):
         gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
     return gym.make(name, **kwargs)
+
+
+def _meant(name: str) -> str | None:
+    """What a name like `module:Class` means, if that is no id of Gymnasium's but something in the module."""
+    module, _, inside = name.rpartition(":")
+    return f"{module}.{inside}" if callable(getattr(sys.modules.get(module), inside, None)) else None
 
 
 def _copy(env: Any) -> Any:

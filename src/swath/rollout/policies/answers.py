@@ -29,9 +29,12 @@ def unpacker(policy: Any, answer: Any, spec: HostSpec, inputs: Sequence[Key]) ->
 
     Raises:
         KeyError: there is no action among them.
+        TypeError: there is no answer.
         ValueError: a tuple that does not fit the policy's `out_keys`.
     """
     actions = list(spec.acted)
+    if answer is None:
+        raise TypeError(f"the policy returned None; it must return the actions {actions}: is a `return` missing?")
     if isinstance(answer, TensorDictBase | Mapping):
         return _unpack_names(answer, actions, inputs)
     if isinstance(answer, tuple):
@@ -111,8 +114,9 @@ def _require_action(leaf: Leaf, value: Any, spec: ArraySpec) -> None:
     lead = spec.batch_shape
     wanted, got = (*lead, *leaf.shape), tuple(value.shape if lead else value.shape[1:])
     if wanted != got:
+        where = f"with batch shape {lead}" if lead else "of one env alone"
         raise ValueError(
-            f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} wants {wanted}: "
+            f"the policy's {leaf.key!r} has shape {got}; {leaf.space} {where} wants {wanted}: "
             "it must answer with one action per env, for instance sampled from its logits"
         )
     kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
