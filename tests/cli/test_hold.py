@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_what_cannot_be_a_folder_is_said(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "deeper"):
         with pytest.raises(UsageError, match=f"--out {path} cannot be a folder: .*; choose another one"):
             claim(path)
+
+
+def test_a_folder_that_may_not_be_written_into_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(hold.os, "access", lambda path, mode: path != tmp_path or not mode & os.W_OK)
+    with pytest.raises(UsageError, match=f"--out: nothing can be written into {tmp_path}; choose another folder"):
+        claim(tmp_path)
+    claim(tmp_path / "below")
 
 
 def claim(path: Path) -> None:

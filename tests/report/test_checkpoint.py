@@ -111,6 +111,18 @@ def test_a_missing_file_is_named(tmp_path):
         load_checkpoint(tmp_path / "c.safetensors")
 
 
+def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, {"a": 1})
+
+    def forbidden(file, mode="r"):
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr("pathlib.Path.open", forbidden)
+    with pytest.raises(PermissionError, match=f"Permission denied: '{path}'"):
+        load_checkpoint(path)
+
+
 def test_a_cut_file_is_called_damaged(tmp_path):
     path = tmp_path / "c.safetensors"
     save_checkpoint(path, {"a": torch.ones(100)})

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from swath.bench import Rounds
 
+SHARE = "of the best: beside the fastest of the same round, the median over the rounds; frames/s is over all of them"
+
 
 def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     """Measure what the options name, print the figures and the best setting, and return the exit code.
@@ -53,6 +55,8 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
         console.print("interrupted before anything was measured", soft_wrap=True)
         return INTERRUPTED
     console.print(score_table(scores))
+    if len(settings) > 1 and whole_rounds(scores) > 1:
+        console.print(SHARE, soft_wrap=True)
     code = _conclude(console, config, what, scores)
     if out is not None:
         write(out, config, scores)

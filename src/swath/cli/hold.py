@@ -46,12 +46,16 @@ def require_folder(folder: Path) -> None:
     """Make the folder that `--out` names, unless it is there.
 
     Raises:
-        UsageError: it is a file, or it cannot be made.
+        UsageError: it is a file, it cannot be made, or nothing can be written into it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {folder} cannot be a folder: {error.strerror}; choose another one") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"--out: nothing can be written into {folder}; choose another folder, or change its permissions"
+        )
 
 
 @contextmanager

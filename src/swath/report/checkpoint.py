@@ -49,12 +49,13 @@ def load_checkpoint(path: str | Path) -> State:
     """The state as it was saved, tensors on the CPU; dicts, lists, tuples and integer keys come back as they were.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, or it may not be read.
         ValueError: the file is damaged, or no checkpoint of Swath's, or from a newer version of it.
     """
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"no checkpoint at {file}")
+    file.open("rb").close()  # safetensors would say of one that may not be read that it is not there
     try:
         with safe_open(str(file), framework="pt") as content:
             metadata = content.metadata() or {}

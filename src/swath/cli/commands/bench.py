@@ -30,8 +30,9 @@ def bench(
 ) -> int:
     """Measure how many frames per second an env and a policy make, in many settings, and name the best.
 
-    Settings take turns, and what counts is the median of their turns. A turn draws batches and does nothing else with
-    them; its first batch, for which workers are built, is not counted.
+    Settings take turns. What counts is how fast each is beside the fastest of the same round, the median over the
+    rounds. A turn draws batches and does nothing else with them; its first batch, for which workers are built, is not
+    counted.
 
     Args:
         env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
