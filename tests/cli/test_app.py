@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -37,6 +38,23 @@ def test_help_shows_no_options_but_those_that_are_explained(command, swath, monk
     for row in rows:
         first, *others = (word for word in row.partition("  ")[0].split() if word.startswith("--"))
         assert others in ([], [first.replace("--", "--no-")])
+
+
+@pytest.mark.parametrize("command", [None, "train", "eval", "collect", "doctor", "bench"])
+def test_help_breaks_a_line_only_where_the_next_word_has_no_room(command, swath, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = swath(*filter(None, [command]), "--help")[1]
+    for line, after in pairwise(lines):
+        if _goes_on(line, after):
+            room = 80 - 2 * after.startswith("│")
+            assert len(line.rstrip("│ ")) + 1 + len(after.strip("│ ").split()[0]) > room
+
+
+def _goes_on(line, after):
+    """Whether a line is the rest of the one before: below text, with no name of its own."""
+    if line.startswith("│"):
+        return after.startswith("│    ") and not after.strip("│ ").startswith("OTHER")
+    return bool(line and after) and not after.startswith(("swath ", "╭"))
 
 
 def test_help_without_a_command_shows_what_to_type(swath):

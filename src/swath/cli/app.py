@@ -14,6 +14,7 @@ from swath.cli.commands.doctor import doctor
 from swath.cli.commands.evaluate import evaluate
 from swath.cli.commands.train import train
 from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
+from swath.cli.paragraphs import with_paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,18 +25,18 @@ swath train CartPole-v1                     trains PPO; results under runs/
 swath eval runs/CartPole-v1-seed0           repeats its final evaluation
 swath eval runs/A runs/B                    says which of two policies is better
 swath collect CartPole-v1 --out data/poles  writes experience to disk
-swath doctor my_module:MyEnv                says what is wrong with an env, and what to do
-swath bench CartPole-v1                     says which numbers of envs and workers are fastest
+swath doctor my_module:MyEnv                says what is wrong with an env
+swath bench CartPole-v1                     finds the fastest number of workers
 
 An env is a Gymnasium id, or a class or function of yours in an installed module or one of the current folder.
 """
 
 app = App(name="swath", help=HELP, help_format="plaintext", version=__version__)
-app.command(train, usage="Usage: swath train ENV [OPTIONS]", sort_key=1)
-app.command(evaluate, name="eval", usage="Usage: swath eval CHECKPOINT [OTHER] [OPTIONS]", sort_key=2)
-app.command(collect, usage="Usage: swath collect ENV --out PATH [OPTIONS]", sort_key=3)
-app.command(doctor, usage="Usage: swath doctor ENV [OPTIONS]", sort_key=4)
-app.command(bench, usage="Usage: swath bench ENV [OPTIONS]", sort_key=5)
+app.command(with_paragraphs(train), usage="Usage: swath train ENV [OPTIONS]", sort_key=1)
+app.command(with_paragraphs(evaluate), name="eval", usage="Usage: swath eval CHECKPOINT [OTHER] [OPTIONS]", sort_key=2)
+app.command(with_paragraphs(collect), usage="Usage: swath collect ENV --out PATH [OPTIONS]", sort_key=3)
+app.command(with_paragraphs(doctor), usage="Usage: swath doctor ENV [OPTIONS]", sort_key=4)
+app.command(with_paragraphs(bench), usage="Usage: swath bench ENV [OPTIONS]", sort_key=5)
 
 
 def run(arguments: Sequence[str]) -> int:
