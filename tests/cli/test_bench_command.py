@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from swath.bench import Setting
 from swath.cli.bench_config import MOST_WORKERS, doubled
+from swath.cli.bench_failures import Failures
+from swath.errors import WorkerLost
 
+LOCKED = ["step", "self.open()", "open", 'raise ValueError("the door is locked")']
 TINY = ("--rounds", "1", "--seconds", "0", "--batch", "16")
 
 
@@ -74,6 +78,27 @@ def test_where_everything_fails_the_command_fails_and_says_why(swath):
     )
     assert code == 1
     assert out[-1].startswith("failed: 1 env in this process: ValueError: the policy's 'action' has shape ")
+
+
+def test_what_an_env_raises_in_all_settings_is_told_once_by_the_user_s_lines(swath):
+    settings = ("--backends=inline,thread", "--workers=1,2", "--envs=1,2")
+    code, out, _ = swath("bench", "mistaken_env:Mistaken", *settings, *TINY)
+    assert code == 1
+    told = next(at for at, line in enumerate(out) if line.startswith("failed: "))
+    assert out[told] == "failed: all 6 settings: ValueError: the door is locked"
+    assert [line.rpartition(", in ")[2].strip() for line in out[told + 1 : -2]] == LOCKED
+    assert out[-2].startswith("raised by env 0 (seed ")
+    assert out[-1] == "`swath doctor mistaken_env:Mistaken` looks at the env alone"
+
+
+def test_settings_that_fail_alike_are_named_together_and_others_apart():
+    failures = Failures("CartPole-v1")
+    for workers, why in ((1, "worker 0 (life 0) is gone"), (2, "worker 1 (life 4) is gone"), (3, "no room")):
+        failures.note(Setting("process", workers, 1), WorkerLost(why))
+    assert failures.lines(4) == [
+        "failed: 1 process worker of 1 env; 2 process workers of 1 env: WorkerLost: worker 0 (life 0) is gone",
+        "failed: 3 process workers of 1 env: WorkerLost: no room",
+    ]
 
 
 INLINE = ("--backends", "inline", "--envs", "1,2", "--seconds", "0", "--batch", "16")

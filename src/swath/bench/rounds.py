@@ -76,6 +76,9 @@ class Rounds:
 Say = Callable[[int, Setting], None]
 """Called before each turn with its number, from 0, and the setting."""
 
+Hear = Callable[[Setting, Exception], None]
+"""Called with a setting that has failed, and what it raised."""
+
 
 class Measurement:
     """A measurement that can be asked at any time what is known, also after it was interrupted.
@@ -83,10 +86,17 @@ class Measurement:
     Args:
         subject: what is measured.
         settings: in which ways.
+        hear: called with each that fails.
     """
 
-    def __init__(self, subject: Subject, settings: Sequence[Setting]) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        settings: Sequence[Setting],
+        hear: Hear = lambda setting, error: None,  # noqa: ARG005  a signature
+    ) -> None:
         self._subject = subject
+        self._hear = hear
         self._rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
         self._failures: dict[Setting, str] = {}
 
@@ -111,7 +121,8 @@ class Measurement:
         try:
             self._rates[setting].append(_rate(self._subject, setting, length))
         except Exception as error:  # noqa: BLE001  what fails is told in its row, the others go on
-            self._failures[setting] = " ".join(f"{type(error).__name__}: {error}".split())
+            self._failures[setting] = in_one_line(error)
+            self._hear(setting, error)
 
 
 def measure(
@@ -131,6 +142,11 @@ def measure(
     measurement = Measurement(subject, settings)
     measurement.run(rounds, say)
     return measurement.scores
+
+
+def in_one_line(error: Exception) -> str:
+    """What was raised, for the row of a table."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _turns(settings: Sequence[Setting], rounds: int) -> Iterator[Setting]:

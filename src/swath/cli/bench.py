@@ -14,10 +14,11 @@ from rich.table import Table
 
 from swath.bench import Measurement, Score, Setting, as_fast, best, shares, whole_rounds
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
+from swath.cli.bench_failures import Failures
 from swath.cli.failure import FAILED, INTERRUPTED, OK, BrokenOffError, told_if_broken_off
 from swath.cli.hold import require_folder
 from swath.cli.pasting import command_line
-from swath.cli.places import INLINE, place_words
+from swath.cli.places import setting_words
 from swath.cli.state import versions
 from swath.report.atomic import replacing
 from swath.report.text import number
@@ -50,13 +51,17 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     counts = {"setting": len(settings), "round": length.count}
     told = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items())
     console.print(f"{env}, {what.actor.words}: {told}", soft_wrap=True)
-    scores, interrupted = _measured(console, Measurement(what.subject, settings), length, len(settings))
+    failures = Failures(env)
+    measurement = Measurement(what.subject, settings, failures.note)
+    scores, interrupted = _measured(console, measurement, length, len(settings))
     if interrupted and not any(score.rates for score in scores):
         console.print("interrupted before anything was measured", soft_wrap=True)
         return INTERRUPTED
     console.print(score_table(scores))
     if len(settings) > 1 and whole_rounds(scores) > 1:
         console.print(SHARE, soft_wrap=True)
+    for line in failures.lines(len(settings)):
+        console.print(line, soft_wrap=True)
     code = _conclude(console, config, what, scores)
     if out is not None:
         write(out, config, scores)
@@ -72,7 +77,7 @@ def _measured(console: Console, measurement: Measurement, length: Rounds, settin
     turns = settings * length.count
     try:
         with console.status("") as status:
-            measurement.run(length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {words(one)}"))
+            measurement.run(length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {setting_words(one)}"))
     except KeyboardInterrupt:
         return measurement.scores, True
     return measurement.scores, False
@@ -93,14 +98,6 @@ def score_table(scores: Sequence[Score]) -> Table:
         share = (f"{part:.0%}",) if part else ()
         table.add_row(*place, *numbers, *share, style="bold" if score is winner else None)
     return table
-
-
-def words(setting: Setting) -> str:
-    """A setting in words."""
-    inside = setting.backend == INLINE
-    if setting.envs is None:
-        return "in this process" if inside else f"{setting.backend}, {setting.workers} of them"
-    return place_words(setting.workers, setting.envs, setting.backend) + (" in this process" if inside else "")
 
 
 def write(out: Path, config: BenchConfig, scores: Sequence[Score]) -> None:
@@ -141,19 +138,16 @@ def code_of(config: BenchConfig, what: Measured, setting: Setting) -> list[str]:
 
 
 def _conclude(console: Console, config: BenchConfig, what: Measured, scores: Sequence[Score]) -> int:
-    for score in scores:
-        if score.failure:
-            console.print(f"failed: {words(score.setting)}: {score.failure}", soft_wrap=True)
     winner = best(scores)
     if winner is None:
         return FAILED if all(score.failure for score in scores) else OK
     once = whole_rounds(scores) == 1 and len(scores) > 1
     label = "fastest of one round" if once else "best"
-    console.print(f"{label}: {words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
+    console.print(f"{label}: {setting_words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
     if once:
         console.print("one round tells nothing about noise; --rounds 3 says which are as fast", soft_wrap=True)
     elif rivals := as_fast(scores, winner):
-        names = "; ".join(words(score.setting) for score in rivals)
+        names = "; ".join(setting_words(score.setting) for score in rivals)
         console.print(f"as fast, as far as these rounds can tell: {names}", soft_wrap=True)
     for line in code_of(config, what, winner.setting):
         console.print(line, soft_wrap=True)

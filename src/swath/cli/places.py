@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swath.cli.failure import UsageError
+
+if TYPE_CHECKING:
+    from swath.bench import Setting
 
 INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 BACKENDS = (INLINE, THREAD, PROCESS, RAY)
@@ -74,3 +77,11 @@ def place_words(workers: int, envs: int, backend: str) -> str:
         return envs_words
     kind = "Ray" if backend == RAY else backend
     return f"{workers} {kind} worker{'s' if workers > 1 else ''} of {envs_words}"
+
+
+def setting_words(setting: Setting) -> str:
+    """A setting of `swath bench` in words."""
+    inside = setting.backend == INLINE
+    if setting.envs is None:
+        return "in this process" if inside else f"{setting.backend}, {setting.workers} of them"
+    return place_words(setting.workers, setting.envs, setting.backend) + (" in this process" if inside else "")
