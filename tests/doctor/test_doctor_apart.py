@@ -26,7 +26,7 @@ FACTS = ["threads", "shared memory", "Ray", "versions"]
 def report(env, policy=None, patience=SOON):
     build = partial(Subject, env, policy, effort=QUICK)
     with Apart(build, patience) as apart:
-        return examine(Subject("CartPole-v1"), WELL, look_at=apart.look)
+        return examine(Subject("CartPole-v1", policy), WELL, look_at=apart.look)
 
 
 def test_all_looks_are_made_in_a_process_of_their_own_as_they_are_here():

@@ -144,10 +144,16 @@ def test_advice_names_the_user_s_method_and_where_it_is(fault):
 
 
 def test_what_makes_no_sense_after_an_error_is_left_out_and_named():
-    found = report(sick_envs.Raising)
+    found = report(sick_envs.Raising, sick_envs.acts)
     assert found.failed
     assert found.looked_at == ["interface", "threads", "shared memory", "Ray", "versions"]
     assert {"seeds", "memory", "policy", "speed"} <= set(found.left_out)
+
+
+@pytest.mark.parametrize("env", [sick_envs.Healthy, sick_envs.Raising])
+def test_a_policy_that_nobody_gave_is_neither_looked_at_nor_left_out(env):
+    found = report(env)
+    assert not {"policy", "policy's pickling"} & {*found.looked_at, *found.left_out}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of spaces, and that EnvPool cannot be seeded

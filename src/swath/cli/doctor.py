@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from swath.doctor.examination import Look
 
 STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
-PLANS = ("workers", "backend")
-"""Options that checks of the machine ask for."""
+PLANS = ("policy", "policy_factory", "workers", "backend")
+"""Options that say which looks there are, and what checks of the machine ask for."""
 
 
 def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:

@@ -70,7 +70,7 @@ def measure_pace(subject: Subject) -> Pace:
         envs = copies or size_of(env)
     finally:
         subject.done_with(env)
-    acts = subject.policy is not None or subject.policy_factory is not None
+    acts = subject.has_policy
     frames = envs * steps_of_a_batch(alone[0], envs)
     random = _collected(subject, copies, envs, frames, acts=False)
     return Pace(*alone, envs, random, _collected(subject, copies, envs, frames, acts=True) if acts else None)

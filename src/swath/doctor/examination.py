@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from swath.doctor.env_api import INTERFACE
 from swath.doctor.finding import Finding, Level
-from swath.doctor.looks import GATES, IN_USE, LOOKS, SPEED, Looked, found, look
+from swath.doctor.looks import GATES, LOOKS, POLICY, RECIPE, SPEED, Looked, found, look
 from swath.doctor.machine import Machine
 from swath.doctor.memory import check_memory
 from swath.doctor.ray_cluster import check_ray
@@ -54,13 +54,14 @@ def examine(
     """Carry out all checks.
 
     Args:
-        subject: env, policy and plans.
+        subject: env, policy and plans; only where it has a policy is one looked at.
         machine: facts; `Machine.here()` looks for them.
         say: called with the name of each check before it begins.
         look_at: carries out the looks at env and policy; in this process, unless it is another's, as `Apart.look` is.
     """
     looking = _Looking(Report(), say)
-    _examine_env(look_at or partial(look, subject), looking)
+    in_use = [*RECIPE, *(POLICY if subject.has_policy else ())]
+    _examine_env(look_at or partial(look, subject), looking, in_use)
     looking.at_facts("threads", lambda: check_threads(subject, machine.threads))
     looking.at_facts("shared memory", lambda: check_memory(subject, machine.shared, machine.ray))
     looking.at_facts("Ray", lambda: check_ray(subject, machine.ray, machine.threads))
@@ -89,8 +90,8 @@ class _Looking:
         self.at(name, lambda _: Looked(found(name, check)))
 
 
-def _examine_env(look_at: Look, looking: _Looking) -> None:
-    report, rest = looking.report, [*GATES, *LOOKS, *IN_USE, SPEED]
+def _examine_env(look_at: Look, looking: _Looking, in_use: Sequence[str]) -> None:
+    report, rest = looking.report, [*GATES, *LOOKS, *in_use, SPEED]
     for name in GATES:
         rest.remove(name)
         if not looking.at(name, look_at):
@@ -101,7 +102,7 @@ def _examine_env(look_at: Look, looking: _Looking) -> None:
     else:
         for name in LOOKS:
             looking.at(name, look_at)
-    acts = [looking.at(name, look_at) for name in IN_USE]
+    acts = [looking.at(name, look_at) for name in in_use]
     if all(acts):
         looking.at(SPEED, look_at)
     else:

@@ -30,11 +30,10 @@ LOOKS: dict[str, Check] = {
     "memory": check_leaks,
 }
 
-IN_USE: dict[str, Check] = {
-    "recipe": check_recipe,
-    "policy": check_policy,
-    "policy's pickling": check_policy_pickling,
-}
+RECIPE: dict[str, Check] = {"recipe": check_recipe}
+POLICY: dict[str, Check] = {"policy": check_policy, "policy's pickling": check_policy_pickling}
+"""For those who gave one."""
+
 SPEED = "speed"
 
 
@@ -54,7 +53,7 @@ class Looked:
 def look(subject: Subject, name: str) -> Looked:
     """Carry out the look of this name."""
     figures: dict[str, float] = {}
-    checks: dict[str, Check] = {**GATES, **LOOKS, **IN_USE, SPEED: partial(_timed, figures=figures)}
+    checks: dict[str, Check] = {**GATES, **LOOKS, **RECIPE, **POLICY, SPEED: partial(_timed, figures=figures)}
     return Looked(found(name, partial(checks[name], subject)), figures)
 
 

@@ -65,6 +65,11 @@ class Subject:
         """Whether the env exists already, so that no other can be built."""
         return Source(self.env).is_instance
 
+    @property
+    def has_policy(self) -> bool:
+        """Whether somebody else than chance is to act."""
+        return self.policy is not None or self.policy_factory is not None
+
     def make(self) -> Any:
         """An env to look at: another one at each call, unless it was given as an instance.
 

@@ -62,8 +62,6 @@ def check_use(subject: Subject) -> Iterator[Finding]:
 
 def check_policy(subject: Subject) -> Iterator[Finding]:
     """Batches of the policy's actions."""
-    if subject.policy is None and subject.policy_factory is None:
-        return
     space = _action_space(subject)
     try:
         batches = _batches(subject, acts=True)
