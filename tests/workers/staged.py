@@ -5,6 +5,7 @@ from heapq import heappop, heappush
 
 from swath.errors import Closed, WorkerLost
 from swath.workers.base import Handle, Job
+from swath.workers.hosting import described
 from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name, Ticket
 
@@ -108,7 +109,7 @@ class Staged:
 
     def end(self, handle, how="ended by itself"):
         name = handle.name
-        lost = WorkerLost(f"worker {name.worker} (life {name.life}) {how}", worker=name.worker, life=name.life)
+        lost = WorkerLost(f"{described(name)} {how}", worker=name.worker, life=name.life)
         for ticket in self._open.pop(handle, ()):
             self._fill(ticket, Error(lost))
 

@@ -8,7 +8,7 @@ from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
-from swath.workers.tickets import Name
+from swath.workers.tickets import EvaluatorsName, Name
 
 
 @pytest.fixture
@@ -198,6 +198,23 @@ def test_a_call_to_a_life_that_is_over_is_answered_with_its_loss(stage, fleet):
     with pytest.raises(WorkerLost):
         answer(made, made.call(handle, "collect"))
     assert made.restarts == 1, "one death is one"
+
+
+def test_workers_of_an_evaluation_say_so_in_every_life(stage, caplog):
+    made = Fleet(stage, job, 1, Survival(), stage.clock, first=EvaluatorsName(0, 0))
+    with caplog.at_level(logging.INFO, "swath"):
+        made.bring_up()
+        for life in range(2):
+            stage.end(made.up[0])
+            made.look()
+            assert wait_for(made, 0).name == Name(0, life + 1)
+    assert [message.partition(";")[0] for message in caplog.messages] == [
+        "evaluation worker 0 (life 0) is up",
+        "evaluation worker 0 (life 0) ended by itself",
+        "evaluation worker 0 (life 1) is up",
+        "evaluation worker 0 (life 1) ended by itself",
+        "evaluation worker 0 (life 2) is up",
+    ]
 
 
 def test_later_replacements_wait_and_nobody_waits_longer(stage, fleet, caplog):
@@ -482,7 +499,7 @@ def test_the_status_line_counts_phases(stage, fleet):
 
 
 def test_workers_are_numbered_from_where_their_owner_begins(stage):
-    made = Fleet(stage, job, 1, Survival(), stage.clock, 1)
+    made = Fleet(stage, job, 1, Survival(), stage.clock, Name(1, 0))
     made.bring_up()
     assert made.add([job, job]) == (2, 3)
     assert list(made.up) == [1, 2, 3]

@@ -19,6 +19,7 @@ from swath.rollout.hosts.specs import Seeding
 from swath.weights.channel import Channel
 from swath.workers.base import Handle
 from swath.workers.fleet import Fleet
+from swath.workers.hosting import described
 from swath.workers.outcome import Value
 from swath.workers.tickets import Ticket
 
@@ -168,7 +169,7 @@ class Playing:
         for handle, ticket in self._open.values():
             if not ticket.done:
                 name = handle.name
-                why = f"worker {name.worker} (life {name.life}) was ended: it is stuck in code of the user"
+                why = f"{described(name)} was ended: it is stuck in code of the user"
                 self._fleet.replace(handle, WorkerLost(why, worker=name.worker, life=name.life))
             elif isinstance(ticket.outcome, Value) and _is_parcel(ticket.outcome.value):
                 ticket.outcome.value.close()

@@ -18,7 +18,7 @@ from typing import Any
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.workers.base import Backend, Handle
-from swath.workers.fleet_state import Standing
+from swath.workers.fleet_state import FIRST, Standing
 from swath.workers.lives import Listener, Lives, MakeJob
 from swath.workers.outcome import Error
 from swath.workers.placing import Placing
@@ -35,7 +35,7 @@ class Fleet:
         n: how many workers.
         survival: how often they are replaced, how long they may take, how many are needed.
         clock: seconds, the same as of the backend's tickets.
-        first: the index of the first worker; the others follow.
+        first: the name of the first worker; the others follow.
 
     Attributes:
         survival: as it was given.
@@ -48,7 +48,7 @@ class Fleet:
         n: int,
         survival: Survival,
         clock: Callable[[], float] = time.monotonic,
-        first: int = 0,
+        first: Name = FIRST,
     ) -> None:
         self.survival = survival
         self._backend = backend
@@ -123,7 +123,8 @@ class Fleet:
 
     def name(self, worker: int) -> Name:
         """Which life a worker lives; of one that is waited for, the next."""
-        return Name(worker, self.standings()[worker].life)
+        with self._watch.holding() as lives:
+            return lives.state.named(worker, lives.state.workers[worker].life)
 
     def bring_up(self) -> tuple[int, ...]:
         """Begin all workers and wait until they can be called.
@@ -162,11 +163,12 @@ class Fleet:
             Exception: what building them raised, or `WorkerLost`. In all cases none is added.
         """
         with self._adding:
-            first = self._lives.state.next_index
+            state = self._lives.state
+            first = state.next_index
             handles: list[Handle] = []
             try:
                 for number, make_job in enumerate(make_jobs):
-                    handles.append(self._backend.spawn(make_job(Name(first + number, 0))))
+                    handles.append(self._backend.spawn(make_job(state.named(first + number, 0))))
                 self._placing.more(handles)
                 if accept is not None:
                     accept(handles)

@@ -18,6 +18,7 @@ from swath.options import Survival
 from swath.workers.tickets import Name
 
 Phase = Literal["waiting", "starting", "up", "gone"]
+FIRST = Name(0, 0)
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class FleetState:
     Args:
         n: how many.
         survival: how often they are replaced, and how many are needed.
-        first: the index of the first; the others follow.
+        first: the name of the first; the others follow.
 
     Attributes:
         restarts: lives that replace others, so far.
@@ -141,10 +142,10 @@ class FleetState:
         due_at: when the next `Ticked` is wanted; infinite if none is.
     """
 
-    def __init__(self, n: int, survival: Survival, first: int = 0) -> None:
+    def __init__(self, n: int, survival: Survival, first: Name = FIRST) -> None:
         self._survival = survival
         self._first = first
-        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first, first + n)}
+        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first.worker, first.worker + n)}
         self._deaths: list[tuple[int, BaseException]] = []
         self._spent = 0  # of the restarts that count against all
         self.restarts = 0
@@ -159,7 +160,11 @@ class FleetState:
     @property
     def next_index(self) -> int:
         """Of the worker that is added next."""
-        return self._first + len(self._workers)
+        return self._first.worker + len(self._workers)
+
+    def named(self, worker: int, life: int) -> Name:
+        """A life of a worker."""
+        return self._first._replace(worker=worker, life=life)
 
     @property
     def required(self) -> int:
@@ -265,7 +270,7 @@ class FleetState:
         return [self._seen_to(worker, self._workers[worker], now) for worker in due]
 
     def _seen_to(self, worker: int, standing: Standing, now: float) -> Instruction:
-        name = Name(worker, standing.life)
+        name = self.named(worker, standing.life)
         if standing.phase == "starting":
             return Overdue(name)
         self._workers[worker] = replace(standing, phase="starting", since=now, placed=False)

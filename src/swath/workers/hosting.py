@@ -67,7 +67,7 @@ def attempted(function: Callable[..., Any], *args: Any) -> Outcome:
 
 def described(name: Name) -> str:
     """The worker in words."""
-    return f"worker {name.worker} (life {name.life})"
+    return f"{name.kind} {name.worker} (life {name.life})"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from swath.errors import PlacementFailed, SwathError, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.fleet_state import (
+    FIRST,
     Added,
     Died,
     Event,
@@ -51,7 +52,7 @@ class Lives:
         make_jobs: how each worker is brought up, each time anew.
         survival: how often, and how many are needed.
         clock: seconds, the same as of tickets.
-        first: the index of the first worker.
+        first: the name of the first worker.
 
     Attributes:
         state: who lives, who comes back and when.
@@ -73,7 +74,7 @@ class Lives:
         make_jobs: Sequence[MakeJob],
         survival: Survival,
         clock: Callable[[], float],
-        first: int = 0,
+        first: Name = FIRST,
     ) -> None:
         self.state = FleetState(len(make_jobs), survival, first)
         self.handles: dict[int, Handle] = {}
@@ -86,7 +87,7 @@ class Lives:
         self.placing = False
         self.refused: BaseException | None = None
         self._backend = backend
-        self._make_jobs = dict(enumerate(make_jobs, first))
+        self._make_jobs = dict(enumerate(make_jobs, first.worker))
         self._survival = survival
         self._clock = clock
         self._lateness = Lateness(survival.fragment_timeout_s)
@@ -170,7 +171,7 @@ class Lives:
         elif handle.ready.done and not self._is_up(handle):
             self._lateness.begun(handle.name, self._clock())
             self._tell(Ready(handle.name))
-            _log.info("worker %d (life %d) is up", *handle.name)
+            _log.info("%s is up", described(handle.name))
         elif handle.placed.done and self._counts_from_placement(handle):
             self._tell(Placed(handle.name))
 
