@@ -1,4 +1,5 @@
 import json
+import signal
 
 import pytest
 from cli_toys import TINY
@@ -42,6 +43,11 @@ def test_an_error_is_told_with_what_to_do_and_fails(swath):
     ]
     assert out[4].startswith("not looked at: collecting, ")
     assert out[-1] == "1 error"
+
+
+def test_ctrl_c_in_an_examination_is_one_line(swath, monkeypatch):
+    monkeypatch.setattr(Machine, "here", lambda: signal.raise_signal(signal.SIGINT))
+    assert swath("doctor", "named_things:plain", *FEW) == (130, [], ["swath: interrupted"])
 
 
 def test_an_env_that_hangs_is_told_with_its_line_and_the_way_to_wait_longer(swath):

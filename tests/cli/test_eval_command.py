@@ -36,6 +36,12 @@ def test_an_evaluation_uses_as_many_threads_as_the_training(swath):
     assert torch.get_num_threads() == 1
 
 
+def test_ctrl_c_in_an_evaluation_is_one_line(swath, scripted, interrupting):
+    swath("train", "Scripted-v0", *TINY, "--no-video")
+    interrupting(scripted.steps + 5)
+    assert swath("eval", "runs/Scripted-v0-seed0") == (130, [], ["swath: interrupted"])
+
+
 def test_more_episodes_than_stored_stand_alone(swath):
     swath("train", "CartPole-v1", *TINY, "--no-video")
     _, out, _ = swath("eval", RUN / "best.safetensors", "--episodes", "3")

@@ -163,8 +163,8 @@ def test_ctrl_c_in_the_last_batch_is_too_late_to_stop_the_run(swath, interruptin
 
 def test_the_second_ctrl_c_ends_at_once(swath, interrupting):
     interrupting(200, 201)
-    code, _, _ = swath("train", "Scripted-v0", *SMALL, "--frames=1000", "--eval-every=0")
-    assert code == 130
+    code, _, err = swath("train", "Scripted-v0", *SMALL, "--frames=1000", "--eval-every=0")
+    assert (code, err) == (130, ["swath: interrupted"])
     assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -42,8 +42,8 @@ app.command(with_paragraphs(bench), usage="Usage: swath bench ENV [OPTIONS]", so
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line and return its exit code; errors of the user are one line on stderr and code 2.
 
-    What ends a run from outside, such as a full disk, is one line and code 1; what an env of the user's raises is told
-    by the user's lines.
+    What ends a run from outside, such as a full disk, is one line and code 1; Ctrl-C, where the command has no more to
+    say of it, one line and code 130; what an env of the user's raises is told by the user's lines.
     """
     try:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
@@ -56,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         _complain(str(error))
         return FAILED
     except KeyboardInterrupt:
+        _complain("interrupted")
         return INTERRUPTED
     return answer or 0
 
