@@ -277,6 +277,20 @@ def test_a_policy_that_fits_nowhere_is_a_type_error_with_its_parameters_and_the_
         bound(policy)
 
 
+def policy(obs, other):
+    return obs
+
+
+def actor(obs, other):
+    return obs
+
+
+@pytest.mark.parametrize(("callable_", "name"), [(policy, "the policy"), (actor, "the policy actor")])
+def test_a_policy_that_fits_nowhere_is_told_by_its_name_unless_that_says_nothing(callable_, name):
+    with pytest.raises(TypeError, match=f"^cannot tell how to call {name}: its parameters are"):
+        bound(callable_)
+
+
 def test_what_cannot_be_called_or_read_is_a_type_error():
     with pytest.raises(TypeError, match="policy is a int; it must be None, a callable"):
         bound(3)

@@ -73,10 +73,16 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
     if len(required) == 1 or (not required and len(inputs) == 1):
         return Convention("single", (), explores)
     raise TypeError(
-        f"cannot tell how to call the policy {_name(policy)}: its parameters are {list(inputs)}, the env's entries "
+        f"cannot tell how to call {the_policy(policy)}: its parameters are {list(inputs)}, the env's entries "
         f"{list(observation)}. Name its parameters after these entries, give it `in_keys`, or let it take one "
         f"`tensordict`. {NOT_WRAPPED}"
     )
+
+
+def the_policy(policy: Any) -> str:
+    """What messages call it: `the policy act`, and `the policy` alone where its name says no more."""
+    name = getattr(policy, "__name__", type(policy).__name__)
+    return "the policy" if name == "policy" else f"the policy {name}"
 
 
 def caller(policy: Any, how: Convention, keys: Sequence[Key], batch: InputBatch, exploration: ExplorationType) -> Call:
@@ -134,7 +140,7 @@ def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
     try:
         signature = inspect.signature(function)
     except ValueError as error:
-        raise TypeError(f"policy {_name(policy)} has no readable signature; wrap it in a function") from error
+        raise TypeError(f"{the_policy(policy)} has no readable signature; wrap it in a function") from error
     return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind in _NAMED}
 
 
@@ -149,7 +155,3 @@ def _is_tensordict_type(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2] in ("TensorDict", "TensorDictBase")
     return isinstance(annotation, type) and issubclass(annotation, TensorDictBase)
-
-
-def _name(policy: Any) -> str:
-    return getattr(policy, "__name__", type(policy).__name__)
