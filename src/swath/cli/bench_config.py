@@ -113,11 +113,13 @@ def doubled(most: int) -> tuple[int, ...]:
 
 
 def require_form(out: Path | None) -> None:
-    """Refuse files of other forms.
+    """Refuse files of other forms, and folders.
 
     Raises:
         UsageError: it is one.
     """
+    if out is not None and out.is_dir():
+        raise UsageError(f"--out {out} is a folder; name a file in it, such as {out / 'bench.csv'}")
     if out is not None and out.suffix not in FORMS:
         raise UsageError(f"--out {out} must end in one of {', '.join(FORMS)}")
 

@@ -68,7 +68,7 @@ class Apart:
             Exception: what building it raised.
         """
         with ExitStack() as stack:
-            self._folder = Path(stack.enter_context(TemporaryDirectory()))
+            self._folder = Path(stack.enter_context(TemporaryDirectory(prefix="swath-doctor-")))
             self._backend = backend("process", preload=("swath.doctor",))
             stack.callback(self._backend.close)
             self._spawn()

@@ -200,11 +200,18 @@ def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
 
 
 def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:
-    shapes = sorted({np.shape(row) for row in rows})
+    shapes = sorted({_shape(row) for row in rows})
     return ValueError(
-        f"the envs returned observations of shape {', '.join(map(str, shapes))} for {leaf.key!r}; "
+        f"the envs returned observations of shape {', '.join(shapes)} for {leaf.key!r}; "
         f"their observation space says {leaf.shape}"
     )
+
+
+def _shape(row: Any) -> str:
+    try:
+        return f"{np.shape(row)}"
+    except ValueError:
+        return "(rows of different lengths)"
 
 
 def _own_rows(space: spaces.Space[Any]) -> Callable[[Leaves], Sequence[Any]]:

@@ -66,6 +66,17 @@ class Misled(gym.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
+class Lying:
+    """Raises whatever it is asked."""
+
+    @property
+    def shape(self):
+        raise RuntimeError("no shape")
+
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
 def answering(**answers):
     return type("Answers", (Answering,), {"__module__": __name__, **answers})()
 
@@ -103,6 +114,13 @@ BEGINS = subject("reset", Answering, "Answers")
         (None, f"{ANSWERS} returned None"),
         (ROW, f"{ANSWERS} returned {SEEN}"),
         (np.float32(1.5), f"{ANSWERS} returned np.float32(1.5)"),
+        (tuple(range(10**5)), f"{ANSWERS} returned a tuple of 100000: (0, 1, 2, 3, 4, 5, …)"),
+        (
+            (ROW, "1" * 10**5, False, False, {}),
+            f"{ANSWERS}: the env returned the reward '111111111111...1111111111111'",
+        ),
+        (Lying(), f"{ANSWERS} returned a Lying"),
+        ((ROW, Lying(), False, False, {}), f"{ANSWERS}: the env returned the reward <Lying instance at"),
         ((ROW, "1", False, False, {}), f"{ANSWERS}: the env returned the reward '1'; it must be one number"),
         ((ROW, 0.0, "no", False, {}), f"{ANSWERS}: the env returned terminated='no'; it must be True or False"),
     ],
@@ -159,6 +177,10 @@ def test_an_error_in_the_users_own_lines_stays_what_it_is(env, said):
     [
         (np.zeros(3), "observations of shape (3,) for 'observation'; their observation space says (2,)"),
         (None, "observations of shape () for 'observation'; their observation space says (2,)"),
+        (
+            [[1.0], [1.0, 2.0]],
+            "observations of shape (rows of different lengths) for 'observation'; their observation space says (2,)",
+        ),
     ],
 )
 def test_an_observation_of_another_shape_is_told_of_its_env(observed, said):
@@ -192,6 +214,15 @@ def test_a_vector_env_of_the_wrong_form_is_told_likewise():
     assert str(error).endswith(
         "; a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
     )
+
+
+def test_an_answer_is_told_also_where_the_current_folder_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    error = failure_of(answering(stepped=None))
+    assert str(error).startswith(f"step of {__name__}.Answers ({__file__}:")
 
 
 def test_actions_that_are_none_are_not_blamed_on_the_env():

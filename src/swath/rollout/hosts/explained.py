@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from reprlib import repr as brief
 from traceback import walk_tb
@@ -27,6 +28,9 @@ PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 
 EXPLAINED = (TypeError, ValueError, AttributeError, LookupError)
 """What reading an answer may raise."""
+
+MOST_ENTRIES = 6
+"""Of a tuple, that are told."""
 
 UNKNOWN: Any = object()
 """In the place of an answer: the env has not returned yet, or it is not known what."""
@@ -66,9 +70,17 @@ def _said(error: Exception) -> str:
 
 
 def described(answer: Any) -> str:
-    """An answer in a few words."""
+    """An answer in a few words, whatever it is."""
+    try:
+        return _described(answer)
+    except Exception:  # noqa: BLE001  an object of the user's may raise whatever it is asked
+        return f"a {type(answer).__name__}"
+
+
+def _described(answer: Any) -> str:
     if isinstance(answer, tuple):
-        return f"a tuple of {len(answer)}: ({', '.join(map(described, answer))})"
+        rest = ", …" if len(answer) > MOST_ENTRIES else ""
+        return f"a tuple of {len(answer)}: ({', '.join(map(described, answer[:MOST_ENTRIES]))}{rest})"
     if isinstance(answer, Mapping):
         return f"a dict with {brief(list(answer))}"
     if hasattr(answer, "shape") and not isinstance(answer, np.generic):
@@ -102,12 +114,18 @@ def culprit(env: Any, call: str) -> str:
 def _subject(env: Any, call: str) -> str:
     kind = type(env)
     name = f"{call} of {kind.__module__}.{kind.__qualname__}"
-    code = getattr(inspect.unwrap(getattr(kind, call, kind)), "__code__", None)
-    if code is None:
+    try:
+        code = inspect.unwrap(getattr(kind, call, kind)).__code__
+    except (AttributeError, ValueError):  # it is no function of Python's, or wraps itself
         return name
-    file = Path(code.co_filename)
-    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return f"{name} ({near}:{code.co_firstlineno})"
+    return f"{name} ({_near(Path(code.co_filename))}:{code.co_firstlineno})"
+
+
+def _near(file: Path) -> Path:
+    """As seen from the current folder, if it is below that."""
+    with suppress(OSError, ValueError):  # that is gone; the file is elsewhere
+        return file.relative_to(Path.cwd())
+    return file
 
 
 _BETWEEN = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def as_reward(given: Any, whose: str = "") -> float:
     try:
         return float(+np.asarray(given).item())  # the sign refuses words that float() would read
     except Exception as error:
-        raise ValueError(f"the env returned the reward {given!r}{whose}; it must be one number") from error
+        raise ValueError(f"the env returned the reward {brief(given)}{whose}; it must be one number") from error
 
 
 def as_flag(name: str, given: Any) -> bool:
@@ -47,7 +48,7 @@ def as_flag(name: str, given: Any) -> bool:
     """
     plain = given.item() if hasattr(given, "item") else given
     if plain not in (0, 1):
-        raise ValueError(f"the env returned {name}={given!r}; it must be True or False")
+        raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False")
     return bool(plain)
 
 
