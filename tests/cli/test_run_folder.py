@@ -46,7 +46,8 @@ def test_a_folder_with_something_in_it_is_left_alone():
 def test_a_run_that_ended_before_its_first_checkpoint_says_how_to_begin_again(ask):
     Path("dead").mkdir()
     Path("dead/metrics.csv").touch()
-    said = "nothing was saved to go on with: start again; if --out named dead, delete that before"
+    kept = "dead holds nothing of worth, and has to be deleted first only if --out names it again"
+    said = f"nothing was saved to go on with: start again; {kept}"
     with pytest.raises(UsageError, match=f"; {said}$"):
         ask(Path("dead"))
     with RunFolder(Path("dead")).held(), pytest.raises(UsageError, match="another `swath train` is at work in dead"):

@@ -196,3 +196,12 @@ def test_more_workers_than_cpus_is_said():
     (finding,) = report(workers=9).findings
     assert (finding.level, finding.what, finding.value) == (Level.WARNING, "workers", "9 on this machine")
     assert report(workers=9, backend="ray").findings == []
+
+
+def test_a_space_that_is_missing_is_told_with_where_to_set_it():
+    class Spaceless(sick_envs.Healthy):
+        action_space = None
+
+    (finding,) = [finding for finding in report(Spaceless).findings if finding.what == "action_space"]
+    assert (finding.level, finding.value) == (Level.ERROR, "none")
+    assert finding.next_move == "set self.action_space in its __init__: it says what actions of Spaceless are"

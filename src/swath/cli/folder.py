@@ -83,7 +83,8 @@ class RunFolder:
             return f"{command_line('train', '--resume', self.path)} goes on from what was saved"
         if self.best.is_file():  # written just before the first checkpoint
             return f"{command_line('train', '--resume', self.best)} goes on from its best evaluation"
-        return f"nothing was saved to go on with: start again; if --out named {self.path}, delete that before"
+        kept = f"{self.path} holds nothing of worth, and has to be deleted first only if --out names it again"
+        return f"nothing was saved to go on with: start again; {kept}"
 
 
 def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:

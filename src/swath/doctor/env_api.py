@@ -90,6 +90,10 @@ def unserved(env: Any) -> Iterator[Finding]:
     readers: dict[str, Callable[[Any], Any]] = {"observation": observation_leaves, "action": action_leaves}
     for name, leaves in readers.items():
         space = getattr(env, f"{alone}{name}_space", None)
+        if space is None:
+            move = f"set self.{name}_space in its __init__: it says what {name}s of {type(env.unwrapped).__name__} are"
+            yield _wrong(f"{name}_space", "none", "a space of gymnasium.spaces, such as Discrete(2) or Box", move)
+            continue
         try:
             leaves(space)
         except (TypeError, ValueError) as error:

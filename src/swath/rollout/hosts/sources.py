@@ -179,8 +179,8 @@ def _require_spaces(env: Any) -> None:
     missing = [name for name in ("observation_space", "action_space") if not hasattr(env, name)]
     if missing:
         raise TypeError(
-            f"{type(env.unwrapped).__name__} has no {' and no '.join(missing)}; a gymnasium env says in both what its "
-            "observations and actions are: set them in its __init__"
+            f"{type(env.unwrapped).__name__} has no {' and no '.join(missing)}; a gymnasium env says in "
+            "observation_space and action_space what it observes and can do: set them in its __init__"
         )
 
 
