@@ -15,7 +15,7 @@ COMMANDS = {
     "doctor": ("--steps", "9", "--seconds", "0"),
     "bench": ("--rounds", "1", "--seconds", "0", "--batch", "16", "--backends", "inline", "--envs", "2"),
 }
-HAS = "; named_things has Plain, Doubtful, Drawn, NamedTwice"
+HAS = "; named_things has Plain, Doubtful, Waiting, Drawn, NamedTwice"
 CART_POL = "Environment `CartPol` doesn't exist. Did you mean: `CartPole`?"
 NAMED_PLAIN = (
     "Environment version `v1` for environment `NamedPlain` doesn't exist. It provides versioned environments: [ `v0` ]"
