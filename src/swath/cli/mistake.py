@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import swath
 from swath.cli.pasting import command_line
 from swath.errors import BadAnswer, RemoteFailure
+from swath.nearby import near
 from swath.workers.outcome import REMOTE, type_name
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class Frame:
 
     def __str__(self) -> str:
         """For the user; files of the current folder by their names there."""
-        file = Path(self.file)
-        near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-        return "\n".join([f"  {near}:{self.line}, in {self.function}", *self.source])
+        return "\n".join([f"  {near(self.file)}:{self.line}, in {self.function}", *self.source])
 
 
 def is_mistake(error: BaseException, env: str = "") -> bool:

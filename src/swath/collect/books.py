@@ -107,12 +107,13 @@ class Known:
         self.frames[name.worker] = self.frames.get(name.worker, 0) + missing
         return missing
 
-    def book(self, name: Name, head: Head, place: Place) -> None:
-        """A fragment was made that has this place among others."""
+    def book(self, sent: Sent) -> None:
+        """A fragment was made, and has arrived."""
+        name, head = sent.ticket.name, sent.head
         self.sent[name] = max(head.sent, self.sent.get(name, 0))
         self.arrived[name] = self.arrived.get(name, 0) + head.frames
         self.tallies.note(name, head.tally)
-        self.episodes.book(head.episodes, place)
+        self.episodes.book(head.episodes, sent.place)
         self.next_ids[name.worker] = head.next_id
         self.versions[name.worker] = head.version
         self.lives[name.worker] = head.life

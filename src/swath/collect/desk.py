@@ -254,7 +254,7 @@ class Desk:
 
     def _arrived(self, sent: Sent, received: Received) -> bool:
         sent.received = received
-        self.known.book(sent.ticket.name, sent.head, sent.place)
+        self.known.book(sent)
         self.known.lags[sent.worker] = max(0, self.channel.version_for(sent.worker) - max(0, sent.head.version))
         self._find_strays(sent)
         if sent.void:

@@ -10,6 +10,7 @@ from pathlib import Path
 from traceback import extract_tb
 
 import swath
+from swath.nearby import near
 
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -40,8 +41,7 @@ class _Frame:
     function: str
 
     def __str__(self) -> str:
-        file, home = Path(self.file), Path.cwd()
-        return f"{file.relative_to(home) if file.is_relative_to(home) else file}:{self.line}"
+        return f"{near(self.file)}:{self.line}"
 
     @property
     def is_users(self) -> bool:

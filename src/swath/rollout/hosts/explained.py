@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from reprlib import repr as brief
 from traceback import walk_tb
 from types import FrameType
@@ -22,6 +20,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.errors import BadAnswer
+from swath.nearby import near
 
 PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 """Wrappers that return what they wrap returned, or next to it."""
@@ -118,14 +117,7 @@ def _subject(env: Any, call: str) -> str:
         code = inspect.unwrap(getattr(kind, call, kind)).__code__
     except (AttributeError, ValueError):  # it is no function of Python's, or wraps itself
         return name
-    return f"{name} ({_near(Path(code.co_filename))}:{code.co_firstlineno})"
-
-
-def _near(file: Path) -> Path:
-    """As seen from the current folder, if it is below that."""
-    with suppress(OSError, ValueError):  # that is gone; the file is elsewhere
-        return file.relative_to(Path.cwd())
-    return file
+    return f"{name} ({near(code.co_filename)}:{code.co_firstlineno})"
 
 
 _BETWEEN = (
