@@ -19,6 +19,7 @@ from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
 from swath.evaluators import ray_eval_worker
 from swath.testing.toy_worker import Gate
+from swath.workers.tickets import Ticket
 
 NAME = "the tests' own"
 OPTIONS = {"num_gpus": 0, "num_cpus": 1}
@@ -236,6 +237,20 @@ def test_a_later_driver_finds_replaces_and_ends_what_an_earlier_one_has_left(ray
         played(third, 2)
     with pytest.raises(ValueError, match="no actor named"):
         RayEvalWorker.from_name("left")
+
+
+def test_an_outcome_is_given_once_the_actor_has_told_of_what_it_could_be_begun_again(ray, worker):
+    found = RayEvalWorker.from_name(NAME)
+    tenure = found._desk._tenure
+    telling = tenure.telling
+    assert tenure.backend.wait([telling], 100.0)
+    tenure._told = untold = Ticket(telling.name, "recipe")
+    found.submit(Constant(2), 3)
+    assert tenure.backend.wait([found._desk._run.ticket], 100.0)
+    assert found.poll(0.0) is None
+    threading.Timer(0.2, lambda: tenure.backend._actors.board.settle(untold, telling.outcome)).start()
+    assert found.poll(None)["reward"] == 6.0
+    assert tenure.telling is None
 
 
 # Faults

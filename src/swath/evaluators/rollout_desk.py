@@ -151,9 +151,12 @@ class RolloutDesk:
             return refusal
         if isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost):
             return self._again(run, outcome)
-        if outcome is None and monotonic() >= tenure.due(run.asked):
-            outcome = Error(tenure.late())
-            tenure.part()
+        if monotonic() >= tenure.due(run.asked):
+            if outcome is None:
+                outcome = Error(tenure.late())
+                tenure.part()
+        elif _is_open(tenure.telling):
+            return None  # an actor that answers and is lost before it has told could not be begun again
         return outcome
 
     def _again(self, run: Run, loss: Error) -> Outcome | None:
@@ -170,8 +173,9 @@ class RolloutDesk:
 
     def _news(self, run: Run) -> list[Ticket]:
         """What is to be looked at when it is there."""
-        actor = self._tenure.actor
-        return [run.ticket, *(ticket for ticket in (actor.placed, actor.ready) if not ticket.done)]
+        actor, telling = self._tenure.actor, self._tenure.telling
+        rollout = () if run.ticket.done and _is_open(telling) else (run.ticket,)
+        return [*rollout, *(ticket for ticket in (actor.placed, actor.ready, telling) if _is_open(ticket))]
 
     def _opened(self, outcome: Outcome) -> Any:
         if isinstance(outcome, Error):
@@ -189,3 +193,7 @@ class RolloutDesk:
         if run.shared is not None:
             run.shared.release()
             run.shared = None
+
+
+def _is_open(ticket: Ticket | None) -> bool:
+    return ticket is not None and not ticket.done

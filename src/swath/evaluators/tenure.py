@@ -118,6 +118,11 @@ class Tenure:
             self._recipe = self._told.outcome.value
 
     @property
+    def telling(self) -> Ticket | None:
+        """Settled when the actor has told what it is made of; `None` if that is known."""
+        return self._told if self._recipe is None else None
+
+    @property
     def retries(self) -> int:
         """How often a rollout may be repeated, as far as that can be done."""
         return 0 if self._recipe is None or self.backend.cluster.gone() else self._recipe.retries
