@@ -10,7 +10,7 @@ import sick_envs
 from swath.doctor import Apart, Effort, Level, Machine, Subject, examine
 from swath.doctor.machine import Threads
 from swath.doctor.ray_facts import RayFacts
-from swath.doctor.stacks import place
+from swath.doctor.stacks import place_in
 from swath.doctor.walk import walk
 from swath.doctor.watchdog import Watchdog
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
@@ -157,6 +157,6 @@ Thread 0x00007e (most recent call first):
 
 
 def test_stacks_name_the_call_and_the_user_s_innermost_line():
-    at = place(STACKS)
-    assert (at.caller, at.called, at.function, at.line) == ("_timed", "step", "step", "/home/me/maze.py:18")
-    assert place("Timeout!") is None
+    at = place_in(STACKS)
+    assert (at.caller, at.called, at.function, at.at) == ("_timed", "step", "step", "/home/me/maze.py:18")
+    assert place_in("Timeout!") is None

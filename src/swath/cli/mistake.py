@@ -8,49 +8,21 @@ error ─┬─ its traceback ────────────────�
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import sysconfig
-from dataclasses import dataclass
-from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING
 
-import swath
 from swath.cli.pasting import command_line
 from swath.errors import BadAnswer, RemoteFailure
-from swath.nearby import near
+from swath.frames import Frame, homes_of
 from swath.workers.outcome import REMOTE, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CHAINED = re.compile(r"\n\n(?:The above exception was|During handling of the above) .*:\n\n")
-_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 _MARKS = re.compile(r"[ ~^]+")
 """What Python writes below a line of source."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One call of a traceback.
-
-    Attributes:
-        file: as Python knows it.
-        line: its number.
-        function: which one was called.
-        source: the line itself, as Python prints it, indented.
-    """
-
-    file: str
-    line: str
-    function: str
-    source: list[str]
-
-    def __str__(self) -> str:
-        """For the user; files of the current folder by their names there."""
-        return "\n".join([f"  {near(self.file)}:{self.line}, in {self.function}", *self.source])
 
 
 def is_mistake(error: BaseException, env: str = "") -> bool:
@@ -66,10 +38,10 @@ def is_mistake(error: BaseException, env: str = "") -> bool:
 def told(error: BaseException, env: str) -> str:
     """What was raised, by which of the user's lines, in which env, and why: in a few lines."""
     *causes, (frames, _) = _traces(error)
-    lines = [_headline(error), *map(str, _users(frames, env))]
+    lines = [_headline(error), *_shown(_users(frames, env))]
     for frames, message in reversed(causes):
         if users := _users(frames, env):
-            lines += [f"from {message}", *map(str, users)]
+            lines += [f"from {message}", *_shown(users)]
     return "\n".join([*lines, *said_of(error)])
 
 
@@ -103,8 +75,8 @@ def _parsed(trace: str) -> tuple[list[Frame], str]:
     for number, line in enumerate(lines):
         if not line.startswith("  "):
             return frames, "\n".join(lines[number:]).rstrip()
-        if found := _FRAME.fullmatch(line):
-            frames.append(Frame(**found.groupdict(), source=[]))
+        if frame := Frame.written(line):
+            frames.append(frame)
         elif frames and not _MARKS.fullmatch(line):
             frames[-1].source.append(line)
     return frames, ""
@@ -112,30 +84,11 @@ def _parsed(trace: str) -> tuple[list[Frame], str]:
 
 def _users(frames: Sequence[Frame], env: str) -> list[Frame]:
     """The user's frames, and those of libraries below the last of them."""
-    homes = _homes(env)
-    own = [number for number, frame in enumerate(frames) if _is_users(frame.file, homes)]
+    homes = homes_of(env)
+    own = [number for number, frame in enumerate(frames) if frame.is_users(homes)]
     below = frames[own[-1] + 1 :] if own else ()
-    return [*(frames[number] for number in own), *(frame for frame in below if not _lies_in(frame.file, _OURS))]
+    return [*(frames[number] for number in own), *(frame for frame in below if not frame.is_ours)]
 
 
-def _is_users(file: str, homes: Sequence[str]) -> bool:
-    if file.startswith("<") or _lies_in(file, _OURS):
-        return False
-    return _lies_in(file, homes) or not (_lies_in(file, _LIBRARIES) or _INSTALLED & set(Path(file).parts))
-
-
-def _homes(env: str) -> list[str]:
-    """Where the module lies that the env is named with; of one in a package, the package."""
-    package = sys.modules.get(env.partition(":")[0].partition(".")[0])
-    file = getattr(package, "__file__", None)
-    return list(getattr(package, "__path__", [file] if file else []))
-
-
-def _lies_in(file: str, places: Sequence[str]) -> bool:
-    return any(file == place or file.startswith(place + os.sep) for place in places)
-
-
-_OURS = [*swath.__path__]
-_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of libraries, wherever they are."""
+def _shown(frames: Sequence[Frame]) -> list[str]:
+    return ["\n".join([f"  {frame.at}, in {frame.function}", *frame.source]) for frame in frames]

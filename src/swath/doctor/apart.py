@@ -18,7 +18,7 @@ import torch
 from swath.doctor.finding import Finding, Level
 from swath.doctor.looks import INTERFACE_LOOK, Looked, broken_off, look
 from swath.doctor.output import Output, check_output
-from swath.doctor.stacks import place
+from swath.doctor.stacks import place_in
 from swath.doctor.subject import Subject
 from swath.doctor.watchdog import Watchdog
 from swath.errors import WorkerLost
@@ -140,12 +140,12 @@ class Examiner:
 
 def hung(name: str, patience: float, stacks: str) -> Finding:
     """What did not come back."""
-    at = place(stacks)
+    at = place_in(stacks)
     if at and at.called in CALLS:
         what = f"env.{at.called}"
     else:
         what = "building the env" if at and at.caller in BUILDERS else f"the look at {name}"
-    where = f": it is in {at.function}, {at.line}" if at else ""
+    where = f": it is in {at.function}, {at.at}" if at else ""
     move = f"mend what it waits for there; if it only takes its time, allow more: --patience {10 * patience:g}"
     return Finding(Level.ERROR, what, f"has not come back in {patience:g} s{where}", "an answer", move)
 
