@@ -19,6 +19,7 @@ from swath.testing.backend.asking import ask, error_of, job, result, result_of_e
 from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
+from swath.workers.outcome import Error
 from swath.workers.ray import cluster
 from swath.workers.tickets import Name
 
@@ -319,6 +320,24 @@ def test_a_worker_that_ray_cannot_reach_is_given_up_and_killed(ray, backend):
         backend._actors._answered(worker, worker.ready, None, unreachable)
         assert "is lost: " in str(result_of_end(backend, worker))
         assert select.select([process], [], [], PATIENCE_S)[0]
+
+
+def test_a_call_that_is_answered_with_a_loss_finds_the_life_ended(ray, backend, monkeypatch):
+    worker, board = backend.spawn(job()), backend._actors.board
+    result(backend, worker.ready)
+    settle = board.settle
+
+    def meanwhile(ticket, outcome):
+        monkeypatch.undo()
+        call = backend.call(worker, "pid")
+        assert worker.ended.done or not isinstance(call.outcome, Error)
+        return settle(ticket, outcome)
+
+    monkeypatch.setattr(board, "settle", meanwhile)
+    backend._actors._end(worker, "was ended by a test")
+    assert worker.ended.done
+    assert "was ended by a test" in str(backend.call(worker, "pid").outcome.exception)
+    ray.kill(worker.actor)
 
 
 class Failed:

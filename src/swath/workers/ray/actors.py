@@ -30,6 +30,9 @@ from swath.workers.ray.worker import RayWorker, public
 from swath.workers.tickets import Board, Ticket
 
 _CLOSE_S = 5.0
+_THREADS = {"here": 1, "life": 1, "aside": 1}
+"""Of an actor, beside the one that answers calls. What is said aside waits until the worker is built; that it is here
+is answered at once."""
 
 
 class RayActors:
@@ -147,7 +150,7 @@ class RayActors:
         """Learn when it is up and when it ends; have it built, unless others do."""
         actor = handle.actor
         handle.ask, handle.whole, handle.aside = asking(actor), asking_whole(actor), asking_aside(actor)
-        here = actor.swath_here.options(concurrency_group="aside").remote()
+        here = actor.swath_here.options(concurrency_group="here").remote()
         here.future().add_done_callback(partial(self._placed, handle))
         built = None if setup is None else actor.swath_build.options(num_returns=2).remote(setup)
         if built is None or handle.lasts:
@@ -165,7 +168,7 @@ class RayActors:
     def _class(self, names: tuple[str, ...]) -> Any:
         if names not in self._classes:  # Ray keeps each class that an actor was made of
             kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
-            options = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"life": 1, "aside": 1}}
+            options = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": _THREADS}
             self._classes[names] = self._ray.remote(**options)(kind)
         return self._classes[names]
 
@@ -204,8 +207,9 @@ class RayActors:
         outcome = lost(handle.name, how, exit)
         with self._lock:
             self._handles.discard(handle)
-        for ticket in handle.end(outcome):
-            self.board.settle(ticket, outcome)
+        if self.board.settle(handle.ended, outcome):  # first: whoever is answered that it is lost finds it ended
+            for ticket in handle.end(outcome):
+                self.board.settle(ticket, outcome)
 
     def _settle(self, handle: RayHandle, ticket: Ticket, outcome: Outcome) -> None:
         handle.answered(ticket)

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 class RayWorker:
     """An actor. Its constructor cannot fail, so that whatever fails is an answer.
 
-    Ray calls it in one thread, which is not the main one, `swath_live` in another, and what is said aside in a third.
+    Ray calls it in one thread, which is not the main one, and each group of the others in one of its own.
     """
 
     _desk: RayDesk | None = None
