@@ -7,6 +7,7 @@ import textwrap
 import threading
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import cloudpickle
 import gymnasium as gym
@@ -19,6 +20,7 @@ from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
 from swath.evaluators import ray_eval_worker
 from swath.testing.toy_worker import Gate
+from swath.workers.ray.actors import RayActors
 from swath.workers.tickets import Ticket
 
 NAME = "the tests' own"
@@ -100,7 +102,7 @@ def actor_of(worker):
 
 def kill(worker):
     ray_cluster.up().kill(actor_of(worker))
-    assert worker._desk._tenure.backend.wait([worker._desk._tenure.actor.ended], 20.0)
+    assert worker._desk._tenure.backend.wait([worker._desk._tenure.actor.ended], 100.0)
 
 
 def played(worker, max_steps):
@@ -253,6 +255,29 @@ def test_an_outcome_is_given_once_the_actor_has_told_of_what_it_could_be_begun_a
     assert tenure.telling is None
 
 
+def test_an_actor_that_is_being_built_is_placed_for_whoever_finds_it(ray, gate):
+    def held_up():
+        gate.go_through()
+        return Endless()
+
+    with RayEvalWorker(None, held_up, Constant, name="held up", **OPTIONS):
+        gate.await_arrival()
+        tenure = RayEvalWorker.from_name("held up")._desk._tenure
+        assert tenure.backend.wait([tenure.actor.placed], 100.0)
+        assert not tenure.actor.ready.done
+        gate.open()
+
+
+def test_whoever_waits_for_an_actor_that_another_handle_ends_is_told_so_without_retries(ray, gate):
+    with RayEvalWorker(None, partial(Endless, gate), Constant, name="not for long", retries=0, **OPTIONS) as worker:
+        other = RayEvalWorker.from_name("not for long")
+        other.submit(None, 2)
+        gate.await_arrival()
+        worker.shutdown(timeout=0.1)
+        with pytest.raises(Closed, match="another handle"):
+            other.poll(None)
+
+
 # Faults
 
 
@@ -273,6 +298,14 @@ def test_an_actor_that_is_lost_while_it_is_idle_is_replaced_with_its_weights(ray
         kill(worker)
         again = played(worker, 4)
         assert (again["reward"], again["policy_version"]) == (12.0, 1)
+
+
+def test_an_actor_that_is_ended_is_replaced_before_ray_has_told_of_its_end(ray):
+    with RayEvalWorker(None, Endless, Constant, retries=0, **OPTIONS) as worker:
+        assert played(worker, 1)["reward"] == 1
+        tenure = worker._desk._tenure
+        tenure.backend.kill(tenure.actor)
+        assert played(worker, 2)["reward"] == 2
 
 
 def test_without_retries_the_loss_is_the_outcome_and_the_next_rollout_is_played(ray, gate):
@@ -331,6 +364,25 @@ def test_what_init_fn_raises_is_an_outcome_once(ray):
         with pytest.raises(OSError, match="no such env"):
             worker.poll(None)
         assert worker.poll() is None
+
+
+def test_what_building_raises_is_the_outcome_although_that_of_the_rollout_comes_first(ray, monkeypatch):
+    answered, late = RayActors._answered, SimpleQueue()
+
+    def out_of_order(actors, handle, ticket, *answer):
+        if ticket is handle.ready:
+            late.put(partial(answered, actors, handle, ticket, *answer))
+        else:
+            answered(actors, handle, ticket, *answer)
+
+    monkeypatch.setattr(RayActors, "_answered", out_of_order)
+    with RayEvalWorker(raising, cartpole, Upright, **OPTIONS) as worker:
+        worker.submit(None, 2)
+        assert worker._desk._tenure.backend.wait([worker._desk._run.ticket], 100.0)
+        assert worker.poll(0.0) is None
+        threading.Timer(0.2, late.get(timeout=100.0)).start()
+        with pytest.raises(OSError, match="no such env"):
+            worker.poll(None)
 
 
 def test_what_makes_the_env_may_raise(ray):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import uuid4
 
 from swath.errors import Closed, SwathError, WorkerLost
@@ -35,6 +35,7 @@ class Run:
         ticket: the call that brings it.
         shared: weights that travel with the call.
         losses: how many actors were lost over it.
+        doomed: whether it was asked of an actor that had been ended, of which Ray had not told yet.
     """
 
     token: Token
@@ -44,6 +45,7 @@ class Run:
     asked: float = field(default_factory=monotonic)
     shared: Any = None
     losses: int = 0
+    doomed: bool = False
 
 
 class RolloutDesk:
@@ -139,6 +141,7 @@ class RolloutDesk:
         run.shared = None if weights is None else backend.share(weights)
         ask = Ask(run.token, run.manner, run.shared, self._version)
         backend.call_aside(actor, "announce", ask.token)
+        run.doomed = actor.killed is not None
         run.asked, run.ticket = monotonic(), backend.call(actor, "rollout", ask)
 
     def _outcome(self, run: Run) -> Outcome | None:
@@ -155,15 +158,23 @@ class RolloutDesk:
             if outcome is None:
                 outcome = Error(tenure.late())
                 tenure.part()
-        elif _is_open(tenure.telling):
-            return None  # an actor that answers and is lost before it has told could not be begun again
+        elif self._awaited():
+            return None
         return outcome
+
+    def _awaited(self) -> list[Ticket]:
+        """What must be known before an outcome is given, whatever comes first.
+
+        Where the actor could not be built, `ready` says why. One that is lost before it has told what it is made of
+        could not be begun again.
+        """
+        return [ticket for ticket in (self._tenure.actor.ready, self._tenure.telling) if _is_open(ticket)]
 
     def _again(self, run: Run, loss: Error) -> Outcome | None:
         """Have it played by another actor; why not, if so."""
-        run.losses += 1
-        if run.losses > self._tenure.retries:
-            return loss
+        run.losses += not run.doomed
+        if run.losses > self._tenure.retries and not run.doomed:
+            return self._tenure.dismissal() or loss
         self._release(run)
         try:
             self._send(run)
@@ -173,9 +184,9 @@ class RolloutDesk:
 
     def _news(self, run: Run) -> list[Ticket]:
         """What is to be looked at when it is there."""
-        actor, telling = self._tenure.actor, self._tenure.telling
-        rollout = () if run.ticket.done and _is_open(telling) else (run.ticket,)
-        return [*rollout, *(ticket for ticket in (actor.placed, actor.ready, telling) if _is_open(ticket))]
+        awaited, placed = self._awaited(), self._tenure.actor.placed
+        rollout = () if run.ticket.done and awaited else (run.ticket,)
+        return [*rollout, *awaited, *(() if placed.done else (placed,))]
 
     def _opened(self, outcome: Outcome) -> Any:
         if isinstance(outcome, Error):
@@ -195,5 +206,5 @@ class RolloutDesk:
             run.shared = None
 
 
-def _is_open(ticket: Ticket | None) -> bool:
+def _is_open(ticket: Ticket | None) -> TypeGuard[Ticket]:
     return ticket is not None and not ticket.done

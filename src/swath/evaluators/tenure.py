@@ -17,7 +17,7 @@ from swath.errors import Closed, PlacementFailed, SwathError, WorkerLate
 from swath.evaluate.rollout_request import Patience, Recipe, Registration
 from swath.evaluate.soloist import Soloist
 from swath.workers.base import Job
-from swath.workers.outcome import Value
+from swath.workers.outcome import Error, Value
 from swath.workers.ray.handle import RayHandle
 from swath.workers.ray.lasting import LastingBackend
 from swath.workers.tickets import Name, Ticket
@@ -105,12 +105,19 @@ class Tenure:
         at = self._registration
         if at is not None and (actor := self.backend.found(*at)) is not None:
             self._adopt(actor)
-        elif at is not None and self.backend.is_over(*at):
-            raise Closed(f"the RayEvalWorker named {at.name!r} was shut down by another handle; make another one")
+        elif dismissal := self.dismissal():
+            raise dismissal.exception
         elif self._recipe is None:
             self.actor.ended.value  # noqa: B018  it raises
         else:
             self._engage(self._recipe)
+
+    def dismissal(self) -> Error | None:
+        """What a loss comes to where another handle has ended the actor for good; `None` if none has."""
+        at = self._registration
+        if at is None or self.backend.cluster.gone() or not self.backend.is_over(*at):
+            return None
+        return Error(Closed(f"the RayEvalWorker named {at.name!r} was shut down by another handle; make another one"))
 
     def hear(self) -> None:
         """Take note of the recipe, if it has come."""
