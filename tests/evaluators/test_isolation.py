@@ -3,6 +3,7 @@
 import random
 import threading
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -92,3 +93,29 @@ def test_the_same_noise_on_every_backend():
         with Evaluator("CartPole-v1", policy_factory=Sampler, backend=place, **SAMPLED) as ev:
             numbers.append(ev.evaluate().returns.tolist())
     assert numbers[0] == numbers[1]
+
+
+class Dice(gym.Env):
+    """Pays what numpy's and Python's own generators roll."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), np.random.rand() + random.random(), True, False, {}
+
+
+def test_workers_draw_apart_what_an_env_takes_from_the_generators_of_its_process():
+    class Still(torch.nn.Module):
+        def forward(self, observation):
+            return torch.zeros(observation.shape[:-1], dtype=torch.long)
+
+    results = []
+    for _ in range(2):
+        with Evaluator(Dice, policy_factory=Still, backend="process", num_workers=3, num_trajectories=6) as ev:
+            results.append(ev.evaluate().returns.tolist())
+    assert len(set(results[0])) == 6, "episodes of one worker are those of another"
+    assert results[0] == results[1]

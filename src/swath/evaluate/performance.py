@@ -53,7 +53,8 @@ class Performance:
         manner = Manner(scoring, together=only_together(host, request), watchers=watchers)
         self._runner = Runner(host, acting.bind, request, manner)
         root = fresh_root() if request.seed is None else request.seed
-        self._streams = PrivateStreams(derive(root, "global"), setting.device)
+        worker = first_slot // host.spec.num_envs
+        self._streams = PrivateStreams(derive(root, "global", worker), setting.device)
         self._steps: Iterator[None] = iter(())
         self._seconds = 0.0
 
