@@ -1,6 +1,7 @@
 """The nursery that the process backends of a driver share."""
 
 import os
+import subprocess
 import sys
 import threading
 
@@ -8,8 +9,10 @@ import pytest
 
 from swath.errors import PlacementFailed
 from swath.testing.backend.asking import ask, descriptors, exists, job, result, result_of_end
+from swath.testing.toy_worker import Gate
 from swath.workers.process import nursery_process
 from swath.workers.process.backend import ProcessBackend
+from swath.workers.process.reader import Reader
 
 
 @pytest.fixture
@@ -50,6 +53,29 @@ def test_a_backend_that_is_closed_at_once_takes_nothing_of_the_next_ones_workers
         worker = backend.spawn(job())
         assert ask(backend, worker, "add", 1) == 1
         backend.close()
+
+
+def test_a_backend_that_is_closed_before_it_has_heard_that_workers_are_there_ends_what_they_have_started(
+    monkeypatch, tmp_path
+):
+    gate, told = Gate.at(tmp_path / "gate"), tmp_path / "child"
+
+    def start_another_and_wait():
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        told.write_text(str(child.pid))
+        gate.go_through()
+
+    with monkeypatch.context() as deaf:
+        deaf.setattr(Reader, "start", lambda self: None)
+        backend = ProcessBackend(preload=())
+    worker = backend.spawn(job(before=start_another_and_wait))
+    gate.await_arrival()
+    child = int(told.read_text())
+    reader = backend._processes._reader
+    reader.post(backend.close)
+    reader.start()
+    result_of_end(backend, worker)
+    assert not exists(child, 60.0), "what a worker has started outlives its backend"
 
 
 def test_modules_that_one_backend_asks_for_are_there_for_all(warm_processes, tmp_path, monkeypatch):

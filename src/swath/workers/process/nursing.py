@@ -54,6 +54,8 @@ class Nursing:
 
     def end(self) -> bool:
         """End all workers; whether that was seen. In the reader's thread, which waits for it."""
+        if self.exit is None:
+            self._line.read()  # what has come, but was not heard of: that it is ready, say, and has forked workers
         if self.exit is not None:
             return True
         seen = not self._ready or self._line.finish(_END_S)
