@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.collect.counters import REMEMBERED, Counters, EpisodeLog, EpisodeMeter
+from swath.collect.counters import REMEMBERED, Counters, Ended, EpisodeLog, EpisodeMeter
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.fragment import Fragment
@@ -48,25 +48,25 @@ def mean(values):
 @given(st.integers(1, 4), st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_means_are_those_of_a_loop_by_hand(num_envs, steps, rnd):
     rng = np.random.default_rng(rnd.randrange(2**31))
-    meter, hand, ids = EpisodeMeter(num_envs), ByHand(num_envs), TrajectoryIds(num_envs)
+    meter, log, hand, ids = EpisodeMeter(num_envs), EpisodeLog(), ByHand(num_envs), TrajectoryIds(num_envs)
     for n in steps:
         reward = rng.integers(0, 9, (num_envs, n)).astype(np.float32)
         last = rng.random((num_envs, n)) < rng.choice([0.05, 0.4, 0.9])
         if rng.random() < 0.3:  # all envs were reset before this fragment
             ids.begin()
             hand.forget()
-        meter.add(fragment(reward, last, ids))
+        log.book([one.score for one in meter.add(fragment(reward, last, ids))])
         hand.add(reward, last, None)
-        assert meter.finished == len(hand.returns)
-        assert meter.mean_return == mean(hand.returns)
-        assert meter.mean_length == mean(hand.lengths)
+        assert log.finished == len(hand.returns)
+        assert log.mean_return == mean(hand.returns)
+        assert log.mean_length == mean(hand.lengths)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**31))
 def test_rows_that_are_no_transitions_do_not_count(num_envs, n, seed):
     rng = np.random.default_rng(seed)
-    meter, hand, ids = EpisodeMeter(num_envs), ByHand(num_envs), TrajectoryIds(num_envs)
+    meter, log, hand, ids = EpisodeMeter(num_envs), EpisodeLog(), ByHand(num_envs), TrajectoryIds(num_envs)
     before = np.zeros(num_envs, dtype=bool)
     for _ in range(4):
         reward = rng.integers(0, 9, (num_envs, n)).astype(np.float32)
@@ -75,16 +75,16 @@ def test_rows_that_are_no_transitions_do_not_count(num_envs, n, seed):
             valid[:, t] = ~before
             last[:, t] = (rng.random(num_envs) < 0.3) & valid[:, t]
             before = last[:, t]
-        meter.add(fragment(reward, last, ids, valid))
+        log.book([one.score for one in meter.add(fragment(reward, last, ids, valid))])
         hand.add(reward, last, valid)
-    assert meter.finished == len(hand.returns)
-    assert meter.mean_return == mean(hand.returns)
-    assert meter.mean_length == mean(hand.lengths)
+    assert log.finished == len(hand.returns)
+    assert log.mean_return == mean(hand.returns)
+    assert log.mean_length == mean(hand.lengths)
 
 
 def test_before_the_first_episode_there_are_no_means():
-    meter = EpisodeMeter(2)
-    assert (meter.finished, meter.mean_return, meter.mean_length) == (0, None, None)
+    log = EpisodeLog()
+    assert (log.finished, log.mean_return, log.mean_length) == (0, None, None)
 
 
 def test_frames_a_second_are_those_since_the_first_draw(monkeypatch):
@@ -100,19 +100,17 @@ def test_frames_a_second_are_those_since_the_first_draw(monkeypatch):
     assert counters.fps == 15
 
 
-def test_fragments_of_one_batch_count_in_the_order_of_its_rows_whichever_arrives_first():
-    log = EpisodeLog()
-    first, second = ((1.0, 4),) * 60, ((3.0, 8),) * 60
-    log.book(second, (1, 1))
-    assert (log.mean_return, log.mean_length) == (3, 8)
-    log.book(first, (1, 0))
-    assert log.finished == 120
-    assert log.mean_return == pytest.approx((40 * 1 + 60 * 3) / 100)
-    assert log.mean_length == pytest.approx((40 * 4 + 60 * 8) / 100)
+def test_each_episode_is_told_by_its_trajectory_in_the_order_of_ends():
+    last = np.array([[False, True, False], [True, False, True]])
+    made = fragment(np.ones((2, 3), dtype=np.float32), last, TrajectoryIds(2))
+    assert EpisodeMeter(2).add(made) == ((1, (1.0, 1)), (0, (2.0, 2)), (2, (2.0, 2)))
 
 
-def test_fragments_without_a_place_count_in_the_order_of_their_arrival():
-    log = EpisodeLog()
-    for value in range(30):
-        log.book(((float(value), 1),) * 10)
-    assert log.mean_return == np.mean(range(20, 30))
+def test_episodes_count_with_the_frames_in_which_they_end():
+    counters, heard = Counters(), []
+    counters.told = heard.append
+    counters.deliver(8, (Ended(0, (3.0, 5)),))
+    counters.add(2, (Ended(1, (1.0, 1)),))
+    assert (counters.frames, counters.batches, counters.episodes.finished) == (10, 1, 2)
+    assert counters.episodes.mean_return == 2
+    assert heard == [((0, (3.0, 5)),), ((1, (1.0, 1)),)]

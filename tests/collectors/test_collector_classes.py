@@ -156,8 +156,18 @@ def test_every_frame_is_there_once_in_order(build, inside, order):
     stats = collector.stats()
     ended = sum(int(batch["next", "done"].sum()) for batch in batches)
     assert stats["frames"] == sum(batch.numel() for batch in batches) <= stats["worker_frames"]
-    assert stats["episodes"] >= ended > 0
+    assert stats["episodes"] == ended > 0
     assert 3 <= stats["episode_length"] <= 7
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_episodes_of_batches_that_are_given_to_others_do_not_count(build, inside):
+    collector = build(inside, sources=envs(Counting(script=Script(lengths=(3, 7)))))
+    batches = []
+    for _ in range(3):
+        collector.map_fn("next")
+        batches += drawn(collector, 1)
+    assert collector.stats()["episodes"] == sum(int(batch["next", "done"].sum()) for batch in batches) > 0
 
 
 class Answers42(Collector):

@@ -17,13 +17,11 @@ class Round:
     """A synchronous batch in the making.
 
     Attributes:
-        number: of the batch; only grows.
         frames: of each share, by row.
         randomly: with random actions.
         shares: by row; `None` where it has to be asked for (again).
     """
 
-    number: int
     frames: dict[int, int]
     randomly: bool
     shares: dict[int, Sent | None] = field(default_factory=dict)
@@ -68,7 +66,7 @@ class AllOf:
         self._desk, self._pace, self.rows, self._enough = desk, pace, rows, enough
         self._rounds: deque[Round] = deque()
         self._given: Round | None = None
-        self._stand_in = self._opened = 0
+        self._stand_in = 0
 
     def ahead(self) -> None:
         """A batch is about to be handed out: ask for those that come after it."""
@@ -140,8 +138,7 @@ class AllOf:
         if (self._rounds and not self._rounds[-1].asked) or not self._desk.may_ask:
             return False
         frames = self._desk.frames
-        self._opened += 1
-        self._rounds.append(Round(self._opened, {row: frames[row] for row in self.rows}, self._pace.next_is_random()))
+        self._rounds.append(Round({row: frames[row] for row in self.rows}, self._pace.next_is_random()))
         return True
 
     def _settle(self, current: Round) -> None:
@@ -177,8 +174,7 @@ class AllOf:
         self._desk.renew(worker for _, _, worker in asked)
         with self._desk.channel.steady():
             for one, row, worker in asked:
-                where = one.number, row
-                one.shares[row] = self._desk.ask(worker, one.frames[row], randomly=one.randomly, place=where)
+                one.shares[row] = self._desk.ask(worker, one.frames[row], randomly=one.randomly)
 
     def _bring_forward(self, worker: int, place: int, row: int) -> bool:
         """Whether a share that the worker was asked for with a later batch fills the gap.
@@ -192,7 +188,7 @@ class AllOf:
                 if share is not None and share.worker == worker:
                     one.shares[other] = None
                     if (share.frames, share.randomly) == (to.frames[row], to.randomly):
-                        to.shares[row], share.place = share, (to.number, row)
+                        to.shares[row] = share
                         return True
                     self._desk.cancel(share)
         return False

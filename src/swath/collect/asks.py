@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from swath.collect.counters import Episodes
 from swath.collect.worker import Tally
 
 
@@ -56,12 +57,14 @@ class Written:
         frames: in how many rows; 0 where whole episodes are written, and too few were complete.
         waiting: frames that wait, for the end of their episode or for the next write.
         complete: how many whole episodes are among them.
+        episodes: that ended in the rows that were written.
         error: what was raised meanwhile, as `outcome.frozen` wrote it; what was to be written is lost.
     """
 
     frames: int
     waiting: int = 0
     complete: int = 0
+    episodes: Episodes = ()
     error: bytes = b""
 
 
@@ -76,7 +79,7 @@ class Head:
         frames: how many rows are transitions.
         steps: how many of its T steps were made.
         tally: what went wrong in this life so far.
-        episodes: return and length of each episode that ended.
+        episodes: that ended in it.
         next_id: above every trajectory id given.
         next_ids: the same for each worker inside it that has given some, where it is a collector of several.
         sent: how many frames this life has sent, these included.
@@ -90,7 +93,7 @@ class Head:
     frames: int
     steps: int
     tally: Tally
-    episodes: tuple[tuple[float, int], ...]
+    episodes: Episodes
     next_id: int
     next_ids: tuple[int, ...] = ()
     sent: int = 0

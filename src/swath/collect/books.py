@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from swath.collect.asks import Head
-from swath.collect.counters import EpisodeLog, Place
 from swath.collect.tallies import Tallies
 from swath.errors import WorkerLost
 from swath.workers.outcome import Error
@@ -21,7 +20,6 @@ class Sent:
         number: of the request; only grows.
         frames: how many were asked for.
         randomly: with random actions.
-        place: of its fragment among those of the collection; `()` where they count in the order of their arrival.
         insisted: asked for after its predecessor was dropped as too old, so that it is delivered whatever its age.
         void: what it brings is not wanted any more.
         taken: it is being delivered; its worker may be asked for another.
@@ -35,7 +33,6 @@ class Sent:
     frames: int
     randomly: bool = False
     insisted: bool = False
-    place: Place = ()
     void: bool = False
     taken: bool = False
     received: Received | None = None
@@ -70,7 +67,6 @@ class Known:
 
     Attributes:
         tallies: what went wrong in them.
-        episodes: that have ended in them.
         fragments_lost: with workers that died, or by their stores.
         next_ids: above every trajectory id given, by worker.
         versions: with which their last fragments were made.
@@ -83,7 +79,6 @@ class Known:
     """
 
     tallies: Tallies = field(default_factory=Tallies)
-    episodes: EpisodeLog = field(default_factory=EpisodeLog)
     fragments_lost: int = 0
     next_ids: dict[int, int] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
@@ -113,7 +108,6 @@ class Known:
         self.sent[name] = max(head.sent, self.sent.get(name, 0))
         self.arrived[name] = self.arrived.get(name, 0) + head.frames
         self.tallies.note(name, head.tally)
-        self.episodes.book(head.episodes, sent.place)
         self.next_ids[name.worker] = head.next_id
         self.versions[name.worker] = head.version
         self.lives[name.worker] = head.life

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collect.counters import Counters, EpisodeMeter
+from swath.collect.counters import Counters, EpisodeMeter, Episodes
 from swath.collect.deliver import Delivery, Drawn
 from swath.collect.gate import Gate
 from swath.collect.notes import noted
+from swath.collect.part import Part
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
 from swath.collect.worker import Seeding, Worker
@@ -52,7 +53,7 @@ class Collection:
         self.gate = Gate(self.name)
         self.worker.stop_when(lambda: self.gate.halted)
         n_envs = self.worker.host.spec.num_envs
-        self.meter = EpisodeMeter(n_envs)
+        self._meter = EpisodeMeter(n_envs)
         self.batch_frames = n_envs * self.worker.place.n_steps
         self.version = 0
         self._publishing = threading.Lock()
@@ -158,41 +159,41 @@ class Collection:
         self._random_left = max(0, self.budget.random_batches(self.batch_frames) - frames // self.batch_frames)
 
     def _deliver(self) -> Drawn:
-        return self._delivery.deliver(
-            self._fragment(self.shaper.plain) if self.whole is None else self._episodes(self.whole)
-        )
+        return self._delivery.deliver(self._fragment() if self.whole is None else self._episodes(self.whole))
 
-    def _episodes(self, whole: WholeEpisodes) -> Any:
+    def _episodes(self, whole: WholeEpisodes) -> Part:
         while (batch := self._whole(whole)) is None:
-            self._fragment(lambda fragment: whole.add({0: self.shaper.plain(fragment)}))
+            self._fragment(whole)
         return batch
 
-    def _whole(self, whole: WholeEpisodes) -> Any:
+    def _whole(self, whole: WholeEpisodes) -> Part | None:
         """A batch of whole episodes, `None` if there are too few; whatever control calls drop meanwhile."""
         with self.gate.collecting():
             return whole.take()
 
-    def _fragment(self, use: Callable[[Fragment], Any]) -> Any:
-        """What is made of the next fragment; no control call comes in between."""
+    def _fragment(self, whole: WholeEpisodes | None = None) -> Part:
+        """The batch of the next fragment, which may be for whole episodes; no control call comes in between."""
         before = self.shaper.hooks.before
         if before is not None:
             with noted("pre_collect_hook"):
                 before()
         with self.gate.collecting():
-            fragment = self._collect()
+            fragment, episodes = self._collect()
             try:
                 self.gate.require_open()
-                return use(fragment)
+                part = Part(self.shaper.plain(fragment), episodes)
+                if whole is not None:
+                    whole.add({0: part})
             except BaseException:
                 self.counters.discard(fragment.frames)
                 raise
+        return part
 
-    def _collect(self) -> Fragment:
+    def _collect(self) -> tuple[Fragment, Episodes]:
         lost = self.worker.tally.frames_discarded
         try:
             fragment = self.worker.collect(randomly=self._random_left > 0)
         finally:
             self.counters.discard(self.worker.tally.frames_discarded - lost)
         self._random_left -= self._random_left > 0
-        self.meter.add(fragment)
-        return fragment
+        return fragment, self._meter.add(fragment)

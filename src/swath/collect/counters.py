@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,11 +18,19 @@ from swath.rollout.spaces import Array
 REMEMBERED = 100
 
 
-Episodes: TypeAlias = tuple[tuple[float, int], ...]
-"""Return and length of episodes, in order of their ends."""
+Score: TypeAlias = tuple[float, int]
+"""Return and length of an episode."""
 
-Place: TypeAlias = tuple[int, ...]
-"""Of a fragment among others: those that are made for one batch come in the order of its rows, whichever is first."""
+
+class Ended(NamedTuple):
+    """An episode that has ended."""
+
+    trajectory: int
+    score: Score
+
+
+Episodes: TypeAlias = tuple[Ended, ...]
+"""In order of their ends."""
 
 
 class EpisodeLog:
@@ -32,38 +38,25 @@ class EpisodeLog:
 
     def __init__(self) -> None:
         self.finished = 0
-        self.told: Callable[[Episodes], None] | None = None  # whoever wants to know of each
-        self._fragments: deque[tuple[Place, Episodes]] = deque()
+        self._last: deque[Score] = deque(maxlen=REMEMBERED)
 
     @property
     def mean_return(self) -> float | None:
         """Mean over the last 100 episodes; `None` before the first."""
-        return float(np.mean([value for value, _ in last])) if (last := self._last()) else None
+        return float(np.mean([value for value, _ in last])) if (last := tuple(self._last)) else None
 
     @property
     def mean_length(self) -> float | None:
         """Mean steps of the last 100 episodes; `None` before the first."""
-        return float(np.mean([length for _, length in last])) if (last := self._last()) else None
+        return float(np.mean([length for _, length in last])) if (last := tuple(self._last)) else None
 
-    def book(self, episodes: Episodes, place: Place = ()) -> None:
-        """These have ended, in a fragment that has this place among others; without one it is the last."""
-        if episodes:
-            insort(self._fragments, (place, episodes), key=itemgetter(0))
-            self._forget()
-        self.finished += len(episodes)
-        if self.told is not None:
-            self.told(episodes)
-
-    def _forget(self) -> None:
-        spare = sum(len(episodes) for _, episodes in self._fragments) - REMEMBERED
-        while spare >= len(self._fragments[0][1]):
-            spare -= len(self._fragments.popleft()[1])
-
-    def _last(self) -> Episodes:
-        return tuple(episode for _, episodes in tuple(self._fragments) for episode in episodes)[-REMEMBERED:]
+    def book(self, scores: Sequence[Score]) -> None:
+        """These have ended, one after another."""
+        self._last.extend(scores)
+        self.finished += len(scores)
 
 
-class EpisodeMeter(EpisodeLog):
+class EpisodeMeter:
     """Returns and lengths of the episodes in the fragments of one worker.
 
     Args:
@@ -71,11 +64,10 @@ class EpisodeMeter(EpisodeLog):
     """
 
     def __init__(self, num_envs: int) -> None:
-        super().__init__()
         self._return = np.zeros(num_envs)
 
     def add(self, fragment: Fragment) -> Episodes:
-        """Book the rows of the next fragment; an episode that it begins with was given up where none ended before.
+        """Take in the rows of the next fragment; an episode that it begins with was given up where none ended before.
 
         Returns:
             The episodes that end in it.
@@ -91,10 +83,9 @@ class EpisodeMeter(EpisodeLog):
         ended = np.ones(len(sums), dtype=np.bool_)
         ended[np.append(first[1:], len(sums)) - 1] = False
         order = np.lexsort((envs, steps))
-        lengths = (fragment.counts[envs, steps] + 1)[order].tolist()
-        episodes = tuple(zip(sums[ended][order].tolist(), lengths, strict=True))
-        self.book(episodes)
-        return episodes
+        ids, counts = (labels[envs, steps][order] for labels in (fragment.ids, fragment.counts))
+        scores = zip(sums[ended][order].tolist(), (counts + 1).tolist(), strict=True)
+        return tuple(map(Ended, ids.tolist(), scores))
 
 
 def _sums_between_ends(reward: Array, envs: Array, steps: Array) -> tuple[Array, Array]:
@@ -116,6 +107,10 @@ def _sums_between_ends(reward: Array, envs: Array, steps: Array) -> tuple[Array,
     return np.add.reduceat(padded.reshape(-1), begins), ends_before + np.arange(n_envs)
 
 
+def _nobody(episodes: Episodes) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass
 class Counters:
     """Totals of one collection; any thread may count.
@@ -123,6 +118,8 @@ class Counters:
     Attributes:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
+        episodes: those that ended in these frames.
+        told: whoever wants to know of each of these.
         frames_discarded: good frames that were never delivered.
         frames_dropped: good frames that were too old to be delivered.
         batches_dropped: fragments that were too old.
@@ -137,20 +134,27 @@ class Counters:
     batches_dropped: int = 0
     batches_overdue: int = 0
     seconds_waiting: float = 0.0
+    episodes: EpisodeLog = field(default_factory=EpisodeLog, repr=False)
+    told: Callable[[Episodes], None] = _nobody
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _began: float | None = field(default=None, repr=False)
     _frames_before: int = field(default=0, repr=False)
 
-    def deliver(self, frames: int) -> None:
-        """A batch was handed out or written."""
+    def deliver(self, frames: int, episodes: Episodes = ()) -> None:
+        """A batch was handed out or written, in which these have ended."""
         with self._lock:
-            self.frames += frames
             self.batches += 1
+            self._add(frames, episodes)
 
-    def add(self, frames: int) -> None:
+    def add(self, frames: int, episodes: Episodes = ()) -> None:
         """Part of a batch was written; the rest of it was not."""
         with self._lock:
-            self.frames += frames
+            self._add(frames, episodes)
+
+    def _add(self, frames: int, episodes: Episodes) -> None:
+        self.frames += frames
+        self.episodes.book([one.score for one in episodes])
+        self.told(episodes)
 
     def discard(self, frames: int) -> None:
         """Good frames will never be delivered."""

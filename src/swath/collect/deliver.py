@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from swath.collect.counters import Counters
+from swath.collect.counters import Counters, Episodes
 from swath.collect.notes import noted
+from swath.collect.part import Part
 from swath.collect.shaping import Shaper, moved_for, valid_frames
 
 
@@ -44,22 +46,22 @@ class Delivery:
     require_open: Callable[[], None]
     buffer: Any = None
 
-    def deliver(self, batch: Any) -> Drawn:
+    def deliver(self, batch: Part) -> Drawn:
         """Hand out one batch, or write it."""
         return self.deliver_all([batch])
 
-    def deliver_all(self, parts: Sequence[Any]) -> Drawn:
+    def deliver_all(self, parts: Sequence[Part]) -> Drawn:
         """Hand out one batch, or write its parts one after another; together they are one batch.
 
         Raises:
             Closed: shut down meanwhile.
             Exception: what a function of the user's or the buffer raised; what was not written is discarded.
         """
-        frames = [valid_frames(part) for part in parts]
+        frames = [valid_frames(part.batch) for part in parts]
         written = 0
         try:
             for part in parts:
-                finished = self.shaper.finish(part)
+                finished = self.shaper.finish(part.batch)
                 self.require_open()
                 if self.buffer is not None:
                     with noted("extend() of the replay buffer"):
@@ -67,7 +69,11 @@ class Delivery:
                 written += 1
         except BaseException:
             self.counters.discard(sum(frames[written:]))
-            self.counters.add(sum(frames[:written]))
+            self.counters.add(sum(frames[:written]), _episodes(parts[:written]))
             raise
-        self.counters.deliver(sum(frames))
+        self.counters.deliver(sum(frames), _episodes(parts))
         return Drawn(None if self.buffer is not None else finished)
+
+
+def _episodes(parts: Sequence[Part]) -> Episodes:
+    return tuple(chain.from_iterable(part.episodes for part in parts))

@@ -20,7 +20,7 @@ import numpy as np
 
 from swath.collect.asks import Ask, Broken, Kept
 from swath.collect.books import Known, Sent
-from swath.collect.counters import Counters, Place
+from swath.collect.counters import Counters
 from swath.collect.renewal import Renewal
 from swath.errors import PayloadLost, WorkerLost
 from swath.options import Budget
@@ -119,9 +119,7 @@ class Desk:
         for worker in workers:
             self.renewal.before_request(self.fleet.handle(worker).name, self.channel)
 
-    def ask(
-        self, worker: int, frames: int, *, randomly: bool = False, insisted: bool = False, place: Place = ()
-    ) -> Sent:
+    def ask(self, worker: int, frames: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
         self.last_number += 1
         kept = None if self.keep is None else self.keep(worker)
@@ -130,7 +128,7 @@ class Desk:
         with self.channel.update_for(handle.name) as update:
             ticket = self.fleet.call(handle, "collect", update, ask, late=True)
         self.renewal.asked(handle.name, self.channel)
-        sent = Sent(ticket, ask.number, frames, randomly, insisted, place)
+        sent = Sent(ticket, ask.number, frames, randomly, insisted)
         self.out.append(sent)
         return sent
 

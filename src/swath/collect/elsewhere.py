@@ -172,7 +172,7 @@ class WrittenElsewhere:
         if wanted and written.waiting:
             self._waiting[name] = written
         self._counters.discard(before.waiting + made - written.frames - (written.waiting if wanted else 0))
-        self._counters.add(written.frames)
+        self._counters.add(written.frames, written.episodes)
         if share is not None:
             share.written = not written.error
             self._desk.close(share)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from swath.collect.books import Sent
@@ -21,6 +22,7 @@ from swath.collect.elsewhere import WrittenElsewhere
 from swath.collect.fleet_calls import FleetCalls
 from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
+from swath.collect.part import Part
 from swath.collect.shaping import Shaper
 from swath.collect.whole import WholeEpisodes
 from swath.errors import FleetFailed
@@ -32,7 +34,7 @@ class Making:
 
     Attributes:
         batch: makes one batch of the bodies of its shares; they may be views.
-        parts: makes the parts that are written to a replay buffer one after another.
+        parts: makes of each share what is written to a replay buffer at a time.
     """
 
     batch: Callable[[Sequence[Sent], Sequence[Any]], Any]
@@ -207,7 +209,7 @@ class FleetCollection:
         return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
 
     def _deliver(self) -> Drawn:
-        make = self._batch if self.buffer is None else self.making.parts
+        make = self._batch if self.buffer is None else self._parts
         while (shares := self.gather.next(self._is_halted)) is not None:
             made = self._made(shares, make)
             if made is not None:
@@ -226,15 +228,15 @@ class FleetCollection:
             shares = self.gather.next(self._is_halted)
             if shares is None:
                 return Drawn(None, ended=True)
-            if self._made(shares, self.making.parts, whole) is not None:
+            if self._made(shares, self._parts, whole) is not None:
                 self._done(shares)
 
     def _made(
         self,
         shares: Sequence[Sent],
-        make: Callable[[Sequence[Sent], Sequence[Any]], list[Any]],
+        make: Callable[[Sequence[Sent], Sequence[Any]], list[Part]],
         whole: WholeEpisodes | None = None,
-    ) -> list[Any] | None:
+    ) -> list[Part] | None:
         """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
 
         `None` if some are lost, or have become unwanted meanwhile: these are asked for again.
@@ -261,8 +263,13 @@ class FleetCollection:
             self._done(shares, good=False)
             raise
 
-    def _batch(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
-        return [self.making.batch(shares, bodies)]
+    def _batch(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Part]:
+        episodes = tuple(chain.from_iterable(share.head.episodes for share in shares))
+        return [Part(self.making.batch(shares, bodies), episodes)]
+
+    def _parts(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Part]:
+        made = self.making.parts(shares, bodies)
+        return [Part(batch, share.head.episodes) for batch, share in zip(made, shares, strict=True)]
 
     def _put_back(self, gone: Sequence[Sent]) -> bool:
         """These shares are not wanted any more, or lost; whether there are any."""
@@ -295,9 +302,9 @@ class FleetCollection:
         return self.gate.halted
 
 
-def _add(whole: WholeEpisodes, shares: Sequence[Sent], parts: Sequence[Any]) -> None:
+def _add(whole: WholeEpisodes, shares: Sequence[Sent], parts: Sequence[Part]) -> None:
     """Fragments that were made side by side; those of one worker one after another, as they were made."""
-    rounds: list[dict[int, tuple[Sent, Any]]] = []
+    rounds: list[dict[int, tuple[Sent, Part]]] = []
     for share, part in sorted(zip(shares, parts, strict=True), key=lambda pair: pair[0].number):
         place = sum(share.worker in one for one in rounds)
         if place == len(rounds):

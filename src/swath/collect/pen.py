@@ -6,12 +6,14 @@ fragment ─▶ kept ─(write)─▶ episodes ─▶ those that are complete, p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from swath.collect.asks import Head, Kept, Written
 from swath.collect.clients import PenRequest
 from swath.collect.counters import Counters
 from swath.collect.notes import noted
+from swath.collect.part import Part
 from swath.collect.shaping import Shaper, moved_for, valid_frames
 from swath.collect.whole import WholeEpisodes
 from swath.options import Hooks
@@ -81,25 +83,25 @@ class Pen:
         if self._whole is not None:
             return self._episodes(self._whole, made)
         assert made is not None, "only episodes are written without a fragment"
-        return self._written(made.batch, made.head.frames)
+        return self._written(Part(made.batch, made.head.episodes), made.head.frames)
 
     def _episodes(self, whole: WholeEpisodes, made: _Made | None) -> Written:
         if made is not None:
             for floor in made.head.gap:
                 whole.skip(0, floor)
-            whole.add({0: made.batch})
-        episodes = whole.take()
-        written = Written(0) if episodes is None else self._written(episodes, valid_frames(episodes))
-        return Written(written.frames, whole.frames, whole.ready, written.error)
+            whole.add({0: Part(made.batch, made.head.episodes)})
+        part = whole.take()
+        written = Written(0) if part is None else self._written(part, valid_frames(part.batch))
+        return replace(written, waiting=whole.frames, complete=whole.ready)
 
-    def _written(self, batch: Any, frames: int) -> Written:
+    def _written(self, part: Part, frames: int) -> Written:
         try:
-            finished = batch if self._whole is None else self.shaper.finish(batch)
+            finished = part.batch if self._whole is None else self.shaper.finish(part.batch)
             with noted(f"extend() of the replay buffer in {self._who}"):
                 self._client.extend(moved_for(self._client, finished))
         except Exception as error:  # noqa: BLE001  it travels, and is raised over there
             return Written(0, error=frozen(error, one_note=True))
-        return Written(frames)
+        return Written(frames, episodes=part.episodes)
 
     @property
     def _who(self) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
 
-from tensordict import TensorDictBase
-
-from swath.collect.counters import Counters
+from swath.collect.counters import Counters, Ended
+from swath.collect.part import Part
 from swath.errors import warn
-from swath.options import Trajectories
+from swath.options import Trajectories, TrajFormat
 from swath.rollout.episodes.assembler import EpisodeAssembler
 
 POLLS_BEFORE_WARNING = 100
@@ -49,6 +48,7 @@ class WholeEpisodes:
 
     def __post_init__(self) -> None:
         self._assembler = EpisodeAssembler()
+        self._ended: dict[int, Ended] = {}
 
     @property
     def ready(self) -> int:
@@ -60,22 +60,24 @@ class WholeEpisodes:
         """How many frames wait."""
         return self._assembler.frames
 
-    def add(self, fragments: Mapping[int, TensorDictBase]) -> None:
+    def add(self, fragments: Mapping[int, Part]) -> None:
         """Take in fragments `[*B, T]` that were collected side by side, by worker."""
         ready = self._assembler.ready
-        self.counters.discard(self._assembler.add_round(fragments))
+        batches = {worker: fragment.batch for worker, fragment in fragments.items()}
+        self.counters.discard(self._assembler.add_round(batches))
+        self._remember(chain.from_iterable(fragment.episodes for fragment in fragments.values()))
         if self.polls is not None:
-            frames = sum(fragment.numel() for fragment in fragments.values())
+            frames = sum(batch.numel() for batch in batches.values())
             self.polls.note(frames, finished=self._assembler.ready > ready)
 
-    def take(self) -> Any:
+    def take(self) -> Part | None:
         """A batch; `None` if too few episodes are complete."""
         wanted, assembler = self.wanted, self._assembler
         if assembler.ready < wanted.least(writing=self.writing):
             return None
         if self.writing:
-            return assembler.take(wanted.per_write or assembler.ready, "cat")
-        return assembler.take(wanted.least(writing=False), wanted.layout or "padded")
+            return self._taken(wanted.per_write or assembler.ready, "cat")
+        return self._taken(wanted.least(writing=False), wanted.layout or "padded")
 
     def drop(self, worker: int | None = None, envs: list[int] | None = None) -> None:
         """Forget what waits for a batch, all or of one worker or of some of its envs; it is counted."""
@@ -88,6 +90,16 @@ class WholeEpisodes:
     def drop_open(self, worker: int) -> None:
         """Forget a worker's episodes without an end; they are counted."""
         self.counters.discard(self._assembler.drop_open(worker))
+
+    def _remember(self, episodes: Iterable[Ended]) -> None:
+        """What is told of the complete episodes; those that were dropped are forgotten."""
+        known = self._ended | {one.trajectory: one for one in episodes}
+        self._ended = {id_: known[id_] for id_ in self._assembler.trajectories if id_ in known}
+
+    def _taken(self, count: int, layout: TrajFormat) -> Part:
+        ids = self._assembler.trajectories[:count]
+        episodes = tuple(self._ended.pop(id_) for id_ in ids if id_ in self._ended)
+        return Part(self._assembler.take(count, layout), episodes)
 
 
 def _warn_of_endless_episodes(poll: int) -> None:

@@ -75,7 +75,7 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
         "batches_dropped": counters.batches_dropped,
         "batches_overdue": counters.batches_overdue,
         "frames_discarded": counters.frames_discarded + tally.frames_discarded,
-        "episodes": known.episodes.finished,
+        "episodes": counters.episodes.finished,
         "fps": counters.fps,
         "seconds": counters.seconds,
         "seconds_waiting": counters.seconds_waiting,
@@ -83,8 +83,8 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
     }
     if desk.budget.total_frames is not None:
         facts |= {"total_frames": desk.budget.total_frames, "completed": collection.completed}
-    if known.episodes.mean_return is not None:
-        facts |= {"episode_return": known.episodes.mean_return, "episode_length": known.episodes.mean_length}
+    if counters.episodes.mean_return is not None:
+        facts |= {"episode_return": counters.episodes.mean_return, "episode_length": counters.episodes.mean_length}
     if background.error is not None:
         facts["error"] = error_text(background.error)
     return facts

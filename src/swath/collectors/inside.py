@@ -41,7 +41,7 @@ class Inside(ABC):
 
     @abstractmethod
     def tell(self, told: Callable[[Episodes], None]) -> None:
-        """Say of each episode that it has ended."""
+        """Say of each episode that its end was delivered."""
 
     @property
     @abstractmethod
@@ -119,8 +119,8 @@ class OneInside(Inside):
         return description_of(self._worker, self._acting, layout, signature)
 
     def tell(self, told: Callable[[Episodes], None]) -> None:
-        """Say of each episode that it has ended."""
-        self._collection.meter.told = told
+        """Say of each episode that its end was delivered."""
+        self._collection.counters.told = told
 
     @property
     def version(self) -> int:
@@ -204,8 +204,8 @@ class ManyInside(Inside):
         return replace(one, num_envs=n_envs, layout=layout)
 
     def tell(self, told: Callable[[Episodes], None]) -> None:
-        """Say of each episode that it has ended."""
-        self._collection.desk.known.episodes.told = told
+        """Say of each episode that its end was delivered."""
+        self._collection.counters.told = told
 
     @property
     def version(self) -> int:

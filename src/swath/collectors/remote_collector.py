@@ -67,7 +67,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         one = isinstance(self._collector, Collector)
         self._inside: Inside = OneInside(self._collector) if one else ManyInside(self._collector)
         self._outlet = Directly(self._set)
-        self._episodes: list[tuple[float, int]] = []
+        self._episodes: Episodes = ()
         self._inside.tell(self._heard)
         if request.pen is not None:
             hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
@@ -178,8 +178,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
             self._inside.share_out(ask.frames)
         batch = self._drawn()
         frames = valid_frames(batch)
-        inside, episodes = self._inside, tuple(self._episodes)
-        self._episodes.clear()
+        inside = self._inside
         head = Head(
             self.worker_idx,
             inside.life,
@@ -187,7 +186,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
             frames,
             batch.shape[-1],
             self._tally(),
-            episodes,
+            self._episodes,
             max(inside.next_ids, default=0),
             inside.next_ids,
         )
@@ -199,6 +198,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         Raises:
             TypeError: it is no batch.
         """
+        self._episodes = ()
         batch = self._collector.next()
         if not isinstance(batch, TensorDictBase):
             kind = type(self._collector).__name__
@@ -224,7 +224,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         """Schemes that find no model put weights into the outlet of what they receive for."""
 
     def _heard(self, episodes: Episodes) -> None:
-        self._episodes.extend(episodes)
+        self._episodes += episodes
 
 
 class Directly:

@@ -43,7 +43,7 @@ def _state(collection: Collection, background: Background) -> str:
 
 
 def _aggregate(collection: Collection, background: Background) -> dict[str, Any]:
-    counters, tally, meter = collection.counters, collection.worker.tally, collection.meter
+    counters, tally, episodes = collection.counters, collection.worker.tally, collection.counters.episodes
     facts: dict[str, Any] = {
         "frames": counters.frames,
         "batches": counters.batches,
@@ -60,7 +60,7 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
         "batches_dropped": 0,
         "batches_overdue": 0,
         "frames_discarded": counters.frames_discarded,
-        "episodes": meter.finished,
+        "episodes": episodes.finished,
         "fps": counters.fps,
         "seconds": counters.seconds,
         "seconds_waiting": counters.seconds_waiting,
@@ -68,8 +68,8 @@ def _aggregate(collection: Collection, background: Background) -> dict[str, Any]
     }
     if collection.budget.total_frames is not None:
         facts |= {"total_frames": collection.budget.total_frames, "completed": collection.completed}
-    if meter.mean_return is not None:
-        facts |= {"episode_return": meter.mean_return, "episode_length": meter.mean_length}
+    if episodes.mean_return is not None:
+        facts |= {"episode_return": episodes.mean_return, "episode_length": episodes.mean_length}
     if background.error is not None:
         facts["error"] = error_text(background.error)
     return facts

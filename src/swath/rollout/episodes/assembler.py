@@ -45,6 +45,15 @@ class _Open:
     pieces: list[Piece] = field(default_factory=list)
 
 
+class _Complete(NamedTuple):
+    """An episode that waits to be taken, and the step of its last fragment behind its end."""
+
+    stop: int
+    row: Row
+    trajectory: int
+    pieces: list[Piece]
+
+
 class EpisodeAssembler:
     """Takes fragments `[*B, T]` one after another and hands out whole episodes, in order of completion.
 
@@ -59,7 +68,7 @@ class EpisodeAssembler:
 
     def __init__(self) -> None:
         self._open: dict[Row, _Open] = {}
-        self._complete: deque[tuple[Row, list[Piece]]] = deque()
+        self._complete: deque[_Complete] = deque()
         self._floors: dict[int, int] = {}
 
     @property
@@ -68,10 +77,15 @@ class EpisodeAssembler:
         return len(self._complete)
 
     @property
+    def trajectories(self) -> list[int]:
+        """Trajectory ids of the complete episodes, in the order in which they are taken."""
+        return [one.trajectory for one in self._complete]
+
+    @property
     def frames(self) -> int:
         """How many frames it holds."""
         held = [one.pieces for one in self._open.values()]
-        return sum(map(frames_of, [*held, *(pieces for _, pieces in self._complete)]))
+        return sum(map(frames_of, [*held, *(one.pieces for one in self._complete)]))
 
     def add(self, fragment: TensorDictBase, worker: int = 0) -> int:
         """Take in the next fragment of one worker, `[*B, T]` or `[T]`.
@@ -90,11 +104,11 @@ class EpisodeAssembler:
             How many frames were dropped, of episodes that will have no end.
         """
         dropped = 0
-        complete: list[tuple[int, Row, list[Piece]]] = []
+        complete: list[_Complete] = []
         for worker in sorted(fragments):
             dropped += self._extend(worker, fragments[worker], complete)
-        complete.sort(key=lambda entry: entry[0])
-        self._complete.extend((row, pieces) for _, row, pieces in complete)
+        complete.sort(key=lambda one: one.stop)
+        self._complete.extend(complete)
         return dropped
 
     def take(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
@@ -114,7 +128,7 @@ class EpisodeAssembler:
             )
         if count > len(self._complete):
             return None
-        episodes = [self._complete.popleft()[1] for _ in range(count)]
+        episodes = [self._complete.popleft().pieces for _ in range(count)]
         return joining.padded(episodes) if layout == "padded" else joining.flat(episodes)
 
     def skip(self, worker: int, below: int) -> int:
@@ -145,17 +159,17 @@ class EpisodeAssembler:
 
     def drop_all(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
         """Forget everything, complete episodes too, as `drop_open`; returns how many frames that were."""
-        kept: deque[tuple[Row, list[Piece]]] = deque()
+        kept: deque[_Complete] = deque()
         frames = self.drop_open(worker, rows)
-        for key, pieces in self._complete:
-            if _is_among(key, worker, rows):
-                frames += frames_of(pieces)
+        for one in self._complete:
+            if _is_among(one.row, worker, rows):
+                frames += frames_of(one.pieces)
             else:
-                kept.append((key, pieces))
+                kept.append(one)
         self._complete = kept
         return frames
 
-    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[tuple[int, Row, list[Piece]]]) -> int:
+    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Complete]) -> int:
         source, dropped = Source(fragment), 0
         for segment in segments(fragment):
             maker = maker_of(segment.trajectory)
@@ -169,7 +183,7 @@ class EpisodeAssembler:
                 held = self._open[key] = _Open(segment.trajectory)
             held.pieces.append(Piece(source, segment.row, segment.start, segment.stop))
             if segment.complete:
-                complete.append((segment.stop, key, self._open.pop(key).pieces))
+                complete.append(_Complete(segment.stop, key, segment.trajectory, self._open.pop(key).pieces))
         return dropped
 
 

@@ -1,0 +1,195 @@
+"""Episodes are told as frames are: those whose ends were delivered, and no others."""
+
+import time
+
+import pytest
+import torch
+from collector_toys import Memory, collector, counting
+from fleet_toys import IDS, KINDS, MASK, drawn, fleet, numbered
+from writing_toys import FileBuffer, Mishap
+
+from swath.testing import CountingEnvs
+
+pytestmark = pytest.mark.usefixtures("nursery")
+
+SHORT = counting(3, 5, 1, 4)
+"""Some episodes end in each fragment."""
+
+
+class Refuses:
+    """Post-processing, or a buffer, that raises once: when it is called for the time that is given."""
+
+    def __init__(self, at):
+        self.left, self.written = at, []
+
+    def __call__(self, td):
+        self.left -= 1
+        if self.left == 0:
+            raise LookupError("not this one")
+        return td
+
+    def extend(self, td):
+        self.written.append(self(td))
+
+
+def rows_of(batches):
+    """Env rows `[T]` of frames, in order."""
+    for batch in batches:
+        for row in batch.reshape(-1, batch.shape[-1]) if batch.ndim > 1 else [batch]:
+            yield row if MASK not in row.keys(include_nested=True) else row[row[MASK]]
+
+
+def ended_in(batches):
+    """Return and length, as delivered, of each episode whose end was."""
+    sums, ended = {}, {}
+    for row in rows_of(batches):
+        columns = row[IDS], row["next", "reward"][:, 0], row["next", "done"][:, 0]
+        for trajectory, reward, done in zip(*map(torch.Tensor.tolist, columns), strict=True):
+            value, length = sums.get(trajectory, (0.0, 0))
+            sums[trajectory] = value + reward, length + 1
+            if done:
+                ended[trajectory] = sums[trajectory]
+    assert len(ended) < 100, "means are told of the last hundred only"
+    return list(ended.values())
+
+
+def check_told(stats, batches):
+    """The numbers are those of these batches; no more episodes, and no fewer."""
+    returns, lengths = zip(*ended_in(batches), strict=True)
+    assert stats["episodes"] == len(returns) > 0
+    assert stats["episode_return"] == pytest.approx(sum(returns) / len(returns))
+    assert stats["episode_length"] == pytest.approx(sum(lengths) / len(lengths))
+
+
+def reset(collector):
+    collector.reset()
+
+
+def reset_one(collector):
+    collector.reset([True, False])
+
+
+def load(collector):
+    collector.load_state_dict(collector.state_dict())
+
+
+def wait_for_what_is_collected_ahead(collector):
+    while " busy" in repr(collector):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("begin_anew", [reset, reset_one, load])
+@pytest.mark.parametrize("place", ["thread", "process"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_that_ended_in_what_was_collected_ahead_and_dropped_do_not_count(kind, place, begin_anew):
+    with fleet(kind, numbered(counting=SHORT), prefetch=2, backend=place) as made:
+        batches = drawn(made, 3)
+        wait_for_what_is_collected_ahead(made)
+        begin_anew(made)
+        check_told(made.stats(), batches)
+        batches += drawn(made, 3)
+        check_told(made.stats(), batches)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_collected_ahead_counts_when_it_is_delivered(kind):
+    with fleet(kind, numbered(counting=SHORT), prefetch=3, backend="inline") as made:
+        batches = []
+        for _ in range(5):
+            batches += drawn(made, 1)
+            check_told(made.stats(), batches)
+
+
+def test_episodes_that_ended_in_what_was_too_old_do_not_count():
+    with fleet("async", numbered(counting=SHORT), prefetch=2, max_staleness=0, backend="inline") as made:
+        batches = []
+        batches += drawn(made, 3)
+        made.increment_version()
+        batches += drawn(made, 5)
+        stats = made.stats()
+    assert stats["batches_dropped"] > 0
+    assert stats["episodes"] == sum(int(batch["next", "done"].sum()) for batch in batches)
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_episodes_of_a_batch_that_post_processing_refuses_do_not_count(kind):
+    options = {"postproc": Refuses(2), "envs_per_worker": 2}
+    if kind is None:
+        made = collector(CountingEnvs(SHORT), **options)
+    else:
+        made = fleet(kind, numbered(counting=SHORT), backend="inline", **options)
+    with made:
+        batches = drawn(made, 1)
+        with pytest.raises(LookupError):
+            made.next()
+        stats = made.stats()
+        batches += drawn(made, 2)
+        assert stats["episodes"] == len(ended_in(batches[:1]))
+        assert made.stats()["episodes"] == sum(int(batch["next", "done"].sum()) for batch in batches)
+
+
+def test_of_a_batch_that_was_written_in_part_the_episodes_of_that_part_count():
+    buffer = Refuses(4)
+    with fleet(sources=numbered(counting=SHORT), replay_buffer=buffer, backend="inline") as made:
+        made.next()
+        with pytest.raises(LookupError):
+            made.next()
+        check_told(made.stats(), buffer.written)
+
+
+# ---- batches of whole episodes
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_whole_episodes_count_when_they_are_delivered(kind):
+    options = {"trajs_per_batch": 2, "envs_per_worker": 2}
+    if kind is None:
+        made = collector(CountingEnvs(SHORT), **options)
+    else:
+        made = fleet(kind, numbered(counting=SHORT), backend="inline", prefetch=2, **options)
+    with made:
+        batches = []
+        for _ in range(4):
+            batches += drawn(made, 3)
+            check_told(made.stats(), batches)
+            made.reset()
+            check_told(made.stats(), batches)
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_whole_episodes_count_when_they_are_written(kind):
+    options = {"trajs_per_batch": 1, "trajs_per_write": 2, "envs_per_worker": 2, "replay_buffer": Memory()}
+    if kind is None:
+        made = collector(CountingEnvs(SHORT), **options)
+    else:
+        made = fleet(kind, numbered(counting=SHORT), backend="inline", **options)
+    with made:
+        drawn(made, 3)
+        check_told(made.stats(), options["replay_buffer"].written)
+
+
+# ---- workers that write for themselves
+
+
+@pytest.mark.parametrize("begin_anew", [reset, reset_one, load])
+@pytest.mark.parametrize("whole", [{}, {"trajs_per_batch": 1, "trajs_per_write": 2}], ids=["fragments", "episodes"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_count_when_their_workers_have_written_them(kind, whole, begin_anew, tmp_path):
+    buffer = FileBuffer(tmp_path)
+    options = {"replay_buffer": buffer, "prefetch": 2, "backend": "process", **whole}
+    with fleet(kind, numbered(counting=SHORT), **options) as made:
+        drawn(made, 3)
+        check_told(made.stats(), buffer.written)
+        begin_anew(made)
+        check_told(made.stats(), buffer.written)
+        drawn(made, 3)
+        check_told(made.stats(), buffer.written)
+
+
+def test_episodes_that_a_worker_could_not_write_do_not_count(tmp_path):
+    buffer = FileBuffer(tmp_path, Mishap("raise", entries=2))
+    with fleet("async", numbered(counting=SHORT), replay_buffer=buffer, backend="inline") as made:
+        drawn(made, 2)
+        with pytest.raises(OSError, match="disk full"):
+            made.next()
+        assert made.stats()["episodes"] == sum(int(td["next", "done"].sum()) for td in buffer.written)
