@@ -100,6 +100,19 @@ def test_frames_a_second_are_those_since_the_first_draw(monkeypatch):
     assert counters.fps == 15
 
 
+def test_frames_that_are_restored_were_not_delivered_since_the_first_draw(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("swath.collect.counters.time.monotonic", lambda: now[0])
+    counters = Counters()
+    counters.start_clock()
+    counters.deliver(30)
+    counters.restore(1000, 50)
+    now[0] += 2
+    assert (counters.frames, counters.batches, counters.fps) == (1000, 50, 15)
+    counters.deliver(10)
+    assert counters.fps == 20
+
+
 def test_each_episode_is_told_by_its_trajectory_in_the_order_of_ends():
     last = np.array([[False, True, False], [True, False, True]])
     made = fragment(np.ones((2, 3), dtype=np.float32), last, TrajectoryIds(2))

@@ -179,6 +179,12 @@ class Counters:
                 "publish less often, or lower frames_per_batch"
             )
 
+    def restore(self, frames: int, batches: int) -> None:
+        """Go on counting from numbers that were saved; what is told of the time since the first draw stays true."""
+        with self._lock:
+            self._frames_before += frames - self.frames
+            self.frames, self.batches = frames, batches
+
     def start_clock(self) -> None:
         """The first draw begins."""
         if self._began is None:

@@ -117,8 +117,7 @@ def load_fleet(
 def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]) -> None:
     collection = assembled.collection
     counters, known = collection.counters, collection.desk.known
-    counters.frames = int(saved.get("frames", counters.frames))
-    counters.batches = int(saved.get("iter", counters.batches - 1)) + 1
+    counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
     known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
     collection.skip_random(counters.frames)
     if "seed" in saved:

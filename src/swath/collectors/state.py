@@ -36,7 +36,7 @@ def load(collection: Collection, acting: Acting, saved: Any, *, strict: bool) ->
     frames, batches = int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1
     version = int(saved.get("policy_version", collection.version))
     collection.drop_in_flight()
-    counters.frames, counters.batches = frames, batches
+    counters.restore(frames, batches)
     collection.restore_version(version)
     collection.skip_random(frames)
     go_on()
