@@ -24,12 +24,12 @@ WATCHDOG_S = 60.0
 class Company:
     """Plays without workers."""
 
-    restarts = complete = closed = 0
+    restarts = retries = complete = closed = 0
     starting = False
     left_behind = ()
 
     def perform(self, order, stopped):
-        return SimpleNamespace(facts=SimpleNamespace(retries=0))
+        return SimpleNamespace()
 
     def wake(self):
         pass

@@ -247,7 +247,7 @@ def test_after_more_losses_than_retries_the_loss_is_raised_once_and_the_next_eva
             ev.evaluate()
         assert raised.value.exit == death.exit
         assert is_fine(ev)
-        assert counts(ev, completed=1, errors=1)
+        assert counts(ev, completed=1, errors=1, retries=retries * death.retries)
 
 
 @pytest.mark.parametrize("retries", [0, 1])

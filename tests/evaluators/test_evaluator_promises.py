@@ -175,6 +175,23 @@ def test_weights_for_an_env_alone_leave_the_policy_to_act_as_it_is_at_the_call()
         assert [before["eval/policy_version"], after["eval/policy_version"]] == [1, 2]
 
 
+def test_weights_of_a_request_that_is_replaced_are_what_was_last_sent(tmp_path):
+    mischief, sent = Mischief.at(tmp_path), TokenPolicy()
+    with torch.no_grad():
+        sent.weight.fill_(2.0)
+    mischief.order("step", "hang")
+    with evaluator(mischief, busy_policy="latest") as ev:
+        ev.trigger_eval()
+        mischief.gate.await_arrival()
+        ev.trigger_eval(sent)
+        ev.trigger_eval()
+        mischief.gate.open()
+        built, replacing = ev.wait(), ev.wait()
+        assert ev.stats()["superseded"] == 1
+        assert replacing.returns.tolist() == ev.evaluate(sent).returns.tolist() != built.returns.tolist()
+        assert [built["eval/policy_version"], replacing["eval/policy_version"]] == [0, 1]
+
+
 def test_a_function_that_refers_to_a_module_is_refused_for_it_would_act_itself():
     net = TokenPolicy()
     for policy in (lambda observation: net(observation), net_of_the_module):  # noqa: PLW0108  that is what is tried

@@ -107,6 +107,7 @@ class Company:
     Attributes:
         complete: how many episodes of the present evaluation are played.
         wanted: how many its rounds have so far.
+        retries: how often shares were played again, or answers asked for, after a worker was lost.
         starting: whether workers are being brought up.
     """
 
@@ -121,7 +122,7 @@ class Company:
         self._closing: threading.Thread | None = None
         self._lock = threading.Lock()
         self.starting = False
-        self.complete = self.wanted = 0
+        self.complete = self.wanted = self.retries = 0
 
     @property
     def restarts(self) -> int:
@@ -220,6 +221,7 @@ class Company:
         except FleetFailed as failure:
             raise failure.causes[-1] from None
         finally:
+            self.retries += min(playing.losses, self._terms.retries)
             playing.let_go()
 
     def _assemble(self, stopped: Callable[[], bool]) -> None:

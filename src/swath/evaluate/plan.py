@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.evaluate.company import Performed
@@ -29,6 +29,10 @@ class Brief:
     def nbytes(self) -> int:
         """Bytes of all weights."""
         return sum(snapshot.nbytes for snapshot in self.models.values())
+
+    def in_place_of(self, other: Brief) -> Brief:
+        """This one, with what the other was to bring to models that this one does not name."""
+        return replace(self, models={**other.models, **self.models})
 
 
 @dataclass(frozen=True)

@@ -72,11 +72,11 @@ class EvaluationService:
         self._company, self._plan = company, plan
         self._changed = threading.Condition()
         self._inbox: Inbox[Brief, Ending] = Inbox(rules)
+        self._replaces = rules.busy_policy == "latest"
         self._numbers = count()
         self._thread: threading.Thread | None = None
         self._stopping: int | None = None
         self._performing = False
-        self._retries = 0
         self._warned = False
         _OPEN.add(self)
 
@@ -154,11 +154,19 @@ class EvaluationService:
                 return False
             brief = supply()
             self._start()
-            self._answer(Supplied(asked.number, brief, step, brief.weighted))
+            self._supply(asked, brief, step)
         except BaseException:
             self.cancel(asked.number)
             raise
         return True
+
+    def _supply(self, asked: Asked, brief: Brief, step: int | None) -> None:
+        """The request is complete. Weights of one that it replaces count as sent: its own may be for other models."""
+        with self._changed:
+            if self._replaces and not asked.sync:
+                for each in self._inbox.waiting:
+                    brief = brief if each.sync else brief.in_place_of(each.request)
+            self._answer(Supplied(asked.number, brief, step, brief.weighted))
 
     def _require_other_thread(self) -> None:
         if threading.current_thread() is self._thread:
@@ -192,7 +200,7 @@ class EvaluationService:
             inbox = self._inbox
             return {
                 **{kind: inbox.count(kind) for kind in kinds},
-                "retries": self._retries,
+                "retries": self._company.retries,
                 "restarts": self._company.restarts,
                 "dropped_results": inbox.count("dropped_results"),
                 "queued": inbox.queued,
@@ -321,7 +329,6 @@ class EvaluationService:
             request = replace(plan.request, step=accepted.step, policy_version=accepted.policy_version, seed=seed)
             order = Order(accepted.number, request, brief.models, plan.wishes)
             performed = self._company.perform(order, lambda: self._stopping == accepted.number)
-            self._retries += performed.facts.retries
             return Ending(plan.finish(performed, request))
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Stopped | Closed):
