@@ -111,11 +111,13 @@ class Signalling(Memory):
     def __init__(self, permits=10**9):
         super().__init__()
         self.change = threading.Condition()
-        self.permits = permits
+        self.permits, self.offered = permits, 0
 
     def extend(self, td):
         with self.change:
-            assert self.change.wait_for(lambda: self.permits > 0, 10)
+            self.offered += 1
+            self.change.notify_all()
+            assert self.change.wait_for(lambda: self.permits > 0, 60)
             self.permits -= 1
             super().extend(td)
             self.change.notify_all()
@@ -127,7 +129,11 @@ class Signalling(Memory):
 
     def wait_for(self, n):
         with self.change:
-            assert self.change.wait_for(lambda: len(self.written) >= n, 10), "nothing was written"
+            assert self.change.wait_for(lambda: len(self.written) >= n, 60), "nothing was written"
+
+    def wait_for_offer(self, n):
+        with self.change:
+            assert self.change.wait_for(lambda: self.offered >= n, 60), "nothing is to be written"
 
 
 class Stepping(CountingEnv):

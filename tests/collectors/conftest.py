@@ -4,6 +4,7 @@ import pytest
 
 from swath.collectors import fleet_assembly
 from swath.collectors.fleet_assembly import PRELOADED
+from swath.testing.backend.asking import job, result
 from swath.testing.toy_worker import Gate
 from swath.workers.create import backend
 from swath.workers.process.backend import PRELOAD, ProcessBackend
@@ -11,8 +12,11 @@ from swath.workers.process.backend import PRELOAD, ProcessBackend
 
 @pytest.fixture(scope="session")
 def nursery():
-    """Keeps the process alive that forks workers, so that collectors are up at once."""
+    """Keeps the process alive that forks workers; it has imported what they need, so that collectors are up at once."""
     backend = ProcessBackend((*PRELOAD, *PRELOADED))
+    first = backend.spawn(job())
+    result(backend, first.ready)
+    backend.kill(first)
     yield backend
     backend.close()
 

@@ -113,6 +113,7 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     buffer = Signalling(permits=0)
     c = made(replay_buffer=buffer)
     c.start()
+    buffer.wait_for_offer(1)
     with pytest.raises(WorkerLate, match=r"was not written within .* s; collection goes on") as caught, c.pause(0.01):
         pass
     assert caught.value.deadline == 0.01
@@ -235,7 +236,8 @@ def test_pause_raises_what_went_wrong_with_what_was_in_flight(made):
     buffer = Late(permits=0)
     c = made(replay_buffer=buffer)
     c.start()
-    pausing = InThread(lambda: c.pause(10).__enter__())
+    buffer.wait_for_offer(1)
+    pausing = InThread(lambda: c.pause(60).__enter__())
     buffer.permit(1)
     assert isinstance(pausing.join().error, OSError)
 

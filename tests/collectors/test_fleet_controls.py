@@ -421,7 +421,7 @@ def test_a_pause_that_takes_too_long_is_late_and_collection_goes_on():
     buffer = Signalling(permits=2)
     with fleet("async", replay_buffer=buffer) as collector:
         collector.start()
-        buffer.wait_for(2)
+        buffer.wait_for_offer(3)
         with pytest.raises(WorkerLate), collector.pause(timeout=0.05):
             pass
         buffer.permit(10**6)
@@ -527,7 +527,7 @@ def test_a_thread_that_is_abandoned_is_told_of(gate, tmp_path):
     later = Gate.at(tmp_path / "later")
     gates = iter([gate, later])
     sources = [lambda: Held(next(gates), at=3), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=1.0) as collector:
+    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=3.0) as collector:
         drawing = InThread(collector.next)
         later.await_arrival()
         assert "1 abandoned, but busy" in repr(collector)

@@ -227,7 +227,7 @@ def test_law_6_what_cannot_be_rebuilt_here_is_a_remote_failure(place):
 
 def test_law_7_a_worker_that_hangs_is_late_and_replaced(tmp_path, caplog):
     lives = Lives(tmp_path, {1: [[Fault("hang", step=8)]]}, num_envs=2, counting=LONG)
-    with fleet(sources=lives.sources(2), fragment_timeout_s=1.0) as collector:
+    with fleet(sources=lives.sources(2), fragment_timeout_s=3.0) as collector:
         batches = drawn(collector, 3)
         stats = collector.stats()
     check_lives(batches, LONG)
@@ -235,7 +235,7 @@ def test_law_7_a_worker_that_hangs_is_late_and_replaced(tmp_path, caplog):
     (record,) = [record for record in caplog.records if record.name == "swath"]
     assert all(
         part in record.getMessage()
-        for part in ("worker 1 (life 0)", "collect() took longer than", "=1", "life 1 begins")
+        for part in ("worker 1 (life 0)", "collect() took longer than", "=3", "life 1 begins")
     )
 
 
@@ -246,9 +246,9 @@ def test_law_7_control_calls_say_who_is_late(place, gate):
     with fleet(sources=sources, **options) as collector:
         drawing = InThread(collector.next)
         gate.await_arrival()
-        with pytest.raises(WorkerLate, match=r"\[0\].*within 0\.01 s") as caught:
-            collector.update_policy_weights_(Level(), wait=True, timeout_s=0.01)
-        assert (caught.value.workers, caught.value.deadline) == ((0,), 0.01)
+        with pytest.raises(WorkerLate, match=r"\[0\].*within 2\.0 s") as caught:
+            collector.update_policy_weights_(Level(), wait=True, timeout_s=2.0)
+        assert (caught.value.workers, caught.value.deadline) == ((0,), 2.0)
         assert collector.policy_version == 1
         gate.open()
         assert drawing.join().value.shape == (2, 5)
@@ -263,7 +263,7 @@ class Slow(CountingEnv):
 
 
 def test_law_7_a_control_call_that_hangs_is_late_and_its_worker_replaced_when_it_is_needed():
-    with fleet(sources=[Slow, Slow], envs_per_worker=1, fragment_timeout_s=0.7) as collector:
+    with fleet(sources=[Slow, Slow], envs_per_worker=1, fragment_timeout_s=3.0) as collector:
         collector.next()
         with pytest.raises(WorkerLate, match=r"workers \[0, 1\] have not answered") as caught:
             collector.get_distant_attr("env.slow")
@@ -316,10 +316,10 @@ def test_law_8_shutdown_during_a_draw_ends_the_fragments_at_their_next_steps(kin
             closed(self.mark.step)
 
     sources = [lambda: Noted(gate, at=3), lambda: CountingEnv(1, LONG)]
-    collector = fleet(kind, sources, backend=place, envs_per_worker=None, frames_per_batch=10**7)
+    collector = fleet(kind, sources, backend=place, envs_per_worker=None, frames_per_batch=10**6)
     drawing = InThread(collector.next)
     gate.await_arrival()
-    ending = InThread(collector.shutdown)
+    ending = InThread(collector.shutdown, 60.0)
     if place != "inline":
         assert isinstance(drawing.join().error, Closed)
     gate.open()

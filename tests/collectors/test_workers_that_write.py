@@ -302,7 +302,7 @@ def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
 
 def test_a_write_that_takes_too_long_is_a_death(gate, tmp_path):
     buffer = FileBuffer(tmp_path, Mishap("wait", entries=2, gate=gate))
-    with fleet(replay_buffer=buffer, fragment_timeout_s=1.0, total_frames=40) as collector:
+    with fleet(replay_buffer=buffer, fragment_timeout_s=3.0, total_frames=40) as collector:
         list(collector)
         stats = collector.stats()
     assert (stats["frames"], buffer.frames, stats["late"], stats["restarts"]) == (40, 40, 1, 1)

@@ -175,7 +175,7 @@ def test_a_worker_that_comes_back_does_its_share_with_the_newest_weights_and_fil
 def test_late_fragments_are_part_of_the_next_batch(warm_processes, tmp_path):
     gate = Gate.at(tmp_path / "gate")
     with in_processes(Play({(1, 0, 1): gate})) as workers:
-        assert workers_of(workers.sample(timeout_seconds=1.0)) == [2]
+        assert workers_of(workers.sample(timeout_seconds=3.0)) == [2]
         assert workers.healthy_worker_ids() == [1, 2], "late is not dead"
         gate.open()
         assert rows(workers.sample())[::STEPS] == [(1, 0, 0), (2, 0, STEPS)]

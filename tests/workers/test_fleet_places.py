@@ -268,7 +268,7 @@ class TestProcesses(OnConcurrentPlaces):
         assert wait_for(fleet, 1).name == Name(1, 1)
 
     def test_a_stopped_worker_is_late_and_replaced(self, make_fleet):
-        fleet = make_fleet(1, survival=Survival(PATIENT.restarts, fragment_timeout_s=0.5))
+        fleet = make_fleet(1, survival=Survival(PATIENT.restarts, fragment_timeout_s=3.0))
         fleet.bring_up()
         os.kill(self.pid(fleet, 0), signal.SIGSTOP)
         with pytest.raises(WorkerLost):
