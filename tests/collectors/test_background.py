@@ -5,6 +5,7 @@ import torch
 from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector, counting
 from torch import nn
 
+from interrupts import signalled_elsewhere
 from swath.errors import Closed, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
@@ -123,6 +124,31 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     buffer.wait_for(2)
 
 
+@pytest.mark.timeout(30)
+def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_pause_and_collection_goes_on(made):
+    buffer = Signalling(permits=0)
+    c = made(replay_buffer=buffer)
+    c.start()
+    pausing = signalled_elsewhere(lambda: c._background._pauses == 1)
+    with pausing, pytest.raises(KeyboardInterrupt), c.pause(600.0):
+        pass
+    buffer.permit(10**6)
+    buffer.wait_for(2)
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_shutdown_that_waits_for_a_step():
+    env = Stepping()
+    c = collector(env, replay_buffer=Memory())
+    c.start()
+    assert env.inside.wait(60)
+    with signalled_elsewhere(lambda: c._collection.gate.halted), pytest.raises(KeyboardInterrupt):
+        c.shutdown(600.0)
+    env.released.set()
+    c.shutdown()
+    assert not c.is_running()
+
+
 @pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), None])
 def test_a_pause_for_no_time_is_refused_and_collection_goes_on(made, timeout):
     buffer = Signalling()
@@ -145,24 +171,6 @@ def test_a_pause_within_a_pause_leaves_the_outer_one_in_force(made):
         with c.pause():  # if the thread had gone on, this would wait for its next write
             assert len(buffer.written) == n
     buffer.wait_for(n + 2)
-
-
-def test_ctrl_c_in_a_pause_that_waits_lets_collection_go_on(made, monkeypatch):
-    buffer = Signalling(permits=0)
-    c = made(replay_buffer=buffer)
-    c.start()
-    waited = c._background._change.wait_for
-
-    def pressed(condition, timeout=None):
-        if timeout == 7:
-            raise KeyboardInterrupt
-        return waited(condition, timeout)
-
-    monkeypatch.setattr(c._background._change, "wait_for", pressed)
-    with pytest.raises(KeyboardInterrupt), c.pause(7):
-        pass
-    buffer.permit(10**6)
-    buffer.wait_for(2)
 
 
 WAYS = {

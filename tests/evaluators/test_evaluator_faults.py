@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from eval_mischief import Broke, Mischief, TokenEnv, TokenPolicy, evaluator
 
+from interrupts import signalled_elsewhere
 from swath.errors import Closed, RemoteFailure, WorkerLate, WorkerLost
 from swath.evaluators import Evaluator
 
@@ -333,6 +334,18 @@ def test_an_interrupt_cancels_what_the_caller_waits_for(place, mischief):
         mischief.gate.open()
         assert is_fine(ev)
         assert counts(ev, accepted=2, completed=1, cancelled=1, errors=0)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_shutdown_that_waits(place, mischief):
+    mischief.order("step", "hang")
+    with evaluator(mischief, place) as ev:
+        ev.trigger_eval()
+        mischief.gate.await_arrival()
+        with signalled_elsewhere(lambda: ev.closed), pytest.raises(KeyboardInterrupt):
+            ev.shutdown(600.0)
+        mischief.gate.open()
 
 
 def test_of_two_that_wait_for_one_outcome_one_has_it_and_the_other_nothing(mischief):

@@ -6,14 +6,15 @@ start ─▶ running ─▶ (pause ⇄ resume) ─▶ total reached, stopped, er
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
 
 from swath.collect.deliver import Drawn
 from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
 from swath.rollout.apart.interaction import keep_own_type
+from swath.workers.renewed import join, renewed
 
 
 class Drawable(Protocol):
@@ -133,10 +134,22 @@ class Background:
             self._change.notify_all()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
+            join(thread, timeout)
+
+    @contextmanager
+    def ending(self, timeout: float) -> Iterator[None]:
+        """End the thread behind what is done within, as `stop`; Ctrl-C meanwhile does not wait for the thread, too."""
+        left = timeout
+        try:
+            yield
+        except KeyboardInterrupt:
+            left = 0.0
+            raise
+        finally:
+            self.stop(left)
 
     def _stand_still(self, timeout: float) -> None:
-        if not self._change.wait_for(lambda: self._idle or not self._running, timeout):
+        if not renewed(lambda left: self._change.wait_for(lambda: self._idle or not self._running, left), timeout):
             raise WorkerLate(
                 f"the batch in progress was not written within {timeout} s; collection goes on, pause again later",
                 workers=(0,),

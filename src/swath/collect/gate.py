@@ -6,8 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from swath.errors import Closed, WorkerLate
+from swath.workers.renewed import renewed
 
 CONTROL_DEADLINE_S = 600.0
 
@@ -93,7 +95,7 @@ class Gate:
             WorkerLate: the fragment did not stop within `timeout` seconds; its own thread closes when it does.
         """
         self.halted = True
-        if not self._lock.acquire(timeout=timeout):
+        if not _acquired(self._lock, timeout):
             self._leave(lambda: self._close(action))
             if not self.closed:
                 raise WorkerLate(
@@ -121,10 +123,10 @@ class Gate:
             self._do_left()  # who left it may have found the lock taken a moment ago
 
     def _acquire(self, deadline: float) -> bool:
-        if not self._turnstile.acquire(timeout=deadline):
+        if not _acquired(self._turnstile, deadline):
             return False
         try:
-            return self._lock.acquire(timeout=deadline)
+            return _acquired(self._lock, deadline)
         finally:
             self._turnstile.release()
 
@@ -149,3 +151,7 @@ class Gate:
         if not self.closed:
             self.closed = True
             action()
+
+
+def _acquired(lock: Any, timeout: float) -> bool:
+    return renewed(lambda seconds: lock.acquire(timeout=seconds), timeout)

@@ -306,12 +306,12 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
         patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
         self._end_progress()
         try:
-            self._collection.close(patience, close_env=close_env)
+            with self._background.ending(patience):
+                self._collection.close(patience, close_env=close_env)
         except Exception:
             if raise_on_error:
                 raise
         finally:
-            self._background.stop(patience)
             self._end_weights()
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:

@@ -59,9 +59,9 @@ class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
         """Stop background mode and end the workers; what closing their envs raised is raised."""
         self._end_progress()
         try:
-            self._assembled.collection.close(timeout)
+            with self._background.ending(timeout):
+                self._assembled.collection.close(timeout)
         finally:
-            self._background.stop(timeout)
             self._end_weights()
 
 

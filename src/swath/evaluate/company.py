@@ -27,6 +27,7 @@ from swath.options import Restarts, Survival
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
+from swath.workers.renewed import join
 from swath.workers.tickets import EvaluatorsName, Name
 
 LEAST_S = 0.2
@@ -204,8 +205,7 @@ class Company:
             return
         closing = threading.Thread(target=_call_all, args=(closers, errors), name="swath eval closes", daemon=True)
         closing.start()
-        closing.join(min(timeout, threading.TIMEOUT_MAX))
-        if closing.is_alive():
+        if not join(closing, timeout):
             self._closing = closing
 
     def _progressed(self, complete: int) -> None:

@@ -49,7 +49,7 @@ from swath.evaluate.result import EvalResult
 from swath.evaluate.telling import tell
 from swath.options import seconds
 from swath.seeds import fresh_root
-from swath.workers.tickets import SIGNALS_S
+from swath.workers.renewed import SIGNALS_S, join, renewed
 
 _log = logging.getLogger("swath")
 
@@ -254,11 +254,11 @@ class EvaluationService:
             thread = self._thread if self._thread is not None and self._thread.is_alive() else None
             mine = threading.current_thread() is thread
             if not mine and not self._company.starting:
-                self._changed.wait_for(lambda: not self._performing, timeout)
+                renewed(lambda left: self._changed.wait_for(lambda: not self._performing, left), timeout)
         for error in self._company.close(max(0.0, until - monotonic())):
             tell(_log.error, "an env of an evaluation raised when it was closed", error=error)
         if thread is not None and not mine:
-            thread.join(min(max(0.0, until - monotonic()) + JOIN_S, threading.TIMEOUT_MAX))
+            join(thread, max(0.0, until - monotonic()) + JOIN_S)
         alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
         if first and (stuck := [*self._company.left_behind, *alive]):
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")

@@ -6,17 +6,13 @@ call ─▶ Ticket ◀─settle─ (reader thread | callback | the caller itself
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from swath.workers.outcome import Error, Outcome
-
-SIGNALS_S = 1.0
-"""How long a wait lasts at most before it begins again: a signal that the system gave to another thread, or just before
-the wait began, does not end it, and Python's handlers run only then."""
+from swath.workers.renewed import renewed
 
 
 class Name(NamedTuple):
@@ -146,9 +142,6 @@ class Board:
         def over() -> bool:
             return any(ticket.done for ticket in tickets) or (interrupted is not None and interrupted())
 
-        until = math.inf if timeout is None else time.monotonic() + timeout
         with self._changed:
-            while not self._changed.wait_for(over, min(SIGNALS_S, until - time.monotonic())):
-                if time.monotonic() >= until:
-                    break
+            renewed(lambda seconds: self._changed.wait_for(over, seconds), timeout)
         return [ticket for ticket in tickets if ticket.done]
