@@ -8,7 +8,7 @@ from typing import Any
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.multi_agent import MultiAgentHost
-from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv
 from swath.rollout_workers.sampling.counts import SamplerCounts
@@ -96,7 +96,7 @@ class AgentEnvs(Envs):
 
 def _equipment(policies: Policies, policy_id: str) -> Equipment:
     """What there is for a policy."""
-    config, space = policies.config, policies.specs[policy_id].action_space
+    space, setting = policies.specs[policy_id].action_space, partial(policies.setting, policy_id)
     assert space is not None
     return Equipment(
         policy_id,
@@ -104,5 +104,7 @@ def _equipment(policies: Policies, policy_id: str) -> Equipment:
         space,
         policies.preprocessors[policy_id],
         filter_of(policies, policy_id),
-        ActionProcessor(space, normalize=config.normalize_actions, clip=config.clip_actions),
+        ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions")),
+        partial(setting, "explore"),
+        reward_clip(setting("clip_rewards")),
     )

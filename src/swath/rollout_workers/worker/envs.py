@@ -26,12 +26,12 @@ class SampleCall:
     """What a call of `sample` asks for.
 
     Attributes:
-        explore: whether actions are sampled.
+        explore: whether actions are sampled; None: as the settings of each policy say.
         force_reset: new episodes begin in all envs.
         version: of the weights.
     """
 
-    explore: bool
+    explore: bool | None
     force_reset: bool
     version: int
 
@@ -101,8 +101,11 @@ class Envs:
         sampler = self._current()
         if call.force_reset:
             sampler.start_over()
-        sampler.parts.actor.explore = call.explore
         policy_id = sampler.parts.finisher.policy_id
+        if call.explore is not None:
+            sampler.parts.actor.explore = call.explore
+        elif self._policies is not None and policy_id in self._policies.map:
+            sampler.parts.actor.explore = self._policies.setting(policy_id, "explore")
         return sampler.sample(
             call.version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
         )

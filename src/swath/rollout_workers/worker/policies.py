@@ -14,6 +14,9 @@ from swath.rollout_workers.nests import map_nest, template_of
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, get_preprocessor
 
+BY_POLICY = ("explore", "normalize_actions", "clip_actions", "clip_rewards", "observation_filter")
+"""Settings of what a worker does for a policy: the config in a policy's spec may have others than the worker's."""
+
 
 @dataclass
 class Policies:
@@ -29,6 +32,7 @@ class Policies:
         specs: complete.
         filters: of processed observations.
         preprocessors: of observations.
+        own: settings that are other than the worker's, also of those that were removed, which may still act.
     """
 
     config: AlgorithmConfig
@@ -40,6 +44,7 @@ class Policies:
     specs: dict[str, PolicySpec] = field(default_factory=dict)
     filters: dict[str, Filter] = field(default_factory=dict)
     preprocessors: dict[str, Preprocessor] = field(default_factory=dict)
+    own: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, policy_id: str, spec: PolicySpec, policy: Any = None, state: Mapping[str, Any] | None = None) -> Any:
         """Take in a policy that is ready, or build one by a complete spec; all or nothing.
@@ -52,14 +57,16 @@ class Policies:
             raise KeyError(f"there is a policy {policy_id!r} already; remove_policy it first, or take another id")
         preprocessor = self._preprocessor(spec.observation_space)
         space = preprocessor.observation_space
-        kept = get_filter(self.config.observation_filter, map_nest(lambda leaf: leaf.shape, template_of(space)))
+        own = self._own_of(spec)
+        how = own.get("observation_filter", self.config.observation_filter)
+        kept = get_filter(how, map_nest(lambda leaf: leaf.shape, template_of(space)))
         made = self._built(policy_id, spec, space) if policy is None else policy
         if state is not None:
             made.set_state(state)
         made.callbacks = self.callbacks
         if policy is None:
             self.callbacks.on_create_policy(policy_id=policy_id, policy=made)
-        self.map[policy_id], self.specs[policy_id] = made, spec
+        self.map[policy_id], self.specs[policy_id], self.own[policy_id] = made, spec, own
         self.filters[policy_id], self.preprocessors[policy_id] = kept, preprocessor
         return made
 
@@ -83,6 +90,10 @@ class Policies:
         if policy_id not in self.map:
             raise KeyError(f"there is no policy {policy_id!r}; there are {sorted(self.map)}")
         return self.map[policy_id]
+
+    def setting(self, policy_id: str, name: str) -> Any:
+        """One of the settings `BY_POLICY`: the policy's own, else the worker's."""
+        return self.own[policy_id].get(name, self.config[name])
 
     def set_mapping(self, function: Any) -> None:
         """Another mapping of agents to policies, for new episodes.
@@ -134,6 +145,11 @@ class Policies:
     def _preprocessor(self, space: Any) -> Preprocessor:
         kind = NoPreprocessor if self.config["_disable_preprocessor_api"] else get_preprocessor(space)
         return kind(space)
+
+    def _own_of(self, spec: PolicySpec) -> dict[str, Any]:
+        """What the config of a spec says otherwise; that of a policy's state, a dict, is of another worker."""
+        given = spec.config if isinstance(spec.config, AlgorithmConfig) else self.config
+        return {name: given[name] for name in BY_POLICY if given[name] != self.config[name]}
 
     def _built(self, policy_id: str, spec: PolicySpec, space: Any) -> Policy:
         assert spec.policy_class is not None

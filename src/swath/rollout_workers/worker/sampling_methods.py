@@ -34,7 +34,7 @@ class SamplingMethods(PolicyMethods):
         """A batch: fragments of all sub-envs one behind the other, or whole episodes.
 
         Args:
-            explore: sample actions, or take the best; None: as `config.explore` says.
+            explore: sample actions, or take the best; None: as `explore` in the settings of each policy says.
             force_reset: begin new episodes in all sub-envs first; the running ones are given up, and counted.
 
         Returns:
@@ -99,7 +99,7 @@ class SamplingMethods(PolicyMethods):
                 f"worker {self.worker_index} has no env to sample from; set create_env_on_local_worker=True or "
                 "create_local_env_runner=True, or give an env_creator"
             )
-        call = SampleCall(self.config.explore if explore is None else explore, force_reset, self._book.version)
+        call = SampleCall(explore, force_reset, self._book.version)
         try:
             batch: Batch = self.envs.sample(call, self._completed_batch)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     Raises:
         ValueError: more sub-envs are to be handed out than there are; a view requirement that is not served.
     """
-    config, (policy_id, policy) = station.config, next(iter(policies.map.items()))
+    policy_id, policy = next(iter(policies.map.items()))
+    setting = partial(policies.setting, policy_id)
     preprocessor, laps = policies.preprocessors[policy_id], station.laps
     current_filter = filter_of(policies, policy_id)
     lenient.strays = preprocessor.strays
@@ -112,11 +114,14 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
         post,
         None if watch is None else watch.episode,
     )
-    processor = ActionProcessor(lenient.spec.action_space, normalize=config.normalize_actions, clip=config.clip_actions)
+    processor = ActionProcessor(
+        lenient.spec.action_space, normalize=setting("normalize_actions"), clip=setting("clip_actions")
+    )
     surface = Surface(host.spec, preprocessor.observation_space, processor)
-    actor = PolicyActor(policy, surface, laps, watch, config.explore)
-    parts = SamplerParts(host, lenient, actor, finisher, ids, station.log, reward_clip(config.clip_rewards), watch)
-    return Sampler(parts, quota_of(config, station.index, n))
+    actor = PolicyActor(policy, surface, laps, watch, setting("explore"))
+    clip = reward_clip(setting("clip_rewards"))
+    parts = SamplerParts(host, lenient, actor, finisher, ids, station.log, clip, watch)
+    return Sampler(parts, quota_of(station.config, station.index, n))
 
 
 def quota_of(config: AlgorithmConfig, worker_index: int, num_envs: int) -> Quota:

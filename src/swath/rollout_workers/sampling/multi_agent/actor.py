@@ -19,7 +19,7 @@ class AgentsActor:
 
     Attributes:
         announce: called before policies are asked, for each env in which an episode has begun.
-        explore: whether actions are sampled; None: as each policy's config says.
+        explore: whether actions are sampled; None: as the settings of each policy say.
         version: of the weights.
     """
 

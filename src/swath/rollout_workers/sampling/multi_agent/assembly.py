@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from swath.rollout_workers.actions import reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import LenientHost
@@ -64,7 +63,7 @@ def multi_agent_sampler(
         host=host,
         actor=AgentsActor(around.laps.lap),
         company=Company(scene, around.equipment, plays, count(around.first_id)),
-        recorder=Recorder(progress, reward_clip(config.clip_rewards)),
+        recorder=Recorder(progress),
         finisher=Finisher(around.unrolls, PostProcessor(told, scene.worker, scene.policy_map)),
         log=around.log,
         laps=around.laps,

@@ -8,14 +8,13 @@ the env's episode over  ──▶ all that is open is closed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from swath.rollout.hosts.by_agent import ALL, ByAgent
 from swath.rollout.hosts.multi_agent import REWARDS, TERMINATEDS, TRUNCATEDS
-from swath.rollout.spaces import Array
 from swath.rollout_workers.sampling.multi_agent.ledger import TERMINATED, TRUNCATED
 from swath.rollout_workers.sampling.multi_agent.progress import Finished, Progress
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Play, Seat, Sight
@@ -26,12 +25,10 @@ class Recorder:
 
     Args:
         progress: where steps are counted.
-        clip: what becomes of rewards; None: nothing.
     """
 
-    def __init__(self, progress: Progress, clip: Callable[[Array], Array] | None) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._clip = clip
 
     def write(self, play: Play, sight: Sight, answer: Mapping[str, ByAgent]) -> None:
         """Write what a step of an env led to.
@@ -78,8 +75,8 @@ class Recorder:
         return lost
 
     def _close(self, seat: Seat, clock: int, ends: int) -> None:
-        raw = float(seat.unpaid)
-        reward = raw if self._clip is None else float(self._clip(np.array(raw)))
+        raw, clip = float(seat.unpaid), seat.role.equipment.clip
+        reward = raw if clip is None else float(clip(np.array(raw)))
         seat.role.ledger.add(seat, clock, reward, ends)
         seat.play.tally.credit(seat.agent, reward, raw)
         self._progress.agent_steps += 1

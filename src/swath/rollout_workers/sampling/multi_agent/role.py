@@ -39,6 +39,8 @@ class Equipment:
         preprocessor: of observations.
         current_filter: the filter of the moment: another may take its place.
         processor: of actions.
+        explore: whether its actions are sampled, if a call does not say so.
+        clip: what becomes of rewards; None: nothing.
     """
 
     policy_id: str
@@ -47,6 +49,8 @@ class Equipment:
     preprocessor: Preprocessor
     current_filter: Callable[[], Filter]
     processor: ActionProcessor
+    explore: Callable[[], bool]
+    clip: Callable[[Array], Array] | None
 
 
 class Role:
@@ -218,7 +222,8 @@ class Role:
         policy = self.equipment.policy
         episodes = [seat.play.episode for seat in seats] if self.wants.episodes else None
         asking = asked(policy, self.wants, columns)
-        answer: Actions = asking(explore=explore, timestep=policy.global_timestep, episodes=episodes)
+        explores = self.equipment.explore() if explore is None else explore
+        answer: Actions = asking(explore=explores, timestep=policy.global_timestep, episodes=episodes)
         return answer
 
     def _actions(self, answer: Any, n_rows: int) -> Leaves:

@@ -1,0 +1,114 @@
+"""Settings in a policy's own config of what the worker does for it, where they are other than the worker's."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from swath.rollout_workers import AlgorithmConfig, MultiAgentEnv, PolicySpec, PPOTorchPolicy, RolloutWorker
+from swath.rollout_workers.filters.base import NoFilter
+from swath.rollout_workers.filters.mean_std import MeanStdFilter
+
+F = 6
+SEEN, ACTED = spaces.Box(-9.0, 9.0, (2,), np.float64), spaces.Box(-2, 3, (1,), np.int32)
+
+
+class Alone(gym.Env):
+    """Pays 3, and notes the actions that it gets."""
+
+    observation_space, action_space = SEEN, ACTED
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def reset(self, *, seed=None, options=None):
+        return np.ones(2), {}
+
+    def step(self, action):
+        self.notes.append(action)
+        return np.ones(2), 3.0, False, False, {}
+
+
+class Narrow(Alone):
+    """Wants numbers near 0."""
+
+    action_space = spaces.Box(-0.01, 0.01, (1,))
+
+
+class Together(MultiAgentEnv):
+    """The same for two agents."""
+
+    observation_space, action_space = SEEN, ACTED
+    agents = possible_agents = ("own", "other")
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def reset(self, *, seed=None, options=None):
+        return dict.fromkeys(self.agents, np.ones(2)), {}
+
+    def step(self, actions):
+        self.notes.append(actions["own"])
+        over = {"__all__": False}
+        return dict.fromkeys(self.agents, np.ones(2)), dict.fromkeys(self.agents, 3.0), over, over, {}
+
+
+def sampled(kind, own, **settings):
+    """A batch of the policy with settings of its own, the actions that its env got, its filter, and all."""
+    notes, several = [], kind is Together
+    spec = PolicySpec(config=AlgorithmConfig.overrides(**own))
+    config = AlgorithmConfig().update_from_dict({"rollout_fragment_length": F, "seed": 1, **settings})
+    config.multi_agent(policies={"own": spec, "other": PolicySpec()} if several else {"default_policy": spec})
+    config.multi_agent(policy_mapping_fn=lambda agent, *_, **__: agent if several else "default_policy")
+    with RolloutWorker(env_creator=lambda _: kind(notes), default_policy_class=PPOTorchPolicy, config=config) as worker:
+        batch = worker.sample()
+        mine = batch["own"] if several else batch
+        return mine, np.array(notes), worker.filters["own" if several else "default_policy"], batch
+
+
+def modes(batch):
+    """The most probable of 6 actions, counted from 0."""
+    return batch["action_dist_inputs"].argmax(axis=1)[:, None]
+
+
+@pytest.mark.parametrize("kind", [Alone, Together])
+class TestOfOnePolicy:
+    def test_explore_decides_whether_its_actions_are_sampled(self, kind):
+        mine, _, _, whole = sampled(kind, {"explore": False})
+        np.testing.assert_array_equal(mine["actions"], modes(mine))
+        if kind is Together:
+            assert (whole["other"]["actions"] != modes(whole["other"])).any(), "the other one explores as before"
+
+    def test_normalize_actions_decides_what_envs_get_of_integers(self, kind):
+        mine, got, _, _ = sampled(kind, {"normalize_actions": False})
+        np.testing.assert_array_equal(got, mine["actions"])
+        assert all(ACTED.contains(action) for action in got)
+
+    def test_clip_rewards_decides_what_it_is_paid(self, kind):
+        mine, _, _, whole = sampled(kind, {"clip_rewards": 2.0})
+        assert set(mine["rewards"]) == {2.0}
+        if kind is Together:
+            assert set(whole["other"]["rewards"]) == {3.0}
+
+    def test_observation_filter_decides_how_it_sees(self, kind):
+        _, _, kept, _ = sampled(kind, {"observation_filter": "MeanStdFilter"})
+        assert isinstance(kept, MeanStdFilter)
+        assert kept.running_stats.n == F + 1
+        assert isinstance(
+            sampled(kind, {"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[2], NoFilter
+        )
+
+
+def test_what_a_call_says_of_exploring_holds_for_all_policies():
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=F).debugging(seed=1)
+    config.multi_agent(policies={"default_policy": PolicySpec(config={"explore": False})})
+    with RolloutWorker(env_creator=lambda _: Alone([]), default_policy_class=PPOTorchPolicy, config=config) as worker:
+        explored, settled = worker.sample(explore=True), worker.sample()
+    assert (explored["actions"] != modes(explored)).any()
+    np.testing.assert_array_equal(settled["actions"], modes(settled))
+
+
+def test_clip_actions_decides_whether_actions_of_a_policy_are_brought_to_the_bounds():
+    drawn, got, _, _ = sampled(Narrow, {"clip_actions": True, "normalize_actions": False})
+    assert (np.abs(drawn["actions"]) > 0.01).any()
+    np.testing.assert_array_equal(got, np.clip(drawn["actions"], -0.01, 0.01).astype(np.float32))
