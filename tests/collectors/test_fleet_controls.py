@@ -271,6 +271,25 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
     assert (again["iter"], again["seed"], stats["policy_version"]) == (6, 3, 1)
 
 
+def test_each_worker_saves_which_batch_was_its_last_and_counts_on_from_it():
+    def of_workers(collector):
+        saved = collector.state_dict()
+        return [(saved[worker]["frames"], saved[worker]["iter"]) for worker in ("worker0", "worker1")]
+
+    with fleet() as collector:
+        assert of_workers(collector) == [(0, -1)] * 2
+        drawn(collector, 3)
+        saved = collector.state_dict()
+        assert of_workers(collector) == [(30, 2)] * 2
+        assert [own["iter"] for own in collector.map_fn("state_dict")] == [2, 2]
+    with fleet() as other:
+        drawn(other, 1)
+        other.load_state_dict(saved)
+        assert of_workers(other) == [(30, 2)] * 2
+        drawn(other, 2)
+        assert of_workers(other) == [(50, 4)] * 2
+
+
 def test_what_was_in_flight_is_dropped_and_counted_when_state_is_loaded():
     with fleet("async", prefetch=2) as collector:
         drawn(collector, 2)

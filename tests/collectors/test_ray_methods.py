@@ -187,7 +187,7 @@ def test_the_state_is_a_list_with_the_counters_of_all_in_each_entry(build):
             "policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life",
             "coordinator",
         ]  # fmt: skip
-        assert (one["frames"], one["policy_version"], one["seed"]) == (24, 1, 5)
+        assert (one["frames"], one["iter"], one["policy_version"], one["seed"]) == (24, 1, 1, 5)
         assert one["policy_state_dict"]["weight"].item() == 4
         own = one["coordinator"]
         assert (own["frames"], own["iter"], own["policy_version"], own["seed"]) == (48, 1, 1, 5)

@@ -52,6 +52,7 @@ class Answers(Followed, RemoteWeights):
     _worker: Worker
     _acting: Acting
     _frames = 0
+    _batches = 0
 
     @property
     def env(self) -> Any:
@@ -95,7 +96,7 @@ class Answers(Followed, RemoteWeights):
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """Weights, transforms, version, seed and life."""
-        return save_worker(self._worker, self._acting, self._frames)
+        return save_worker(self._worker, self._acting, self._frames, self._batches)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""

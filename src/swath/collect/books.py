@@ -74,6 +74,7 @@ class Known:
         lives: in which of their lives that was.
         frames: collected, by worker.
         fragments: made, by worker.
+        before: how many more than these its saved state stands for, by worker, once one was loaded.
         sent: frames that each life has sent, by its own account.
         arrived: how many of these have arrived.
     """
@@ -86,9 +87,18 @@ class Known:
     lives: dict[int, int] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
     fragments: dict[int, int] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=dict)
     sent: dict[Name, int] = field(default_factory=dict)
     arrived: dict[Name, int] = field(default_factory=dict)
     _mourned: set[Name] = field(default_factory=set)
+
+    def batches(self, worker: int) -> int:
+        """How many fragments a worker has made, also before its state was saved and loaded."""
+        return self.before.get(worker, 0) + self.fragments.get(worker, 0)
+
+    def go_on_from(self, worker: int, batches: int) -> None:
+        """A state of a worker was loaded, which had made so many fragments."""
+        self.before[worker] = batches - self.fragments.get(worker, 0)
 
     def mourn(self, name: Name) -> None:
         """A life has ended; what it was working on is lost, what it would have begun later is not."""

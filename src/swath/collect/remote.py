@@ -145,6 +145,7 @@ class RemoteWorker(Answers, Responder):
         worker = self._worker
         episodes = self._meter.add(fragment)
         self._frames += fragment.frames
+        self._batches += 1
         body = self._body(self._cut(fragment))
         head = Head(
             worker.place.worker,

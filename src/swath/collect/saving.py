@@ -18,7 +18,7 @@ WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
 
 
-def save_worker(worker: Worker, acting: Acting, frames: int, batches: int = 0) -> OrderedDict[str, Any]:
+def save_worker(worker: Worker, acting: Acting, frames: int, batches: int) -> OrderedDict[str, Any]:
     """Weights, transforms, counters, version, seed and life."""
     saved: OrderedDict[str, Any] = OrderedDict()
     if acting.module is not None:

@@ -74,7 +74,7 @@ def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]],
     saved = {}
     for worker in sorted(assembled.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(assembled, worker)
-        saved[worker]["frames"] = known.frames.get(worker, 0)
+        saved[worker] |= {"frames": known.frames.get(worker, 0), "iter": known.batches(worker) - 1}
     return saved, counters_of(assembled, saved)
 
 
@@ -119,6 +119,9 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
     counters, known = collection.counters, collection.desk.known
     counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
     known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
+    for worker, part in parts.items():
+        if "iter" in part:
+            known.go_on_from(worker, int(part["iter"]) + 1)
     collection.skip_random(counters.frames)
     if "seed" in saved:
         assembled.jobs.standing.seeding.clear()
