@@ -385,7 +385,7 @@ def test_with_restart_the_worker_is_replaced(place, tmp_path, caplog):
     check_lives(batches, LONG)
     assert {life: td.shape[-1] for life, td in by_life(batches).items()} == {(0, 0): 5, (0, 1): 10, (1, 0): 15}
     assert (stats["restarts"], stats["env_errors"], stats["fragments_lost"]) == (1, 1, 1)
-    assert stats["frames_discarded"] == 2
+    assert (stats["frames_discarded"], stats["worker_frames"]) == (2, 62), "frames that were lost were collected"
     assert "worker 0 (life 0) failed: EnvBroke: env 1 raised at step 7" in caplog.text
 
 
@@ -456,6 +456,7 @@ def test_what_functions_of_the_user_raise_leaves_as_itself_and_loses_that_fragme
     assert [note for note in notes if note.startswith(SAID[name])]
     check_lives(batches, LONG, gaps=True)
     assert stats["frames_discarded"] == discarded
+    assert stats["worker_frames"] == stats["frames"] + discarded, "frames that were lost were collected"
     assert (stats["frames"], stats["batches"], stats["env_errors"]) == (80, 4, 0)
 
 

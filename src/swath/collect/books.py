@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from swath.collect.asks import Head
 from swath.collect.tallies import Tallies
+from swath.collect.worker import Tally
 from swath.errors import WorkerLost
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name, Received, Ticket
@@ -96,7 +97,7 @@ class Known:
         """How many fragments a worker has made, also before its state was saved and loaded."""
         return self.before.get(worker, 0) + self.fragments.get(worker, 0)
 
-    def go_on_from(self, worker: int, batches: int) -> None:
+    def restore(self, worker: int, batches: int) -> None:
         """A state of a worker was loaded, which had made so many fragments."""
         self.before[worker] = batches - self.fragments.get(worker, 0)
 
@@ -109,17 +110,24 @@ class Known:
         """How many frames a life has sent that have not arrived; they are not missed again."""
         missing = max(0, self.sent.get(name, 0) - self.arrived.get(name, 0))
         self.arrived[name] = self.arrived.get(name, 0) + missing
-        self.frames[name.worker] = self.frames.get(name.worker, 0) + missing
+        self._collected(name, missing)
         return missing
+
+    def note(self, name: Name, tally: Tally, lost: int = 0) -> None:
+        """What a life says went wrong in it; good frames that it has lost, also beside the tally, were collected."""
+        self._collected(name, self.tallies.note(name, tally) + lost)
 
     def book(self, sent: Sent) -> None:
         """A fragment was made, and has arrived."""
         name, head = sent.ticket.name, sent.head
         self.sent[name] = max(head.sent, self.sent.get(name, 0))
         self.arrived[name] = self.arrived.get(name, 0) + head.frames
-        self.tallies.note(name, head.tally)
         self.next_ids[name.worker] = head.next_id
         self.versions[name.worker] = head.version
         self.lives[name.worker] = head.life
-        self.frames[name.worker] = self.frames.get(name.worker, 0) + head.frames
         self.fragments[name.worker] = self.fragments.get(name.worker, 0) + 1
+        self.note(name, head.tally)
+        self._collected(name, head.frames)
+
+    def _collected(self, name: Name, frames: int) -> None:
+        self.frames[name.worker] = self.frames.get(name.worker, 0) + frames

@@ -272,7 +272,7 @@ class Desk:
 
     def _broken(self, name: Name, broken: Broken) -> BaseException | None:
         """Book that there is no fragment; what is to be raised for it."""
-        self.known.tallies.note(name, broken.tally)
+        self.known.note(name, broken.tally, broken.frames)
         self.known.fragments_lost += broken.frames > 0
         self.counters.discard(broken.frames)
         error = thawed(broken.error)

@@ -14,9 +14,11 @@ class Tallies:
     def __init__(self) -> None:
         self._of: dict[Name, Tally] = {}
 
-    def note(self, name: Name, tally: Tally) -> None:
-        """What this life says of itself by now."""
+    def note(self, name: Name, tally: Tally) -> int:
+        """What this life says of itself by now; how many further frames it has lost since it was last heard of."""
+        before = self._of.get(name, Tally())
         self._of[name] = tally
+        return tally.frames_discarded - before.frames_discarded
 
     def total(self) -> Tally:
         """The sum over all lives."""

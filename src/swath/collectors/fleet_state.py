@@ -121,7 +121,7 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
     known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
     for worker, part in parts.items():
         if "iter" in part:
-            known.go_on_from(worker, int(part["iter"]) + 1)
+            known.restore(worker, int(part["iter"]) + 1)
     collection.skip_random(counters.frames)
     if "seed" in saved:
         assembled.jobs.standing.seeding.clear()
