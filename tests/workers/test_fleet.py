@@ -273,6 +273,24 @@ def test_a_worker_that_cannot_be_replaced_is_given_up_and_the_others_go_on(stage
     assert made.failure is None
 
 
+@pytest.mark.parametrize("verb", ["wait", "answers"])
+def test_who_is_answered_that_a_worker_is_lost_does_not_find_it_up(verb, stage, fleet, monkeypatch):
+    made = fleet(2)
+    handle, ticket = made.up[0], ask(made, 0)
+    look = made._watch.look
+
+    def a_death_after_a_look(tickets=()):
+        known = look(tickets)
+        stage.end(handle)
+        return known
+
+    monkeypatch.setattr(made._watch, "look", a_death_after_a_look)
+    getattr(made, verb)([ticket])
+    assert isinstance(ticket.outcome.exception, WorkerLost)
+    assert list(made.up) == [1]
+    assert stage.spawned[2:] == [(Name(0, 1), 0.0)]
+
+
 def test_with_too_few_left_what_is_answered_comes_first_then_the_failure_again_and_again(stage, fleet):
     made = fleet(2, restarts=Restarts(0))
     finished, running = ask(made, 1), ask(made, 1)

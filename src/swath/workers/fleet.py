@@ -340,7 +340,10 @@ class Fleet:
         return f"<Fleet {len(phases)} workers: {status}>"
 
     def _noted(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """These answers, once it is known of whose deaths they tell: some have come after the last look."""
         with self._watch.holding() as lives:
+            if not self._watch.over:
+                lives.look(tickets)
             lives.answered(tickets)
         return list(tickets)
 
