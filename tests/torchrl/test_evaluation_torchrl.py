@@ -164,14 +164,30 @@ def test_max_steps_holds_beside_a_step_counter_of_the_env():
     assert evaluated(counted, still(), max_steps=9).lengths.tolist() == [5] * 7
 
 
-def test_a_cut_shows_as_truncated_in_the_trajectories():
+class Untruncated(Coin):
+    """Knows of no truncation."""
+
+    def __init__(self):
+        super().__init__(endless=True)
+        del self.done_spec["truncated"]
+
+    def _step(self, tensordict):
+        return super()._step(tensordict).exclude("truncated")
+
+
+@pytest.mark.parametrize(
+    ("make", "num_envs"),
+    [(partial(Coin, endless=True), 2), (Untruncated, 2), (partial(SerialEnv, 2, Untruncated), None)],
+    ids=["single", "untruncated", "batch-untruncated"],
+)
+def test_a_cut_shows_as_truncated_in_the_trajectories(make, num_envs):
     seen = []
 
     def measure(batch):
         seen.append(batch)
         return {"rows": batch.shape[0]}
 
-    result = evaluated(lambda: Coin(endless=True), still(), num_envs=2, max_steps=4, metrics_fn=measure)
+    result = evaluated(make, still(), num_envs=num_envs, max_steps=4, metrics_fn=measure)
     flags = seen[0]["next"]
     assert result["eval/rows"] == 7
     for name in ("truncated", "done"):

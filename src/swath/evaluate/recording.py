@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from tensordict import TensorDict, TensorDictBase
 
 from swath.evaluate.watching import Scene
-from swath.keys import TRAJ_IDS
+from swath.keys import NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
 from swath.options import TrajFormat
 from swath.rollout.buffer import Buffer, column_of
 from swath.rollout.episodes.assembler import EpisodeAssembler
@@ -22,8 +23,9 @@ from swath.rollout.episodes.reshape import cat, pad
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.specs import HostSpec, TensorDictSpec
+from swath.rollout.hosts.tensordict_reading import groups_of
 from swath.rollout.loop import Step
-from swath.rollout.tensordicts import TensorDictBuffer
+from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows
 
 PORTION = 128
 """How many steps are written into one piece of memory."""
@@ -87,7 +89,10 @@ class Recording:
         if made < PORTION:
             rows.blank_from(made)
         fragment = Fragment(rows, self._ids, np.zeros_like(self._ids), self._version)
-        self._assembler.add(fragment.to_tensordict(self._layout))
+        batch = fragment.to_tensordict(self._layout)
+        if isinstance(rows, TensorDictRows):
+            _show_cuts(batch, rows)
+        self._assembler.add(batch)
         self._rows = None
 
 
@@ -95,6 +100,19 @@ def _buffer_for(spec: HostSpec, step: Step) -> Buffer | TensorDictBuffer:
     if isinstance(spec, TensorDictSpec):
         return TensorDictBuffer(spec, step.outputs[0], PORTION)
     return Buffer([*map(column_of, step.observation)], [*map(column_of, step.outputs)], PORTION)
+
+
+def _show_cuts(batch: TensorDictBase, rows: TensorDictRows) -> None:
+    """Envs that know of no truncation get a flag for it beside their others: an evaluation may cut their episodes."""
+    for group in groups_of(rows.spec.flags):
+        if TRUNCATED in group:
+            continue
+        beside = next(iter(group.values()))
+        *parents, _ = as_tuple(beside)
+        like, cut = batch.get(under_next(beside)), torch.from_numpy(rows.truncated)
+        ones = [1] * (like.ndim - batch.ndim)
+        batch.set((NEXT, *parents, TRUNCATED), cut.reshape(*batch.shape, *ones).to(like.device).expand_as(like).clone())
+        batch.set((*parents, TRUNCATED), torch.zeros_like(like))
 
 
 def joined(takes: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:
