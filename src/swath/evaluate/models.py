@@ -50,8 +50,15 @@ class Models:
         return Manifest.of(self._found(model_id)[0])
 
     def state(self, model_id: str) -> Any:
-        """The state of a model, as its first copy has it."""
-        return self._found(model_id)[0].state_dict()
+        """The state of a model, as its first copy has it.
+
+        Raises:
+            TypeError: it has none.
+        """
+        model = self._found(model_id)[0]
+        if not hasattr(model, "state_dict"):
+            raise TypeError(f"the model {model_id!r}, a {type(model).__name__}, has no weights to keep")
+        return model.state_dict()
 
     def check(self, model_id: str, extras: Mapping[str, Any]) -> None:
         """Check extra state before it is sent, as far as it is made of tensors.

@@ -28,7 +28,7 @@ from swath.evaluators.audience import Audience
 from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.finishing import Finisher
 from swath.evaluators.hiring import terms_of
-from swath.evaluators.keeping import Keeper
+from swath.evaluators.keeping import keeper_of
 from swath.evaluators.metrics import Metrics
 from swath.evaluators.placing import NUM_GPUS, Place, is_apart, place_of, resources_of
 from swath.evaluators.weights import Declared, Source, extract_weights
@@ -170,7 +170,7 @@ class Evaluator:
         wishes = Wishes(record_video, max_video_bytes // workers.number, every, metrics_fn is not None, dump_video)
         self._source, self._workers = Source(policy, declared), workers
         rules = InboxRules(busy_policy, reported=on_result is not None)
-        self._keeper = None if keep_best is None else Keeper(keep_best, log_prefix)
+        self._keeper = keeper_of(keep_best, log_prefix, policy)
         self._audience = Audience(on_result, self._keeper, log_prefix)
         self._finisher = Finisher(extras, Metrics(metrics_fn, settings.steps))
         require_free(env)

@@ -17,8 +17,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from swath.evaluate.privacy import module_of
 from swath.evaluate.result import EvalResult
 from swath.report.atomic import replacing
+from swath.rollout.policies.calling import the_policy
 from swath.weights.names import POLICY
 
 _SUFFIX = ".safetensors"
@@ -32,6 +34,26 @@ def _parts(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{key}", part) for key, part in value.items())
         else:
             yield name, value
+
+
+def keeper_of(path: str | Path | None, prefix: str, policy: Any) -> Keeper | None:
+    """The keeper that is asked for.
+
+    Args:
+        path: as `Keeper` takes it; `None` for none.
+        prefix: of the names in results.
+        policy: whose weights it is to keep; `None` where a factory builds it.
+
+    Raises:
+        ValueError: the policy has none; a path with another suffix, or files there that are something else.
+    """
+    if path is None:
+        return None
+    if policy is not None and module_of(policy) is None:
+        raise ValueError(
+            f"keep_best={str(path)!r} keeps weights, and {the_policy(policy)} has none; leave it out, or give a module"
+        )
+    return Keeper(path, prefix)
 
 
 class Keeper:
