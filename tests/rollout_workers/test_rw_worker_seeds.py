@@ -69,6 +69,12 @@ def test_seeds_of_envs_made_anew_differ_for_ever():
     assert not set(renewed) & set(seeds.first(8))
 
 
+def test_seeds_differ_in_as_many_lives_as_a_worker_may_have():
+    lives = [Seeds(5, worker, life) for worker in (0, 1) for life in range(1001)]
+    assert len({seed for life in lives for seed in [*life.first(3), life.renewed(0, 3, 1)]}) == len(lives) * 4
+    assert len({life.own for life in lives}) == len(lives)
+
+
 def test_a_life_that_is_begun_has_other_seeds_and_other_ids():
     worker, factory = counting_worker(LONG, seed=1)
     with worker:

@@ -67,9 +67,10 @@ class Seeds:
     def _of(self, role: Role, number: int, time: int = 0) -> int:
         if number >= _EVALUATION:
             raise ValueError(f"sub-env number {number} of all workers has no seed; {_EVALUATION:,} have one")
-        env = number + _EVALUATION * self.in_evaluation
-        index = self.life % _MOST_LIVES + _MOST_LIVES * time
-        seed = derive(self.root, role, env, index)
+        rounds, life = divmod(self.life, _MOST_LIVES)
+        root = derive_named(self.root, f"lives from {rounds}") if rounds else self.root
+        env, index = number + _EVALUATION * self.in_evaluation, life + _MOST_LIVES * time
+        seed = derive(root, role, env, index)
         if self.root <= seed < self.root + _PINNED:
-            seed = derive(self.root, role, env, index + _ELSEWHERE)
+            seed = derive(root, role, env, index + _ELSEWHERE)
         return seed
