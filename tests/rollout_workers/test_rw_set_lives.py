@@ -160,6 +160,17 @@ def test_workers_are_added_and_taken_out():
             workers.remove_workers([1])
 
 
+@pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
+def test_workers_that_are_added_begin_with_what_all_have_seen(local_worker):
+    with inline(local_worker=local_worker) as workers:
+        workers.sample()
+        workers.sync_filters()
+        workers.add_workers(1)
+        known = workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n)
+        assert len(set(known)) == 1
+        assert known[0] > 0
+
+
 def test_workers_can_be_added_where_there_were_none():
     with ToySet(env_creator=Play(), config=config(), backend="inline") as workers:
         workers.add_workers(1)

@@ -40,7 +40,7 @@ class Terms:
         survival: what is done about deaths.
         bearing: which of them are raised.
         returned: called with the ids of workers that came back, and know what is new.
-        filters: what a worker that comes back begins with; None where nobody has any.
+        filters: what a worker that comes back, or comes later, begins with; None where nobody has any.
         books: what they tell is noted there.
     """
 
@@ -286,7 +286,7 @@ class Crew:
             if household is None and update is None and serial == berth.vars_serial:
                 return
             told = self.global_vars.of(worker) if serial > berth.vars_serial else None
-            filters = self._terms.filters() if berth.name.life and not berth.settled else None
+            filters = None if berth.settled else self._terms.filters()
             news = News(update, told, household, filters)
             ticket = self.fleet.call(self.fleet.up[worker], "bring", news, late=True)
         berth.revision, berth.vars_serial = self.household.revision, serial

@@ -74,7 +74,7 @@ class Group:
         self._backend = backend
         self._crew: Crew | None = None
         self._local_env_runner: Any = None
-        self._stopped = False
+        self._begun = self._stopped = False
         self._callbacks = callbacks_of(self._config)
         self._requests = Requests(self._config.max_requests_in_flight_per_env_runner)
         self._fragments = Fragments(self._steps_of)
@@ -91,6 +91,7 @@ class Group:
             except BaseException:
                 self.stop(0.0)
                 raise
+        self._begun = True
         self._books.begin()
 
     def __enter__(self) -> Self:
@@ -185,9 +186,9 @@ class Group:
         return Crew(backend, self._terms(self._job, survival(self._config, self._place)), begun)
 
     def _crew_of_others(self, backend: Backend, job: Callable[[Name], Job]) -> Crew:
-        """Workers that are not replaced."""
+        """Workers that are not replaced, and have filters of their own."""
         never = replace(survival(self._config, "ray"), restarts=Restarts(max_per_worker=0))
-        return Crew(backend, self._terms(job, never))
+        return Crew(backend, replace(self._terms(job, never), filters=lambda: None))
 
     def _terms(self, job: Callable[[Name], Job], survives: Survival) -> Terms:
         bearing = Bearing.of(self._config)
@@ -245,7 +246,10 @@ class Group:
         return length * self._config.num_envs_per_env_runner
 
     def _filters_to_begin_with(self) -> Mapping[str, Any] | None:
+        """Those of all workers, for one that comes when they may have seen something."""
         local = self._local_env_runner
+        if not self._begun:
+            return None
         return self._filters.copies() or None if local is None else local.get_filters()
 
     def _told_of_return(self, workers: list[int]) -> None:
