@@ -12,9 +12,11 @@ from swath.rollout_workers import (
     DefaultCallbacks,
     PPOTorchPolicy,
     RandomPolicy,
+    RolloutWorker,
     collect_episodes,
     collect_metrics,
     is_compressed,
+    make_multi_agent,
     synchronous_parallel_sample,
 )
 from swath.testing.envs import BasicMultiAgent
@@ -48,6 +50,27 @@ def test_two_remote_workers_and_the_local_one_are_asked():
         assert workers.foreach_env(lambda env: 1) == [[1, 1]] * 3
         policies = workers.foreach_worker(lambda worker: worker.get_policy())
         assert [type(policy) for policy in policies] == [PPOTorchPolicy] * 3
+
+
+def lakes(_):
+    return make_multi_agent(lambda _: gym.make("FrozenLake-v1"))({"num_agents": 2})
+
+
+@pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
+def test_a_policy_object_acts_in_all_workers_on_observations_that_are_preprocessed(local_worker):
+    own = {"env_creator": lakes, "default_policy_class": PPOTorchPolicy, "config": settings()}
+    with WorkerSet(**own, num_workers=1, backend="inline", local_worker=local_worker) as workers:
+        one = RolloutWorker(**own).get_policy()
+        state = one.get_state()
+        state["weights"] = {name: np.full_like(weight, 0.25) for name, weight in state["weights"].items()}
+        told = {"policy_state": state, "config": {"gamma": 0.5}, "policy_mapping_fn": lambda *_, **__: "twin"}
+        workers.add_policy("twin", policy=one, **told)
+        batch = workers.sample()
+        assert batch["twin"]["obs"].shape[1:] == (16,)
+        weights = workers.foreach_worker(lambda worker: worker.get_weights("twin")["twin"])
+        assert all((weight == 0.25).all() for each in weights for weight in each.values())
+        of_remote = workers.foreach_worker(lambda worker: worker.get_policy("twin").config, local_worker=False)
+        assert [config["gamma"] for config in of_remote] == [0.5]
 
 
 def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processes):

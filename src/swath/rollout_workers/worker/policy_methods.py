@@ -80,7 +80,7 @@ class PolicyMethods(WorkerBase):
         """
         require_addable(policy_cls, policy, module_spec)
         if policy is not None:
-            spec = PolicySpec(type(policy), *_spaces_of(policy, observation_space, action_space), config)
+            spec = PolicySpec(type(policy), *spaces_of(policy, observation_space, action_space), config)
         else:
             spec = PolicySpec(policy_cls, observation_space, action_space, config)
         spec = self._completed(policy_id, spec)
@@ -170,7 +170,7 @@ class PolicyMethods(WorkerBase):
         return setup[policy_id]
 
 
-def _spaces_of(policy: Any, observation_space: Any, action_space: Any) -> tuple[Any, Any]:
+def spaces_of(policy: Any, observation_space: Any, action_space: Any) -> tuple[Any, Any]:
     """The spaces that were given, or those of the policy, before preprocessing."""
     seen = getattr(policy, "observation_space", None)
     original = getattr(seen, "original_space", seen)

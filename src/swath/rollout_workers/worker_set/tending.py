@@ -8,8 +8,10 @@ from typing import Any
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.to_train import ids_or_function
-from swath.rollout_workers.worker.policies import require_addable
+from swath.rollout_workers.worker.policies import BY_POLICY, require_addable
+from swath.rollout_workers.worker.policy_methods import spaces_of
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.group import PATIENCE_S
 from swath.rollout_workers.worker_set.household import Household
@@ -19,8 +21,8 @@ from swath.rollout_workers.worker_set.sampling import Sampling
 _OF_WORKERS = (WorkerLate, WorkerLost, FleetFailed)
 """What is the matter with a worker, and not with what it was told."""
 
-_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id")
-"""What is in a policy's config beside settings."""
+_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
+"""What is in a policy's config beside its own settings."""
 
 
 class Tending(Sampling):
@@ -87,9 +89,9 @@ class Tending(Sampling):
             "policy_state": policy_state,
         }
         if (local := self._local_env_runner) is not None:
-            local.add_policy(policy_id, **(built if policy is None else {"policy": policy}))
+            local.add_policy(policy_id, **built, policy=policy)
         try:
-            self._say(self._household().adding(policy_id, built if policy is None else _copied(policy)))
+            self._say(self._household().adding(policy_id, built if policy is None else _copied(policy, built)))
             self._arrange(policy_mapping_fn, policies_to_train)
         except _OF_WORKERS:  # the others have it, and those that come back will
             raise
@@ -212,12 +214,20 @@ def _check(mapping: Any, to_train: Any) -> None:
     ids_or_function("policies_to_train", to_train)
 
 
-def _copied(policy: Any) -> dict[str, Any]:
-    """How others build the like of a policy."""
+def _copied(policy: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """How others build the like of a policy; what was given beside it comes first."""
+    seen, acted = spaces_of(policy, given["observation_space"], given["action_space"])
+    own = {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER}
+    config, state = given["config"], given["policy_state"]
     return {
         "policy_cls": type(policy),
-        "observation_space": policy.observation_space,
-        "action_space": policy.action_space,
-        "config": {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER},
-        "policy_state": policy.get_state(),
+        "observation_space": seen,
+        "action_space": acted,
+        "config": _over(own, config),
+        "policy_state": policy.get_state() if state is None else state,
     }
+
+
+def _over(own: Mapping[str, Any], config: Any) -> Any:
+    """The settings of a policy with those that were given; a whole config is as it is."""
+    return config if isinstance(config, AlgorithmConfig) else {**own, **(config or {})}
