@@ -24,7 +24,7 @@ from fleet_toys import (
     made_by,
 )
 
-from swath.errors import Closed, WorkerLate
+from swath.errors import Closed, NoEffectWarning, WorkerLate
 from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Lives, Script, check_lives
 from swath.testing.checks import life_of
 from swath.testing.toy_worker import Gate
@@ -584,6 +584,22 @@ def test_torch_threads_of_this_process_are_put_back():
     collector.shutdown()
     assert torch.get_num_threads() == before + 1
     torch.set_num_threads(before)
+
+
+def test_threads_of_this_process_have_no_torch_threads_of_their_own(monkeypatch):
+    monkeypatch.setattr("swath.errors._warned_of", set())
+    with pytest.warns(NoEffectWarning, match="num_sub_threads has no effect here: .*; set num_threads"):
+        fleet(backend="thread", num_sub_threads=2).shutdown()
+
+
+@pytest.mark.parametrize("name", ["num_threads", "num_sub_threads"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "two"])
+def test_a_number_of_threads_that_is_none_is_refused_before_workers_are_made(name, value):
+    def env():
+        raise AssertionError("a worker was made")
+
+    with pytest.raises(ValueError, match=f"{name}=.*must be.* at least 1"):
+        fleet(sources=[env] * 2, backend="inline", **{name: value})
 
 
 def test_workers_are_made_in_order_of_what_was_asked(tmp_path):

@@ -409,6 +409,8 @@ def test_law_12_no_setting_is_ignored_in_silence():
         "frames_per_bach": (10, TypeError),
         "interruptor": (None, TypeError),
         "trajs_per_write": (1, ValueError),
+        "num_threads": (0, ValueError),
+        "num_sub_threads": (0, ValueError),
     }
     for name, (value, error) in refused.items():
         with pytest.raises(error, match=name.split("_")[0]):

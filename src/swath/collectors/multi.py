@@ -16,6 +16,7 @@ from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.spreading import shares_of, sources_of, total_of
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of, settings_of
+from swath.errors import warn_of_no_effect
 from swath.nearest import spelled
 from swath.options import (
     RESTARTS,
@@ -26,6 +27,7 @@ from swath.options import (
     Survival,
     Trajectories,
     TrajFormat,
+    count,
     seconds,
 )
 from swath.report.progress import as_progress
@@ -83,7 +85,7 @@ class MultiCollector(FleetState, ManyWorkers):
         preemptive_threshold: synchronous only; once this part of the shares is in, the rest stop at their next step.
         cat_results: `None` or `"stack"` for `[W, *B, T]`; synchronous only: an int to concatenate along.
         num_threads: torch threads of this process until shutdown; `None` leaves them.
-        num_sub_threads: torch threads of each worker.
+        num_sub_threads: torch threads of each process; threads share those of this one.
         init_fn: runs first in each worker, before env and policy.
         update_at_each_batch: publish the policy's weights whenever a batch is drawn.
         backend: `"process"` or `"thread"`.
@@ -191,6 +193,7 @@ class MultiCollector(FleetState, ManyWorkers):
         self._frames_per_batch = frames_per_batch
         envs = sources_of(create_env_fn, num_workers, "num_workers")
         n_workers = len(envs)
+        threads = None if num_threads is None else count("num_threads", num_threads)
         order = Order(self._sync, prefetch, max_staleness, preemptive_threshold, cat_results)
         buffer = with_methods("replay_buffer", replay_buffer, "extend")
         trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
@@ -208,7 +211,7 @@ class MultiCollector(FleetState, ManyWorkers):
         shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
         request = FleetRequest(
             workers=requests_of(envs, weight_settings.acting, settings, shares, trajectories),
-            places=Places(local_backend(backend), (num_sub_threads,), init_fn),
+            places=Places(local_backend(backend), (threads_of_worker(num_sub_threads, backend),), init_fn),
             order=order,
             budget=Budget.asked(total_of(frames_per_batch), total_frames, init_random_frames),
             entries=settings[0].entries,
@@ -223,9 +226,9 @@ class MultiCollector(FleetState, ManyWorkers):
         )
         self._begin(request, weight_settings, view)
         self._threads_before: int | None = None
-        if num_threads is not None:
+        if threads is not None:
             self._threads_before = torch.get_num_threads()
-            torch.set_num_threads(num_threads)
+            torch.set_num_threads(threads)
 
     def _take_order(self, sync: bool | None) -> None:
         """Be one of the two.
@@ -299,6 +302,18 @@ def local_backend(name: str) -> str:
     if name not in ("process", "thread", "inline"):
         raise ValueError(f"backend={name!r} must be 'process' or 'thread'; for 'ray' use RayCollector")
     return name
+
+
+def threads_of_worker(number: int, backend: str) -> int:
+    """Torch's threads in a worker; threads of this process have none of their own.
+
+    Raises:
+        ValueError: it is not an integer, or below 1.
+    """
+    threads = count("num_sub_threads", number)
+    if backend == "thread" and threads != 1:
+        warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
+    return threads
 
 
 def require_plain(collector_class: Any) -> None:
