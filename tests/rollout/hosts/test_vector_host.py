@@ -1,13 +1,17 @@
 """The host for vector envs: what each kind can do, is asked for, and does when it fails."""
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
 
+from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import ManualHost, NextStepHost, SameStepHost, vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
@@ -278,6 +282,46 @@ def test_an_exception_in_a_step_is_everybodys():
     host.reset_all()
     moved = host.step(ZERO)
     assert [(env, type(error)) for env, error in moved.failed] == [(0, EnvBroke), (1, EnvBroke)]
+
+
+class Paying(CountingVectorEnv):
+    """Its rewards are what it is told to pay."""
+
+    pay = None
+
+    def step(self, actions):
+        observation, _, *more = super().step(actions)
+        return observation, self.pay, *more
+
+
+def paid(pay):
+    """What a step of two envs tells that pay this."""
+    host = vector_host(Paying(2, Counting(script=Script((ENDLESS,))), autoreset_mode=SAME_STEP))
+    host.env.pay = pay
+    host.reset_all()
+    return host.step(ZERO)
+
+
+@pytest.mark.parametrize("pay", [[1, 2.5], (np.float32(1), 2.5), np.array([[1.0], [2.5]]), torch.tensor([1.0, 2.5])])
+def test_rewards_may_come_in_any_form_that_is_a_number_for_each_env(pay):
+    assert paid(pay).reward.tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("pay", "said"),
+    [
+        (None, r"rewards of shape \(\); it must be one number for each env"),
+        (1.0, r"rewards of shape \(\); it must be one number for each env"),
+        (np.zeros(3), r"rewards of shape \(3,\); it must be one number for each env"),
+        (np.zeros((2, 3)), r"the reward array\(\[0., 0., 0.\]\); it must be one number"),
+        (np.array([1.0, None]), "the reward None; it must be one number"),
+    ],
+    ids=str,
+)
+def test_rewards_that_are_no_number_for_each_env_are_told_with_what_is_promised(pay, said):
+    (_, error), _ = paid(pay).failed
+    assert type(error) is BadAnswer
+    assert re.search(rf"step of .*Paying .*: the env returned {said}; a gymnasium vector env has step", str(error))
 
 
 def test_an_exception_in_a_reset_says_so():

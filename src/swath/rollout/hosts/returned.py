@@ -28,6 +28,22 @@ def as_rewards(given: Sequence[Any]) -> Array:
         return np.array([_of(env, each) for env, each in enumerate(given)])
 
 
+def as_batch_of_rewards(given: Any, num_envs: int) -> Array:
+    """What a vector env has paid, a number for each of its envs: arrays are left as they are, others are float64 `[B]`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if type(given) is np.ndarray and given.shape == (num_envs,) and not given.dtype.hasobject:
+        return given
+    if (shape := np.shape(given))[:1] != (num_envs,):
+        raise ValueError(f"the env returned rewards of shape {tuple(shape)}; it must be one number for each env")
+    try:
+        return as_rewards(given)
+    except EnvRaised as raised:
+        raise raised.cause from raised.cause.__cause__
+
+
 def as_reward(given: Any, whose: str = "") -> float:
     """One number, which may come as an array of one element.
 
