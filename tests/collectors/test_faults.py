@@ -5,8 +5,10 @@ import logging
 import pytest
 import torch
 from collector_toys import LONG, Counts, collector, counting, raising
+from fleet_toys import fleet
 from gymnasium.vector import AutoresetMode
 
+from swath.errors import BadAnswer
 from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault, check_ids
 
 IDS = ("collector", "traj_ids")
@@ -132,6 +134,70 @@ def test_with_reset_only_that_env_begins_another_episode():
     assert batch["next", "observation"][1, 2].tolist() == [1, 0, 3]
     assert batch[IDS].tolist() == [[0] * 8, [1] * 3 + [2] * 5]
     assert (stats["env_errors"], stats["fragments_lost"], stats["frames"]) == (1, 0, 16)
+
+
+@pytest.mark.parametrize("place", [None, "process"])
+def test_an_observation_of_another_shape_is_forgiven_as_an_exception_is(place):
+    """The one is told as the other is, row by row."""
+    batches, told = {}, {}
+    for kind in ("raise", "shape"):
+        sources = [raising(kind=kind)] * (1 if place is None else 2)
+        options = {"envs_per_worker": 2, "on_env_error": "reset"}
+        with (
+            collector(*sources, frames_per_batch=16, **options)
+            if place is None
+            else fleet(sources=sources, frames_per_batch=32, backend=place, **options)
+        ) as made:
+            batches[kind] = made.next()
+            stats = made.stats()
+            told[kind] = {name: stats[name] for name in ("env_errors", "fragments_lost", "frames", "restarts")}
+    for key in ("observation", ("next", "observation"), ("next", "truncated"), ("next", "done"), IDS):
+        assert torch.equal(batches["raise"][key], batches["shape"][key])
+    assert told["raise"] == told["shape"]
+    assert told["shape"]["env_errors"] == (1 if place is None else 2)
+
+
+def test_an_observation_of_another_shape_raises_with_the_env_that_returned_it():
+    with collector(raising(kind="shape"), envs_per_worker=2) as made:
+        with pytest.raises(
+            BadAnswer, match=r"returned an observation of shape \(4,\) .* its observation space"
+        ) as caught:
+            made.next()
+        assert caught.value.__notes__ == ["raised by env 1 (seed None) of worker 0 (life 0, policy version 0)"]
+        assert made.stats()["env_errors"] == 1
+        assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
+
+
+class Misshapen(CountingVectorEnv):
+    """A vector env that returns one row too few at one step, and then at no other."""
+
+    left = 3
+
+    def step(self, actions):
+        observation, *rest = super().step(actions)
+        type(self).left -= 1
+        return observation[:1] if self.left == 0 else observation, *rest
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_observations_of_a_vector_env_of_another_shape_are_forgiven_too(mode, monkeypatch):
+    monkeypatch.setattr(Misshapen, "left", 3)
+    with collector(
+        lambda: Misshapen(2, counting(9), autoreset_mode=mode), frames_per_batch=16, on_env_error="reset"
+    ) as made:
+        batch, stats = made.next(), made.stats()
+    assert batch["observation"][..., 2].tolist() == [[0, 1, 0, 1, 2, 3, 4, 5]] * 2
+    assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 1], [1, 1]]
+    assert (stats["env_errors"], stats["frames"]) == (1, 16)
+
+
+def test_observations_of_a_vector_env_of_another_shape_raise_with_both_shapes(monkeypatch):
+    monkeypatch.setattr(Misshapen, "left", 3)
+    with (
+        collector(lambda: Misshapen(2, counting(9)), frames_per_batch=16) as made,
+        pytest.raises(BadAnswer, match=r"observations of shape \(1, 3\) for 'observation'; its 2 envs .* \(2, 3\)"),
+    ):
+        made.next()
 
 
 def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():

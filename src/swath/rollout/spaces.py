@@ -201,6 +201,11 @@ def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
 
 def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:
     shapes = sorted({_shape(row) for row in rows})
+    if len(rows) == 1:
+        return ValueError(
+            f"the env returned an observation of shape {shapes[0]} for {leaf.key!r}; "
+            f"its observation space says {leaf.shape}"
+        )
     return ValueError(
         f"the envs returned observations of shape {', '.join(shapes)} for {leaf.key!r}; "
         f"their observation space says {leaf.shape}"

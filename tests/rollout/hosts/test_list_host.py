@@ -169,11 +169,16 @@ def test_a_reset_that_raises_says_which_env():
 
 
 @pytest.mark.parametrize("observation", ["vector", "nested"])
-def test_an_observation_of_another_shape_is_a_value_error_with_both(observation):
+def test_an_env_whose_observation_has_another_shape_has_failed_where_it_was(observation):
     host = pair({1: [Fault("shape", step=1)]}, Counting(observation=observation))
-    host.reset_all()
-    with pytest.raises(ValueError, match=r"the envs returned observations of shape .*; their observation space says"):
-        host.step(ZERO)
+    before = host.reset_all()
+    moved = host.step(ZERO)
+    ((env, error),) = moved.failed
+    assert (env, isinstance(error, ValueError)) == (1, True)
+    assert "the env returned an observation of shape" in str(error)
+    for there, here in zip(moved.observation, before, strict=True):
+        assert np.array_equal(there[1], here[1])
+        assert not np.array_equal(there[0], here[0]), "the other has stepped"
 
 
 def test_a_step_alone_leaves_the_others_where_they_are():

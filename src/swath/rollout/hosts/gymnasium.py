@@ -12,7 +12,7 @@ from gymnasium.wrappers import TimeLimit
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_all, close_broken
-from swath.rollout.hosts.explained import EXPLAINED, PLAIN, UNKNOWN, Promise, explained
+from swath.rollout.hosts.explained import PLAIN, UNKNOWN, Promise, explained
 from swath.rollout.hosts.returned import as_flag, as_reward
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
@@ -70,18 +70,21 @@ class EnvListHost:
         self._steps = list(enumerate(self._step_core))
         everyone = range(len(self._envs))
         self._begin(everyone, seeds)
-        return self._packed(self._last, everyone, RESET)
+        return self._begun(everyone)
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs; rows of the others are those of `onto`."""
         self._begin(envs, seeds)
         fresh = [leaf.copy() for leaf in onto]
-        for leaf, rows in zip(fresh, self._packed([self._last[env] for env in envs], envs, RESET), strict=True):
+        for leaf, rows in zip(fresh, self._begun(envs), strict=True):
             leaf[list(envs)] = rows
         return fresh
 
     def step(self, action: Leaves) -> Transition:
-        """Advance every env that is not retired; an env that raises does not keep the others from stepping."""
+        """Advance every env that is not retired; an env that fails does not keep the others from stepping.
+
+        One that returns what cannot be used has failed, as one that raises has.
+        """
         observations, infos = self._last.copy(), [_SILENCE] * len(self._last)
         rewards: Any = _UNPAID * len(self._last)
         ended: list[Ended] = []
@@ -118,12 +121,14 @@ class EnvListHost:
         own, answer = self._split(action)[env], UNKNOWN
         try:
             answer = self._step_core[env](own)
-            self._last[env], paid, terminated, truncated, infos[env] = answer
+            there, paid, terminated, truncated, infos[env] = answer
             reward[env] = as_reward(paid)
             end = env, as_flag("terminated", terminated), as_flag("truncated", truncated)
+            self._pack([there])
         except Exception as error:  # noqa: BLE001  as in `step`
             told = explained(error, STEP, self._envs[env], answer)
             return Transition(self._pack(self._last), reward, failed=[(env, told)])
+        self._last[env] = there
         ended = [end] if terminated or truncated else []
         if self._limit.tick_one(env):
             ended = with_truncated(ended, [env])
@@ -176,28 +181,45 @@ class EnvListHost:
         self._steps = list(enumerate(self._step_core))
         self._limit = StepLimit([limit for _, limit in cores])
 
-    def _leaves(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:  # noqa: ARG002  for hosts that can do without an env
-        """What the envs observed, as leaves `[B, …]`."""
-        return self._packed(observations, range(len(observations)), STEP)
+    def _leaves(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:
+        """What the envs observed, as leaves `[B, …]`; those whose observation does not fit have failed, and stay."""
+        try:
+            return self._pack(observations)
+        except Exception:  # noqa: BLE001  whosever it is; if nobody's, it is raised again
+            misfits = [
+                (env, told)
+                for env, row in enumerate(observations)
+                if (told := self._misfit(row, env, STEP)) is not None
+            ]
+        for env, told in misfits:
+            observations[env] = self._last[env]
+            failed.append((env, told))
+        return self._pack(observations)
 
-    def _packed(self, rows: Sequence[Any], envs: Sequence[int], promise: Promise) -> Leaves:
-        """What these envs observed, as leaves.
+    def _begun(self, envs: Sequence[int]) -> Leaves:
+        """What these envs observed when they began, as leaves.
 
         Raises:
-            BadAnswer: one of them observed something else than its space has.
+            EnvRaised: one of them observed something else than its space has.
         """
+        rows = [self._last[env] for env in envs]
         try:
             return self._pack(rows)
         except Exception:
             for env, row in zip(envs, rows, strict=True):
-                self._require_fitting(row, env, promise)
+                if (told := self._misfit(row, env, RESET)) is not None:
+                    raise EnvRaised(env, told) from told.__cause__
             raise
 
-    def _require_fitting(self, row: Any, env: int, promise: Promise) -> None:
+    def _misfit(self, row: Any, env: int, promise: Promise) -> Exception | None:
+        """What is wrong with the observation of an env; `None` if it fits."""
         try:
             self._pack([row])
-        except EXPLAINED as error:
-            raise explained(error, promise, self._envs[env]) from error.__cause__
+        except Exception as error:  # noqa: BLE001  it leaves as its own type
+            told = explained(error, promise, self._envs[env])
+            told.__cause__ = error.__cause__
+            return told
+        return None
 
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):

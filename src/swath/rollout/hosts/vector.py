@@ -70,7 +70,7 @@ class VectorHost(ABC):
         """Begin an episode in every env; an env that takes one seed for all gets the first."""
         self._remember(range(self.spec.num_envs), seeds)
         try:
-            return unbatched(self._control.reset_all(seeds), self.spec.observation)
+            return self._leaves(self._control.reset_all(seeds))
         except Exception as error:
             raise EnvRaised(0, explained(error, RESET, self._env)) from error
 
@@ -88,10 +88,10 @@ class VectorHost(ABC):
             chosen = None if seeds is None else [given[env] for env in asked]
             self._remember(asked, chosen)
             try:
-                rows = self._control.reset_some(asked, chosen)
+                rows = self._leaves(self._control.reset_some(asked, chosen))
             except Exception as error:
                 raise EnvRaised(asked[0], explained(error, RESET, self._env)) from error
-            _write_rows(fresh, unbatched(rows, self.spec.observation), asked)
+            _write_rows(fresh, rows, asked)
         return fresh
 
     def step(self, action: Leaves) -> Transition:
@@ -101,6 +101,7 @@ class VectorHost(ABC):
             answer = self._env.step(joined)
             observation, paid, terminated, truncated, info = answer
             reward = as_batch_of_rewards(paid, self.spec.num_envs)
+            there = self._leaves(observation)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             told = explained(error, STEP, self._env, answer)
             everyone = [(env, told) for env in range(self.spec.num_envs)]
@@ -109,7 +110,7 @@ class VectorHost(ABC):
         over = np.logical_or(terminated, truncated).nonzero()[0]
         if len(over):
             ended = list(zip(over.tolist(), terminated[over].tolist(), truncated[over].tolist(), strict=True))
-        return self._transition(Transition(unbatched(observation, self.spec.observation), reward, ended, info=info))
+        return self._transition(Transition(there, reward, ended, info=info))
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
@@ -143,6 +144,22 @@ class VectorHost(ABC):
         if not self._closed:
             self._closed = True
             self._env.close()
+
+    def _leaves(self, batch: Any) -> Leaves:
+        """What all envs observed, as leaves `[B, …]`.
+
+        Raises:
+            ValueError: of another shape.
+        """
+        leaves = unbatched(batch, self.spec.observation)
+        for leaf, rows in zip(self.spec.observation, leaves, strict=True):
+            if rows.shape != (self.spec.num_envs, *leaf.shape):
+                raise ValueError(
+                    f"the vector env returned observations of shape {rows.shape} for {leaf.key!r}; its "
+                    f"{self.spec.num_envs} envs with observations of shape {leaf.shape} must return "
+                    f"{(self.spec.num_envs, *leaf.shape)}"
+                )
+        return leaves
 
     @abstractmethod
     def _transition(self, moved: Transition) -> Transition:
