@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from checklist_toys import DEFAULT, alike, learner
+from checklist_toys import DEFAULT, alike, learner, same
 
 from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, SampleBatch
 
@@ -64,6 +64,42 @@ def test_gradients_that_are_not_finite_are_refused_and_the_next_update_is_as_if_
     worker.set_state(copy.deepcopy(start))
     worker.apply_gradients(each for each in gradients)
     assert alike(worker.get_weights(), after)
+
+
+def test_a_state_that_does_not_fit_in_one_part_changes_no_other():
+    with learner() as own, learner(seed=4) as other:
+        own.sample()
+        own.add_policy("second", PPOTorchPolicy)
+        state, before = own.get_state(), own.get_state()
+        state["policy_states"][DEFAULT]["weights"] = other.get_weights(DEFAULT)[DEFAULT]
+        state["policy_states"][DEFAULT]["global_timestep"] = 77
+        state["policy_states"]["third"] = copy.deepcopy(state["policy_states"]["second"])
+        state["policy_states"]["second"] = {**state["policy_states"]["second"], "weights": {"none": np.zeros(1)}}
+        order = [DEFAULT, "third", "second"]
+        state["policy_states"] = {policy_id: state["policy_states"][policy_id] for policy_id in order}
+        with pytest.raises(ValueError, match="unknown none"):
+            own.set_state(state)
+        assert list(own.policy_map) == [DEFAULT, "second"]
+        assert own.get_policy().global_timestep == before["policy_states"][DEFAULT]["global_timestep"] != 77
+        for policy_id in own.policy_map:
+            assert same(own.get_weights(policy_id)[policy_id], before["policy_states"][policy_id]["weights"])
+
+
+def test_gradients_of_nobody_who_learns_make_no_version(worker):
+    gradients, _ = worker.compute_gradients(worker.sample())
+    version = worker.policy_version
+    worker.set_is_policy_to_train([])
+    worker.apply_gradients(gradients)
+    worker.set_is_policy_to_train([DEFAULT])
+    worker.apply_gradients({})
+    assert worker.policy_version == version
+    worker.apply_gradients(gradients)
+    assert worker.policy_version == version + 1
+
+
+def test_exploring_is_yes_or_no(worker):
+    with pytest.raises(ValueError, match="explore='no' is a str; it must be True or False"):
+        worker.sample(explore="no")
 
 
 def test_a_column_that_is_missing_is_named_with_those_that_are_there(worker):

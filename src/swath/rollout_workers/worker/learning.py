@@ -77,8 +77,11 @@ class Learning:
         gradients, info = policy.compute_gradients(batch)
         return gradients, info
 
-    def apply(self, grads: Any) -> None:
+    def apply(self, grads: Any) -> bool:
         """One step by gradients, by policy id or of the default policy; of those that do not learn nothing is applied.
+
+        Returns:
+            Whether any were applied.
 
         Raises:
             KeyError: an unknown id.
@@ -93,6 +96,7 @@ class Learning:
             policy.check_gradients(given[policy_id])
         for policy_id, policy in chosen.items():
             policy.apply_gradients(given[policy_id])
+        return bool(chosen)
 
     def join(self, place: Place) -> None:
         """Be one of several ranks.

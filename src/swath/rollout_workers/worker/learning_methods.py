@@ -179,8 +179,8 @@ class LearningMethods(SamplingMethods):
             FloatingPointError: gradients that are not finite; nothing is applied.
         """
         self._require_open("apply_gradients")
-        self._learning.apply(grads)
-        self._book.changed()
+        if self._learning.apply(grads):
+            self._book.changed()
 
     def setup_torch_data_parallel(
         self, url: str, world_rank: int, world_size: int, backend: str, *, timeout_s: float = 300.0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config import DEFAULT_POLICY_ID
+from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import connector_metrics
@@ -41,12 +42,13 @@ class SamplingMethods(PolicyMethods):
             A `SampleBatch` if `"default_policy"` is the only policy, and has rows; else a `MultiAgentBatch`.
 
         Raises:
-            ValueError: the worker has neither envs nor a dataset.
+            ValueError: the worker has neither envs nor a dataset; `explore` is neither yes nor no.
             Closed: it was stopped.
             Exception: what an env, a policy, a filter or a callback raised, as its own type with a note; the next call
                 goes on.
         """
         self._require_open("sample")
+        explore = optional(flag)("explore", explore)
         with self._drawing():
             if self.config.fake_sampler and self.last_batch is not None:
                 return self.last_batch.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from numbers import Integral
 from typing import Any
@@ -34,21 +35,33 @@ def restore(policies: Policies, book: WeightBook, state: Mapping[str, Any]) -> N
 
     Raises:
         TypeError: an entry that is of no use to a worker; nothing is set.
+        Exception: what a policy or a filter raised that cannot take its part over; nothing is set.
     """
     _check(state)
-    for policy_id, told in state.get(_POLICIES, {}).items():
-        if policy_id in policies.map:
-            policies.map[policy_id].set_state(told)
-        else:
-            policies.add(policy_id, _spec_of(told), None, told)
-    for policy_id, kept in state.get("filters", {}).items():
-        if policy_id in policies.filters:
-            policies.filters[policy_id].sync(kept)
+    with ExitStack() as undoing:
+        for policy_id, told in state.get(_POLICIES, {}).items():
+            _restore_policy(policies, policy_id, told, undoing)
+        for policy_id, kept in state.get("filters", {}).items():
+            if (own := policies.filters.get(policy_id)) is not None:
+                undoing.callback(own.sync, own.copy())
+                own.sync(kept)
+        undoing.pop_all()  # nothing has raised
     policies.mapping = state.get("policy_mapping_fn", policies.mapping)
     policies.to_train = state.get("is_policy_to_train", policies.to_train)
     book.global_vars.update(deepcopy(state.get("global_vars", {})))
     book.seq_no = state.get("weights_seq_no", book.seq_no)
     book.version = state.get("policy_version", book.version)
+
+
+def _restore_policy(policies: Policies, policy_id: str, told: Mapping[str, Any], undoing: ExitStack) -> None:
+    """Set the state of a policy, or add the policy; how that is undone goes onto the stack."""
+    policy = policies.map.get(policy_id)
+    if policy is None:
+        policies.add(policy_id, _spec_of(told), None, told)
+        undoing.callback(policies.remove, policy_id)
+    else:
+        undoing.callback(policy.set_state, policy.get_state())
+        policy.set_state(told)
 
 
 def _spec_of(told: Mapping[str, Any]) -> PolicySpec:
