@@ -124,6 +124,7 @@ def test_whatever_fails_leaves_no_env_open(where: str):
     ("arguments", "error", "said"),
     [
         ({"worker_index": -1}, ValueError, "worker_index"),
+        ({"num_workers": -1}, ValueError, "num_workers=-1 must be at least 0"),
         ({"tf_session_creator": print}, ValueError, "torch only"),
         ({"config": 3}, TypeError, "config=3"),
         ({"unknown": 1}, TypeError, "unknown"),

@@ -44,6 +44,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         count("worker_index", self.worker_index, least=0)
+        count("num_workers", self.num_workers, least=0)
         if self.tf_session_creator not in (-1, None):
             raise ValueError(
                 f"tf_session_creator={self.tf_session_creator!r} is not served: policies are torch only; leave it out"

@@ -21,7 +21,7 @@ from swath.rollout_workers.worker_set.crew import Crew, Terms
 from swath.rollout_workers.worker_set.deaths import Bearing
 from swath.rollout_workers.worker_set.events import Event, Events
 from swath.rollout_workers.worker_set.fragments import Fragments
-from swath.rollout_workers.worker_set.places import Place, open_place, place, resources, survival
+from swath.rollout_workers.worker_set.places import Place, open_place, place, require_place, resources, survival
 from swath.rollout_workers.worker_set.publishing import publish, spread
 from swath.rollout_workers.worker_set.recipe import Recipe
 from swath.rollout_workers.worker_set.requests import Requests
@@ -65,8 +65,8 @@ class Group:
         local_env_runner: bool | None = None,
         _setup: bool = True,
     ) -> None:
-        number = num_env_runners if num_workers is None else num_workers
-        self._config = _own(config, number)
+        require_place(backend)
+        self._config = _own(config, _one_of_two(num_workers, num_env_runners))
         self._wants_local = local_worker if local_env_runner is None else local_env_runner
         creator = _creator(env_creator, self._config) if _setup else env_creator
         kind = self.worker_class or RolloutWorker
@@ -257,6 +257,16 @@ class Group:
         evaluation = self._config.in_evaluation
         self._callbacks.on_workers_recreated(worker_set=self, worker_ids=workers, is_evaluation=evaluation)
         self._callbacks.on_env_runners_recreated(worker_set=self, worker_ids=workers, is_evaluation=evaluation)
+
+
+def _one_of_two(num_workers: int | None, num_env_runners: int | None) -> int | None:
+    """What is given by either name."""
+    if None not in (num_workers, num_env_runners) and num_workers != num_env_runners:
+        raise ValueError(
+            f"num_workers={num_workers!r} and num_env_runners={num_env_runners!r} are two names of one number; "
+            "give one of them"
+        )
+    return num_env_runners if num_workers is None else num_workers
 
 
 def _own(config: AlgorithmConfig | Mapping[str, Any] | None, number: int | None) -> AlgorithmConfig:

@@ -31,8 +31,7 @@ def place(name: str | None, config: AlgorithmConfig) -> Place:
     ray: Any = sys.modules.get("ray")
     if name is None:
         name = "ray" if ray is not None and ray.is_initialized() else "process"
-    if name not in get_args(Place):
-        raise ValueError(f"backend={name!r} must be one of {', '.join(map(repr, get_args(Place)))}, or None")
+    require_place(name)
     if name != "ray" and config.custom_resources_per_env_runner:
         raise ValueError(
             f"custom_resources_per_env_runner={config.custom_resources_per_env_runner} are found on Ray only, not with "
@@ -40,6 +39,12 @@ def place(name: str | None, config: AlgorithmConfig) -> Place:
         )
     found: Place = name  # type: ignore[assignment]  # looked up above
     return found
+
+
+def require_place(name: str | None) -> None:
+    """Raise `ValueError` if there is no place of that name; None stands for one."""
+    if name is not None and name not in get_args(Place):
+        raise ValueError(f"backend={name!r} must be one of {', '.join(map(repr, get_args(Place)))}, or None")
 
 
 def open_place(name: Place) -> Backend:
