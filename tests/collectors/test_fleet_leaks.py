@@ -1,12 +1,15 @@
 """Collectors that are built, drawn from and shut down, again and again, leave nothing behind."""
 
+import gc
 import threading
+from queue import SimpleQueue
 
 import pytest
-from fleet_toys import KINDS, Level, drawn, fleet, numbered
+from fleet_toys import KINDS, InThread, Level, drawn, fleet, numbered
 
 import ray_cluster
 from swath import RayCollector
+from swath.collectors import many
 from traces import left
 
 LARGE = 4_000
@@ -29,7 +32,7 @@ def test_cycles_leave_no_process_thread_descriptor_or_memory(place):
 
 def test_cycles_on_ray_leave_no_actor_and_no_thread():
     ray = ray_cluster.up()
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     for sync in (True, False):
         with RayCollector(numbered(), frames_per_batch=LARGE, envs_per_worker=2, sync=sync) as collector:
             drawn(collector, 2)
@@ -38,4 +41,30 @@ def test_cycles_on_ray_leave_no_actor_and_no_thread():
         for actor in actors:
             with pytest.raises(ray.exceptions.ActorDiedError):
                 ray.get(actor.stats.remote(), timeout=60)
-    assert threading.active_count() == before
+    assert {*threading.enumerate()} <= before
+
+
+def test_a_forgotten_collector_is_ended_where_one_may_wait_whichever_thread_finds_it(monkeypatch):
+    """Garbage is also found by the thread that brings the answers of workers."""
+    goodbye, ends = many._say_goodbye, SimpleQueue()
+
+    def noted(*left):
+        goodbye(*left)
+        ends.put(threading.current_thread())
+
+    def forget():
+        cycle = [fleet(backend="inline")]
+        cycle.append(cycle)
+
+    monkeypatch.setattr(many, "_say_goodbye", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        forget()
+        finder = InThread(gc.collect).join()
+        assert ends.get(timeout=60) not in (finder._thread, threading.main_thread())
+        forget()
+        gc.collect()
+        assert ends.get(timeout=0) is threading.main_thread()
+    finally:
+        gc.enable()

@@ -1,6 +1,9 @@
 """Weights on Ray: the updater of its actors, the default scheme, schemes without a collector."""
 
+import gc
 import pickle
+import threading
+from queue import SimpleQueue
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from weight_toys import VERSION, acted, counting_env, multi, multi_async, weight
 import ray_cluster
 from swath import NoWeightSyncScheme, RayCollector, RayWeightSyncScheme, RayWeightUpdater
 from swath.errors import Closed
+from swath.weight_update.ray_channel import RayChannel
 
 N_FRAMES = 2
 
@@ -221,6 +225,32 @@ def test_a_scheme_without_a_collector_is_read_by_the_whole_cluster(ray):
     sender.shutdown()
     with pytest.raises(RuntimeError, match="cannot be reached"):
         reader.receive()
+
+
+def test_a_forgotten_channel_is_ended_where_ray_may_be_called_whichever_thread_finds_it(ray, monkeypatch):
+    """Ray's own thread finds garbage, too, and waits for itself for ever if it calls Ray."""
+    kill, ends = ray.kill, SimpleQueue()
+
+    def noted(actor, **options):
+        kill(actor, **options)
+        ends.put((actor, threading.current_thread()))
+
+    monkeypatch.setattr(ray, "kill", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        cycle = [RayChannel()]
+        cycle.append(cycle)
+        actor = cycle[0]._actor
+        del cycle
+        finder = threading.Thread(target=gc.collect)
+        finder.start()
+        finder.join()
+    finally:
+        gc.enable()
+    while (end := ends.get(timeout=60))[0] is not actor:
+        """Somebody else's."""
+    assert end[1] not in (finder, threading.main_thread())
 
 
 def test_a_collector_elsewhere_follows_a_collector_on_ray(collector):

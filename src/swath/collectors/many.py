@@ -17,6 +17,7 @@ from swath.collectors.fleet_weights import FleetWeights
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.report.progress import Progress
+from swath.workers.garbage import apart
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
@@ -36,7 +37,7 @@ class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
         self._assembled = assemble_fleet(request, _weakly(self))
         collection = self._assembled.collection
         self._background = Background(collection, _nothing, _nothing)
-        weakref.finalize(self, _say_goodbye, self._assembled, self._background)
+        weakref.finalize(self, apart, _say_goodbye, self._assembled, self._background)
         outlet = self._outlet = FleetWeights(self._assembled, settings.policy)
         try:
             self._begin_weights(settings)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import weakref
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from swath.extras import need
 from swath.weight_update.mail import EVERYONE, PATIENCE_S, Address, Letter, Post
 from swath.weights.register import Register
+from swath.workers.garbage import apart
 
 _ONE = "model"
 _START_S = 60.0
@@ -59,7 +59,8 @@ class RayChannel:
     def __init__(self) -> None:
         ray = _ray()
         self._actor = ray.remote(num_cpus=0, max_concurrency=1000)(_Office).remote()
-        self.close = weakref.finalize(self, partial(_end, self._actor, self._actor.live.remote()))
+        self._life = self._actor.live.remote()
+        self._finalizer = weakref.finalize(self, apart, _end, self._actor, self._life)
 
     @property
     def address(self) -> Address:
@@ -69,6 +70,11 @@ class RayChannel:
     def put(self, post: Post) -> None:
         """Make these the newest."""
         _ray().get(self._actor.put.remote(dict(post)), timeout=_START_S)
+
+    def close(self) -> None:
+        """End the actor, and wait until it is gone. Twice is fine."""
+        if self._finalizer.detach() is not None:
+            _end(self._actor, self._life)
 
 
 @dataclass(frozen=True)
