@@ -34,6 +34,13 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def ray_as_in_a_process_of_its_own(request, monkeypatch):
-    """The cluster that another test of this process has left up is none for a test whose name does not say Ray."""
-    if ray_cluster.is_up() and not is_on_ray(request.node.nodeid):
+    """The cluster that another test of this process has left up is none for a test whose name does not say Ray.
+
+    Nor are its processes and connections to be seen, which come and go: where those on Ray have all been, it is ended.
+    """
+    if not ray_cluster.is_up() or is_on_ray(request.node.nodeid):
+        return
+    if hasattr(request.config, "workerinput"):
+        ray_cluster.end()
+    else:
         monkeypatch.setattr("ray.is_initialized", lambda: False)

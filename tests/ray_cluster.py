@@ -1,4 +1,4 @@
-"""The one Ray cluster of a test run, on this machine: started by the first test that needs it, ended with the run."""
+"""The one Ray cluster of a test run, on this machine: started by the first test that needs it, ended after the last."""
 
 import os
 import re
@@ -40,6 +40,12 @@ def up():
         ray.init("local", **room, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         _begun.append(room)
     return ray
+
+
+def end():
+    """End it, and all that lives on it."""
+    pytest.importorskip("ray").shutdown()
+    _begun.clear()
 
 
 def backend():
@@ -111,7 +117,8 @@ class Revisit(Visit):
         return worker
 
     def over(self):
-        for worker in [worker for worker in self._workers if worker.job.threads == 1 and not worker.ended.done]:
+        alive = [worker for worker in self._workers if not (worker.killed or worker.ended.done)]
+        for worker in [worker for worker in alive if worker.job.threads == 1]:
             if worker.name.life == 0 and worker.name not in self._idle:
                 self._idle[worker.name] = worker
                 self._workers.remove(worker)

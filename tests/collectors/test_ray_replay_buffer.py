@@ -22,7 +22,7 @@ from swath.workers.ray import held, residence
 from swath.workers.ray.freight import packed
 from swath.workers.ray.messages import Freight
 
-LINGERS_S = 20.0
+LINGERS_S = 60.0
 """How long Ray takes, at most, to end a process."""
 
 pytestmark = pytest.mark.usefixtures("ray")

@@ -47,6 +47,11 @@ class Mischief:
         for number in range(times):
             (self.path / f"{where}-{number}").write_text(what)
 
+    def countermand(self, where):
+        """Let what was ordered there, and has not happened, not happen."""
+        for file in self.path.glob(f"{where}-*"):
+            file.unlink(missing_ok=True)
+
     def obey(self, where):
         """Do what is ordered, if anything is."""
         for file in self.path.glob(f"{where}-*"):

@@ -1,6 +1,7 @@
 """What goes wrong in an evaluation on Ray."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 from eval_mischief import Broke, Mischief, evaluator
@@ -45,7 +46,7 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
 def test_more_losses_than_retries_exits_and_hangs_are_errors_and_the_next_evaluation_is_fine(tmp_path, truth):
     ray_cluster.up()
     mischief = Mischief.at(tmp_path)
-    with evaluator(mischief, "ray", retries=0, timeout_s=5.0) as ev:
+    with evaluator(mischief, "ray", retries=0, timeout_s=10.0) as ev:
         for what, error in [("exit", WorkerLost), ("hang", WorkerLate)]:
             mischief.order("policy", what)
             with pytest.raises(error):
@@ -71,9 +72,11 @@ def test_a_policy_that_is_not_built_in_time_is_late_and_no_matter_of_room(tmp_pa
     ray_cluster.up()
     mischief = Mischief.at(tmp_path)
     mischief.order("factory", "hang")
-    with evaluator(mischief, "ray", start_timeout_s=15.0) as ev:
-        with pytest.raises(WorkerLate, match="start_timeout_s=15"):
+    with evaluator(mischief, "ray", start_timeout_s=5.0) as ev:
+        with pytest.raises(WorkerLate, match="start_timeout_s=5"):
             ev.evaluate()
+        mischief.countermand("factory")
+        company(ev)._terms = replace(company(ev)._terms, start_timeout_s=100.0)
         assert ev.evaluate().returns.tolist() == truth
 
 

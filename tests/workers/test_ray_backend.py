@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import wait
 from functools import partial
 
 import numpy as np
@@ -25,7 +26,7 @@ from swath.workers.tickets import Name
 
 MEGABYTE = 2**20
 SIZE = 8 * MEGABYTE
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -113,19 +114,29 @@ def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
 
 
 def test_an_answer_of_the_cluster_that_gets_lost_is_asked_for_again(monkeypatch):
-    monkeypatch.setattr(cluster, "_ANSWER_S", 0.01)
-    asked, over = [], threading.Event()
+    asked, came, over = [], threading.Semaphore(0), threading.Event()
+
+    def is_answered():
+        return asked.count(asked[-1]) >= asked[-1]
 
     def question(answers_at):
         asked.append(answers_at)
-        if len(asked) < answers_at:
+        lost = not is_answered()
+        came.release()
+        if lost:
             over.wait()
         return len(asked)
 
-    assert cluster.answer_of(partial(question, 2)) >= 2
+    def waited(answers, _):
+        assert came.acquire(timeout=PATIENCE_S)
+        return wait(answers, PATIENCE_S if is_answered() else 0.0)
+
+    monkeypatch.setattr(cluster, "wait", waited)
+    assert cluster.answer_of(partial(question, 2)) == 2
     with pytest.raises(ConnectionError, match="gcs_server"):
         cluster.answer_of(partial(question, 9))
-    assert asked.count(9) == 6
+    assert asked == [2] * 2 + [9] * 6
+    monkeypatch.undo()
     with pytest.raises(ZeroDivisionError):
         cluster.answer_of(lambda: 1 / 0)
     over.set()

@@ -9,7 +9,7 @@ from swath.testing import BackendContract
 class TestRay(BackendContract):
     watches = False
     tells_exit_codes = False
-    lingers_s = 30.0  # Ray says so first; a process that is stopped is killed after 5 s
+    lingers_s = 60.0  # Ray says so first; a process that is stopped is killed after 5 s
 
     @pytest.fixture
     def make_backend(self):

@@ -163,17 +163,17 @@ class Tenure:
     def late(self) -> SwathError:
         """What is late."""
         actor, patience = self.actor, self._patience
-        if not actor.placed.done:
-            asked, available = self.backend.room(actor)
-            return PlacementFailed(
-                f"the actor was not placed within placement_timeout_s={patience.placement_s:g}: it asks for {asked}; "
-                f"there is {available}; ask for less (num_gpus=0, say) or wait longer; the next submit asks again",
-                asked=asked,
-                available=available,
-            )
         if actor.ready.done:
             return _late("the rollout took", "timeout_s", patience.rollout_s)
-        return _late("init_fn, env_maker and policy_maker took", "start_timeout_s", patience.start_s)
+        if actor.placed.done:
+            return _late("init_fn, env_maker and policy_maker took", "start_timeout_s", patience.start_s)
+        asked, available = self.backend.room(actor)
+        return PlacementFailed(
+            f"the actor was not placed within placement_timeout_s={patience.placement_s:g}: it asks for {asked}; "
+            f"there is {available}; ask for less (num_gpus=0, say) or wait longer; the next submit asks again",
+            asked=asked,
+            available=available,
+        )
 
     @property
     def _patience(self) -> Patience:
