@@ -9,6 +9,7 @@ from fleet_toys import fleet
 from gymnasium.vector import AutoresetMode
 
 from swath.errors import BadAnswer
+from swath.seeds import derive
 from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault, check_ids
 
 IDS = ("collector", "traj_ids")
@@ -244,6 +245,48 @@ def test_two_envs_may_fail_at_one_step():
     assert batch["observation"][..., 2].tolist() == [[0, 1, 0, 1], [0, 1, 2, 3], [0, 1, 0, 1]]
     assert batch[IDS].tolist() == [[0, 0, 3, 3], [1] * 4, [2, 2, 4, 4]]
     check_ids(batch)
+
+
+BEGUN = {
+    "reset()": ({}, lambda made: made.reset()),
+    "set_seed()": ({}, lambda made: made.set_seed(3)),
+    "reset_at_each_iter": ({"reset_at_each_iter": True}, lambda made: None),
+}
+
+
+@pytest.mark.parametrize(("options", "begin"), BEGUN.values(), ids=BEGUN)
+def test_envs_that_raise_when_all_begin_anew_are_asked_again_too(options, begin):
+    faults = {1: [Fault("raise_at_reset", episode=1, times=5)]}
+    with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset", **options) as made:
+        if not options:
+            made.next()
+        with pytest.raises(EnvBroke, match="env 1 raised at the reset of episode 1"):  # the third time
+            begin(made), made.next()
+        begin(made)
+        assert made.next()["observation"][1, :, 1].tolist() == [1] * 5
+        assert made.stats()["frames_discarded"] == 0
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_env_that_raises_when_all_begin_anew_is_rebuilt(mode, seeded):
+    built = []
+
+    def env():
+        faults = {} if built else {1: [Fault("raise_at_reset", episode=1)]}
+        built.append(CountingVectorEnv(2, LONG, autoreset_mode=mode, faults=faults))
+        return built[-1]
+
+    with collector(env, on_env_error="reset") as made:
+        made.next()
+        if seeded:
+            made.set_seed(3)
+        else:
+            made.reset()
+        assert made.next()["observation"][..., 2].tolist() == [list(range(5))] * 2
+        assert made.stats()["env_errors"] == 1
+    assert len(built) == 2
+    assert built[1].envs[0].seeds[-1] == (derive(3, "env") if seeded else None), "which gives all envs theirs"
 
 
 def test_a_recurrent_policy_forgets_the_broken_episode():

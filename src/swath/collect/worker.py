@@ -21,7 +21,7 @@ from swath.rollout.buffer import Rows
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, steps
+from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, reset_all, steps
 from swath.rollout.policies.bind import buffer_for, randomly
 from swath.rollout.policies.bound import BoundPolicy
 from swath.rollout.policies.finite import Finite, require_finite
@@ -302,7 +302,7 @@ class Worker:
         return ids, counts
 
     def _reset(self, seeds: list[int] | None) -> None:
-        self._begin_with(self.host.reset_all(seeds))
+        self._begin_with(reset_all(self.host, self._rules, seeds))
 
     def _begin_with(self, observation: Leaves) -> None:
         """Episodes have begun in all envs, with these observations."""

@@ -133,6 +133,24 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut, moved.info)
 
 
+def reset_all(host: Host, rules: Rules, seeds: Sequence[int] | None = None) -> Leaves:
+    """Begin an episode in every env; anew in all of them, if need be built anew, where an env raises and is forgiven.
+
+    Raises:
+        EnvRaised: by an env that `rules` do not forgive, or for the third time in a row.
+    """
+    failures = 0
+    while True:
+        try:
+            fresh = host.rebuild() if failures and not host.spec.alone else None
+            return host.reset_all(seeds) if fresh is None or seeds is not None else fresh
+        except EnvRaised as raised:
+            failures += 1
+            if failures == MOST_FAILURES_IN_A_ROW:
+                raise
+            rules.forgive(raised.env, raised.cause)
+
+
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:
     """Episodes where they are due; the envs whose episodes were given up for it."""
     envs, seeds = rules.begin(stage.due)
