@@ -60,6 +60,14 @@ def interrupting(scripted):
 
 
 @pytest.fixture
+def usual_sigterm():
+    """What SIGTERM does in a process of its own; Ray leaves a handler behind in those that have used it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
 def healthy_machine(monkeypatch):
     """What the doctor sees of the machine, which is not asked."""
     well = Machine(Threads(64, 1), None, RayFacts("2.60.0"))

@@ -1,5 +1,6 @@
 import json
 import signal
+import tempfile
 
 import pytest
 from cli_toys import TINY
@@ -45,9 +46,13 @@ def test_an_error_is_told_with_what_to_do_and_fails(swath):
     assert out[-1] == "1 error"
 
 
-def test_ctrl_c_in_an_examination_is_one_line(swath, monkeypatch):
-    monkeypatch.setattr(Machine, "here", lambda: signal.raise_signal(signal.SIGINT))
-    assert swath("doctor", "named_things:plain", *FEW) == (130, [], ["swath: interrupted"])
+@pytest.mark.usefixtures("usual_sigterm")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_an_examination_is_one_line_and_leaves_nothing_behind(number, code, swath, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Machine, "here", lambda: signal.raise_signal(number))
+    assert swath("doctor", "named_things:plain", *FEW) == (code, [], ["swath: interrupted"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_env_that_hangs_is_told_with_its_line_and_the_way_to_wait_longer(swath):

@@ -20,3 +20,11 @@ def test_workers_that_are_asked_ahead_do_not_wait_for_the_copy_of_their_fragment
         collection.making = replace(collection.making, batch=batch)
         drawn(collector, 3)
     assert seen == [busy] * 3
+
+
+@pytest.mark.parametrize(("prefetch", "busy"), [(0, False), (1, True)])
+def test_facts_say_which_workers_have_not_answered_yet(prefetch, busy):
+    with fleet("sync", backend="inline", prefetch=prefetch) as collector:
+        drawn(collector, 1)
+        facts = collector.stats("per_worker")
+    assert [facts[f"worker_{worker}/busy"] for worker in range(collector.num_workers)] == [busy] * collector.num_workers

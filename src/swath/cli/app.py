@@ -13,8 +13,9 @@ from swath.cli.commands.collect import collect
 from swath.cli.commands.doctor import doctor
 from swath.cli.commands.evaluate import evaluate
 from swath.cli.commands.train import train
-from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
+from swath.cli.failure import FAILED, USAGE, BrokenOffError, UsageError
 from swath.cli.paragraphs import with_paragraphs
+from swath.cli.stop import exit_code_of, terminable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +43,13 @@ app.command(with_paragraphs(bench), usage="Usage: swath bench ENV [OPTIONS]", so
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line and return its exit code; errors of the user are one line on stderr and code 2.
 
-    What ends a run from outside, such as a full disk, is one line and code 1; Ctrl-C, where the command has no more to
-    say of it, one line and code 130; what an env of the user's raises is told by the user's lines.
+    What ends a run from outside, such as a full disk, is one line and code 1; Ctrl-C and SIGTERM, where the command has
+    no more to say of them, one line and code 130 or 143; what an env of the user's raises is told by the user's lines.
     """
     try:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
-        answer: Any = command(*bound.args, **bound.kwargs)
+        with terminable():
+            answer: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         return _complain(" ".join(str(error).split()), _where_to_look(error))
     except UsageError as error:
@@ -55,9 +57,9 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenOffError as error:
         _complain(str(error))
         return FAILED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         _complain("interrupted")
-        return INTERRUPTED
+        return exit_code_of(end)
     return answer or 0
 
 

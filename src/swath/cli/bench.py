@@ -15,11 +15,13 @@ from rich.table import Table
 from swath.bench import Measurement, Score, Setting, as_fast, best, shares, whole_rounds
 from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
 from swath.cli.bench_failures import Failures
-from swath.cli.failure import FAILED, INTERRUPTED, OK, BrokenOffError, told_if_broken_off
+from swath.cli.failure import FAILED, OK, BrokenOffError, told_if_broken_off
 from swath.cli.hold import require_folder
+from swath.cli.lookout import Lookout
 from swath.cli.pasting import command_line
 from swath.cli.places import setting_words
 from swath.cli.state import versions
+from swath.cli.stop import exit_code_of
 from swath.report.atomic import replacing
 from swath.report.text import number
 
@@ -41,7 +43,7 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     """
     require_form(out)
     config = BenchConfig(env, **given)
-    with told_if_broken_off(env):
+    with Lookout(env), told_if_broken_off(env):
         what, length = measured(config, tuple(given)), config.length()
     if out is not None:
         require_folder(out.parent)
@@ -53,10 +55,10 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     console.print(f"{env}, {what.actor.words}: {told}", soft_wrap=True)
     failures = Failures(env)
     measurement = Measurement(what.subject, settings, failures.note)
-    scores, interrupted = _measured(console, measurement, length, len(settings))
+    scores, interrupted = _measured(env, console, measurement, length)
     if interrupted and not any(score.rates for score in scores):
         console.print("interrupted before anything was measured", soft_wrap=True)
-        return INTERRUPTED
+        return interrupted
     console.print(score_table(scores))
     if len(settings) > 1 and whole_rounds(scores) > 1:
         console.print(SHARE, soft_wrap=True)
@@ -69,18 +71,18 @@ def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
     if interrupted:
         had = sum(len(score.rates) for score in scores)
         console.print(f"interrupted after {had} of {len(settings) * length.count} turns", soft_wrap=True)
-    return INTERRUPTED if interrupted else code
+    return interrupted or code
 
 
-def _measured(console: Console, measurement: Measurement, length: Rounds, settings: int) -> tuple[list[Score], bool]:
-    """What is known when all turns are over, or at Ctrl-C; and whether it was that."""
-    turns = settings * length.count
+def _measured(env: str, console: Console, measurement: Measurement, length: Rounds) -> tuple[list[Score], int]:
+    """What is known when all turns are over, or at Ctrl-C or SIGTERM; and the exit code for these."""
+    turns = len(measurement.scores) * length.count
     try:
-        with console.status("") as status:
+        with Lookout(env), console.status("") as status:
             measurement.run(length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {setting_words(one)}"))
-    except KeyboardInterrupt:
-        return measurement.scores, True
-    return measurement.scores, False
+    except KeyboardInterrupt as end:
+        return measurement.scores, exit_code_of(end)
+    return measurement.scores, OK
 
 
 def score_table(scores: Sequence[Score]) -> Table:

@@ -12,6 +12,7 @@ from swath.cli.collect_parts import build_collector, find_data, go_on, open_writ
 from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.gathering import Gathering
 from swath.cli.hold import claimed
+from swath.cli.lookout import Lookout
 from swath.cli.places import place_words
 from swath.cli.stop import HINT, StopRequest
 from swath.report.console import RunConsole
@@ -38,15 +39,16 @@ def run_collection(config: CollectConfig, out: Path) -> int:
         UsageError: the env, the checkpoint, the device or what lies at `out` cannot be used; nothing was written.
         BrokenOffError: a full disk, full memory, lost workers or the env ended it; what was written is whole.
     """
-    with told_if_broken_off(config.env), told_in_one_line():
-        format_at(out)
-        torch.set_num_threads(config.threads)
-        policy = acting_policy(config)
-    with told_if_broken_off(config.env, lambda: way_on(out)), claimed(out, COMMAND):
-        return _collect(config, policy, out)
+    with Lookout(config.env) as lookout:
+        with told_if_broken_off(config.env), told_in_one_line():
+            format_at(out)
+            torch.set_num_threads(config.threads)
+            policy = acting_policy(config)
+        with told_if_broken_off(config.env, lambda: way_on(out)), claimed(out, COMMAND):
+            return _collect(config, policy, out, lookout)
 
 
-def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path) -> int:
+def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path, lookout: Lookout) -> int:
     console = RunConsole(highlight=False, emoji=False, markup=False)
     settings = config.settings(fingerprint(policy))
     with told_in_one_line():
@@ -58,17 +60,19 @@ def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path) -> 
     with told_in_one_line():
         collector = build_collector(config, policy, missing)
     with collector:
+        lookout.know(collector)
         with told_in_one_line():
             writer = open_writer(out, found, settings)
             go_on(collector, policy, writer.manifest.state)
-        code = _gather(Gathering(collector, writer, config.frames), config, console)
+        code = _gather(Gathering(collector, writer, config.frames), config, console, lookout)
     _tell(console, out, writer.manifest)
     return code
 
 
-def _gather(gathering: Gathering, config: CollectConfig, console: Console) -> int:
+def _gather(gathering: Gathering, config: CollectConfig, console: Console, lookout: Lookout) -> int:
     display = create_display(console, _title(config))
     with closing(display), StopRequest(display.say) as stop:
+        lookout.heed(stop)
         if gathering.written:
             display.say(f"goes on at {gathering.written:,} frames; simulators are not saved, so episodes begin anew")
         gathering.run(display, stop)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from swath.cli.failure import OK, UsageError, told_if_broken_off, told_if_misfitting, told_in_one_line
 from swath.cli.judge import eval_envs
+from swath.cli.lookout import Lookout
 from swath.cli.naming import maker_named
 from swath.cli.parts import build_policy
 from swath.cli.spaces import spaces_of_copies
@@ -57,7 +58,7 @@ def run_evaluation(files: list[Path], given: dict[str, Any]) -> int:
         candidates = [Candidate(file, open_run(file)) for file in files]
         config = replace(candidates[0].saved.config, **given)
         _require_comparable(candidates, config)
-    with told_if_broken_off(config.env), told_in_one_line():
+    with Lookout(config.env), told_if_broken_off(config.env), told_in_one_line():
         results = _evaluated(candidates, config)
     if len(results) == 1:
         _print_one(console, config, candidates[0], results[0])

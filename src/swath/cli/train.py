@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from swath.cli.artefacts import leave_curve, leave_film, leave_summary
 from swath.cli.config import Resumption
 from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
 from swath.cli.journal import Run
+from swath.cli.lookout import Lookout
 from swath.cli.outlets import Outlets
 from swath.cli.pasting import command_line
 from swath.cli.plan import Plan, plan_new, plan_resumed, reopen
@@ -18,6 +20,7 @@ from swath.cli.training import Training
 from swath.report.console import RunConsole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import Console
@@ -33,29 +36,33 @@ def run_training(asked: RunConfig | Resumption, out: Path | None) -> int:
         BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
     """
     console = RunConsole(highlight=False, emoji=False, markup=False)
-    plan = _planned(asked, out)
-    with told_if_broken_off(plan.config.env, lambda: plan.folder.way_on), plan.folder.held():
-        with plan.parts:
-            code = _train(plan, console)
-        _conclude(plan, console)
+    env, planned = _planning(asked, out)
+    with Lookout(env) as lookout:
+        with told_if_broken_off(env), told_in_one_line():
+            plan = planned()
+        with told_if_broken_off(env, lambda: plan.folder.way_on), plan.folder.held():
+            with plan.parts:
+                lookout.know(plan.parts.collector)
+                code = _train(plan, console, lookout)
+            _conclude(plan, console)
     return code
 
 
-def _planned(asked: RunConfig | Resumption, out: Path | None) -> Plan:
+def _planning(asked: RunConfig | Resumption, out: Path | None) -> tuple[str, Callable[[], Plan]]:
+    """The env, as it is named, and what builds a run in it."""
     if not isinstance(asked, Resumption):
-        with told_if_broken_off(asked.env), told_in_one_line():
-            return plan_new(asked, out)
+        return asked.env, partial(plan_new, asked, out)
     with told_in_one_line():
         run = reopen(asked)
-    with told_if_broken_off(run.config.env), told_in_one_line():
-        return plan_resumed(run, out)
+    return run.config.env, partial(plan_resumed, run, out)
 
 
-def _train(plan: Plan, console: Console) -> int:
+def _train(plan: Plan, console: Console, lookout: Lookout) -> int:
     resume_at = plan.progress.frames if plan.resumed else None
     with told_in_one_line():
         opened = Outlets.open(plan.config, plan.folder, console, resume_at)
     with opened as outlets, StopRequest(outlets.display.say) as stop:
+        lookout.heed(stop)
         if plan.resumed:
             outlets.display.say(f"goes on at {resume_at:,} frames; simulators are not saved, so episodes begin anew")
         Training(Run(plan.config, plan.folder, plan.parts, plan.progress)).run(outlets, stop)

@@ -33,7 +33,7 @@ def fleet_status_line(assembled: Assembled, background: Background) -> str:
 def _state(assembled: Assembled, background: Background) -> str:
     if assembled.collection.gate.halted:
         return ", ".join(["closed", *_abandoned(assembled)])
-    busy = {sent.worker for sent in list(assembled.collection.desk.out) if not sent.ticket.done}
+    busy = _busy(assembled)
     said: dict[str, list[Standing]] = {}
     for worker, standing in assembled.fleet.standings().items():
         said.setdefault(_in_words(standing, busy=worker in busy), []).append(standing)
@@ -41,6 +41,11 @@ def _state(assembled: Assembled, background: Background) -> str:
     parts = [f"{len(those)} {state}{_which_life(state, those, most)}" for state, those in said.items()]
     parts += _abandoned(assembled)
     return ", ".join([*parts, "collecting in the background"] if background.running else parts)
+
+
+def _busy(assembled: Assembled) -> set[int]:
+    """Workers that have not answered what they were asked."""
+    return {sent.worker for sent in list(assembled.collection.desk.out) if not sent.ticket.done}
 
 
 def _which_life(state: str, those: list[Standing], most: int) -> str:
@@ -92,12 +97,14 @@ def _aggregate(assembled: Assembled, background: Background) -> dict[str, Any]:
 
 def _per_worker(assembled: Assembled) -> dict[str, Any]:
     known, closed = assembled.collection.desk.known, assembled.collection.gate.halted
+    busy = _busy(assembled)
     facts: dict[str, Any] = {}
     for worker, standing in assembled.fleet.standings().items():
         facts |= {
             f"worker_{worker}/frames": known.frames.get(worker, 0),
             f"worker_{worker}/life": max(standing.life, known.lives.get(worker, 0)),
             f"worker_{worker}/state": "closed" if closed else standing.words,
+            f"worker_{worker}/busy": worker in busy,
             f"worker_{worker}/policy_version": known.versions.get(worker, 0),
             f"worker_{worker}/staleness": known.lags.get(worker, 0),
         }
