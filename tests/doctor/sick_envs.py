@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+import sys
 import threading
 
 import gymnasium as gym
@@ -181,6 +182,33 @@ class Loud(Greeting):
     def step(self, action):
         print("stepping with", action)  # noqa: T201  its fault
         return super().step(action)
+
+
+class Talking(Healthy):
+    """Never stops."""
+
+    def step(self, action):
+        while True:
+            os.write(1, b"and another thing\n" * 1000)
+
+
+class Mute(Healthy):
+    """Closes what Python prints to."""
+
+    def __init__(self):
+        sys.stdout.close()
+
+
+class Silenced(Healthy):
+    """Closes it below Python, which has something to print."""
+
+    is_silent = False
+
+    def __init__(self):
+        if not self.is_silent:
+            type(self).is_silent = True
+            print("hello", end="")  # noqa: T201  its fault
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 1)
 
 
 class Crashing(Healthy):

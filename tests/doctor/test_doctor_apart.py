@@ -9,6 +9,7 @@ import sick_envs
 
 from swath.doctor import Apart, Effort, Level, Machine, Subject, examine
 from swath.doctor.machine import Threads
+from swath.doctor.output import MOST_BYTES, Output, Printed
 from swath.doctor.ray_facts import RayFacts
 from swath.doctor.stacks import place_in
 from swath.doctor.walk import walk
@@ -96,6 +97,34 @@ def test_what_an_env_prints_is_left_out_and_told_in_one_line(capfd):
 def test_a_line_of_greeting_is_not_told(capfd):
     assert report(sick_envs.Greeting, patience=60.0).findings == []
     assert capfd.readouterr().out == ""
+
+
+def test_an_env_that_closes_its_standard_output_is_looked_at_like_others():
+    for env in (sick_envs.Mute, sick_envs.Silenced):
+        assert report(env, patience=60.0).findings == []
+
+
+def test_what_is_printed_is_counted_and_let_go_when_it_is_much(tmp_path):
+    output = Output(tmp_path / "output")
+    with (tmp_path / "output").open("ab", buffering=0) as file:
+        file.write(b"\n first \n")
+        output.keep_small()
+        assert (tmp_path / "output").stat().st_size == 9
+        file.write(b"one more of them\n" * 100_000)
+        output.keep_small()
+        assert (tmp_path / "output").stat().st_size == 0
+        file.write(b"last")
+        assert output.taken() == Printed(100_002, "first")
+    assert output.taken() == Printed()
+
+
+def test_what_an_env_prints_without_end_leaves_the_disk_alone(monkeypatch):
+    monkeypatch.setattr("swath.doctor.apart.EVERY_S", 0.01)
+    emptied, empty = [], Output._empty
+    monkeypatch.setattr(Output, "_empty", lambda self: (emptied.append(self._path.stat().st_size), empty(self)))
+    (finding,) = report(sick_envs.Talking).findings
+    assert finding.value.startswith("has not come back in 3 s: it is in step, ")
+    assert len([size for size in emptied if size > MOST_BYTES]) > 1
 
 
 def test_a_subject_that_cannot_be_built_a_second_time_is_told(tmp_path):

@@ -17,7 +17,7 @@ import torch
 
 from swath.doctor.finding import Finding, Level
 from swath.doctor.looks import INTERFACE_LOOK, Looked, broken_off, look
-from swath.doctor.output import Output, check_output
+from swath.doctor.output import Output, check_output, flush, print_to
 from swath.doctor.stacks import place_in
 from swath.doctor.subject import Subject
 from swath.doctor.watchdog import Watchdog
@@ -36,6 +36,8 @@ CALLS = ("reset", "step", "close")
 """Functions of an env's."""
 BUILDERS = ("make_env", "_make_by_id")
 """Functions of ours that build an env."""
+EVERY_S = 1.0
+"""How often is looked after a process that is at work."""
 
 
 class Apart:
@@ -57,6 +59,7 @@ class Apart:
         self._stack = ExitStack()
         self._backend: Backend
         self._folder: Path
+        self._output: Output
         self._handle: Handle
         self._lives = 0
 
@@ -69,6 +72,7 @@ class Apart:
         """
         with ExitStack() as stack:
             self._folder = Path(stack.enter_context(TemporaryDirectory(prefix="swath-doctor-")))
+            self._output = Output(self._folder / OUTPUT)
             self._backend = backend("process", preload=("swath.doctor",))
             stack.callback(self._backend.close)
             self._spawn()
@@ -89,12 +93,15 @@ class Apart:
             if self._handle.ended.done:
                 self._spawn()
                 self._answer(self._handle.ready)
+            self._output.taken()  # of what builds it
             looked: Looked = self._answer(self._backend.call(self._handle, "look", name))
         except WorkerLost as lost:
             self._backend.wait([self._handle.ended])
             return Looked([self._ended(name, lost)])
         except Exception as error:  # noqa: BLE001  of the user's code, which has built it once
             return Looked([broken_off(name, error)])
+        if name == INTERFACE_LOOK:
+            looked.findings.extend(check_output(self._output.taken()))
         return looked
 
     def _spawn(self) -> None:
@@ -105,7 +112,8 @@ class Apart:
 
     def _answer(self, ticket: Any) -> Any:
         """Wait without a limit of our own: the watchdog over there has one."""
-        self._backend.wait([ticket])
+        while not self._backend.wait([ticket], EVERY_S):
+            self._output.keep_small()
         return ticket.value
 
     def _ended(self, name: str, lost: WorkerLost) -> Finding:
@@ -124,17 +132,16 @@ class Examiner:
 
     def __init__(self, build: Callable[[], Subject], patience: float, folder: Path) -> None:
         self._watchdog = Watchdog(patience, (folder / STACKS).open("a", encoding="utf-8"))
-        self._output = Output(folder / OUTPUT)
+        print_to(folder / OUTPUT)
         with self._watchdog.watched():
             self._subject = build()
-        self._output.lines()
+        flush()
 
     def look(self, name: str) -> Looked:
         """Carry out the look of this name."""
         with self._watchdog.watched():
             looked = look(self._subject, name)
-        if name == INTERFACE_LOOK:
-            looked.findings.extend(check_output(self._output.lines()))
+        flush()
         return looked
 
 
