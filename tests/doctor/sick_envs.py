@@ -1,8 +1,10 @@
 """Envs with one fault each, and a healthy one; policies too."""
 
 import ctypes
+import faulthandler
 import os
 import random
+import signal
 import sys
 import threading
 
@@ -145,6 +147,10 @@ def wait():
     threading.Event().wait()
 
 
+def waits(*arguments):
+    wait()
+
+
 class Waiting(Healthy):
     """Waits in its fifth step."""
 
@@ -182,6 +188,19 @@ class Loud(Greeting):
     def step(self, action):
         print("stepping with", action)  # noqa: T201  its fault
         return super().step(action)
+
+
+class Stopped(Healthy):
+    def step(self, action):
+        signal.raise_signal(signal.SIGSTOP)
+
+
+class Unwatched(Healthy):
+    """Takes the watchdog away, and waits."""
+
+    def step(self, action):
+        faulthandler.cancel_dump_traceback_later()
+        wait()
 
 
 class Talking(Healthy):

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 import sick_envs
 
-from swath.doctor import Apart, Effort, Level, Machine, Subject, examine
+from swath.doctor import Apart, Effort, Level, Machine, Subject, apart, examine
 from swath.doctor.machine import Threads
 from swath.doctor.output import MOST_BYTES, Output, Printed
 from swath.doctor.ray_facts import RayFacts
@@ -26,8 +26,8 @@ FACTS = ["threads", "shared memory", "Ray", "versions"]
 
 def report(env, policy=None, patience=SOON):
     build = partial(Subject, env, policy, effort=QUICK)
-    with Apart(build, patience) as apart:
-        return examine(Subject("CartPole-v1", policy), WELL, look_at=apart.look)
+    with Apart(build, patience) as looking:
+        return examine(Subject("CartPole-v1", policy), WELL, look_at=looking.look)
 
 
 def test_all_looks_are_made_in_a_process_of_their_own_as_they_are_here():
@@ -62,8 +62,8 @@ def test_an_env_of_gymnasium_s_that_hangs_while_it_is_built_is_told(monkeypatch)
         gym.register("Unborn-v0", sick_envs.Unborn)
         return Subject("Unborn-v0")
 
-    with Apart(build, SOON) as apart:
-        (finding,) = apart.look("interface").findings
+    with Apart(build, SOON) as looking:
+        (finding,) = looking.look("interface").findings
     assert finding.what == "building the env"
 
 
@@ -97,6 +97,23 @@ def test_what_an_env_prints_is_left_out_and_told_in_one_line(capfd):
 def test_a_line_of_greeting_is_not_told(capfd):
     assert report(sick_envs.Greeting, patience=60.0).findings == []
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("env", [sick_envs.Stopped, sick_envs.Unwatched])
+def test_a_process_whose_watchdog_is_not_heard_of_is_given_up(env, monkeypatch):
+    monkeypatch.setattr(apart, "SPARE_S", 1.0)
+    found = report(env)
+    (finding,) = found.findings
+    assert finding.what == "the look at interface"
+    assert finding.value == "has not come back in 3 s, and its process could not say where it is"
+    assert found.looked_at == ["interface", *FACTS]
+
+
+def test_a_process_that_does_not_begin_is_given_up(monkeypatch):
+    monkeypatch.setattr(apart, "START_S", 1.0)
+    monkeypatch.setattr(apart, "Examiner", sick_envs.waits)
+    with pytest.raises(TimeoutError, match="could not say where it is"), Apart(sick_envs.Healthy, SOON):
+        pass
 
 
 def test_an_env_that_closes_its_standard_output_is_looked_at_like_others():
@@ -136,9 +153,9 @@ def test_a_subject_that_cannot_be_built_a_second_time_is_told(tmp_path):
         mark.touch()
         return Subject(sick_envs.Crashing, effort=QUICK)
 
-    with Apart(build, SOON) as apart:
-        assert apart.look("interface").findings[0].value == "its process ended with exit code 3"
-        (finding,) = apart.look("seeds").findings
+    with Apart(build, SOON) as looking:
+        assert looking.look("interface").findings[0].value == "its process ended with exit code 3"
+        (finding,) = looking.look("seeds").findings
     assert (finding.what, finding.value) == ("the look at seeds", "it raised FileExistsError: built once")
 
 

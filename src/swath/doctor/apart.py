@@ -38,6 +38,8 @@ BUILDERS = ("make_env", "_make_by_id")
 """Functions of ours that build an env."""
 EVERY_S = 1.0
 """How often is looked after a process that is at work."""
+SPARE_S, START_S = 10.0, 300.0
+"""Seconds beyond the patience, and those for a process to begin, after which it is given up from here."""
 
 
 class Apart:
@@ -62,6 +64,7 @@ class Apart:
         self._output: Output
         self._handle: Handle
         self._lives = 0
+        self._spawned_at, self._unheard = 0, False
 
     def __enter__(self) -> Self:
         """Begin the process, and build what is examined.
@@ -106,17 +109,26 @@ class Apart:
 
     def _spawn(self) -> None:
         (self._folder / STACKS).write_text("", encoding="utf-8")
+        self._spawned_at, self._unheard = (self._folder / STACKS).stat().st_mtime_ns, False
         build = partial(Examiner, self._build, self._patience, self._folder)
         self._handle = self._backend.spawn(Job(build, Name(0, self._lives), threads=torch.get_num_threads()))
         self._lives += 1
 
     def _answer(self, ticket: Any) -> Any:
-        """Wait without a limit of our own: the watchdog over there has one."""
+        """Wait for as long as the watchdog over there is heard of: it has a limit, if nobody has taken it away."""
+        heard, waits = 0, 0
         while not self._backend.wait([ticket], EVERY_S):
             self._output.keep_small()
+            before, heard = heard, (self._folder / STACKS).stat().st_mtime_ns
+            waits = waits + 1 if heard == before else 0
+            if waits * EVERY_S > (START_S if heard == self._spawned_at else self._patience + SPARE_S):
+                self._backend.kill(self._handle)
+                self._unheard = True
         return ticket.value
 
     def _ended(self, name: str, lost: WorkerLost) -> Finding:
+        if self._unheard:
+            return unheard(name, self._patience)
         text = (self._folder / STACKS).read_text(encoding="utf-8", errors="replace")
         return hung(name, self._patience, text) if text else died(name, lost)
 
@@ -155,6 +167,17 @@ def hung(name: str, patience: float, stacks: str) -> Finding:
     where = f": it is in {at.function}, {at.at}" if at else ""
     move = f"mend what it waits for there; if it only takes its time, allow more: --patience {10 * patience:g}"
     return Finding(Level.ERROR, what, f"has not come back in {patience:g} s{where}", "an answer", move)
+
+
+def unheard(name: str, patience: float) -> Finding:
+    """What has neither come back nor been ended by its watchdog."""
+    return Finding(
+        Level.ERROR,
+        f"the look at {name}",
+        f"has not come back in {patience:g} s, and its process could not say where it is",
+        "an answer, from a process that is not stopped and keeps its faulthandler",
+        "look for SIGSTOP, and for faulthandler.cancel_dump_traceback_later in what the env or the policy calls",
+    )
 
 
 def died(name: str, lost: WorkerLost) -> Finding:

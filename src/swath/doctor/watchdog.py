@@ -3,12 +3,14 @@
     watched ─▶ beat ─▶ beat ─▶ … ─▶ done        each beat allows the same time once more
                  └── none in time: the stacks are written to a file, and the process ends
 
-Python's own watchdog does it. It waits for no lock, so code that never lets Python have a turn is ended, too.
+Python's own watchdog does it. It waits for no lock, so code that never lets Python have a turn is ended, too. The file
+is touched whenever it is set, so that another process sees whether there is a watch at all.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -51,6 +53,7 @@ class Watchdog:
             self._set(now)
 
     def _set(self, now: float) -> None:
+        os.utime(self._file.fileno())
         faulthandler.dump_traceback_later(self._patience, file=self._file, exit=True)
         self._set_at = now
 
