@@ -9,6 +9,7 @@ from rich.console import Console
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, config
 
 from swath import Progress
+from swath.rollout_workers.worker_set.fragments import Fragments
 from swath.rollout_workers.worker_set.telling import Account, Told
 from swath.testing.toy_worker import Gate
 
@@ -85,6 +86,22 @@ def test_a_worker_that_is_killed_lives_again_and_its_fragment_is_lost(warm_proce
         assert said(workers, "restarts", "fragments_lost", "workers_lost", "workers_alive") == [1, 1, 0, 2]
         assert said(workers, "worker_1/life", "worker_1/state", "worker_2/life") == [1, "up", 0]
         assert said(workers, "frames", "episodes") == [4 * STEPS, 4]
+
+
+def test_a_fragment_whose_worker_dies_between_a_look_and_the_next_request_is_lost_once(monkeypatch):
+    settle = Fragments._settle
+
+    def after_a_death(fragments, crew):
+        if fragments._unanswered():
+            monkeypatch.undo()
+            crew.backend.kill(crew.fleet.up[2])
+        settle(fragments, crew)
+
+    monkeypatch.setattr(Fragments, "_settle", after_a_death)
+    with inline() as workers:
+        assert workers.sample().count == 2 * STEPS
+        assert said(workers, "restarts", "fragments_lost") == [1, 1]
+        assert [event.kind for event in workers.events()].count("discarded") == 1
 
 
 def test_what_an_env_raised_costs_no_count_of_the_others():

@@ -16,6 +16,7 @@ import pytest
 from swath.errors import WorkerLost
 from swath.testing.backend.asking import LARGE, ask, descriptors, error_of, exists, job, result, result_of_end
 from swath.testing.toy_worker import ToyWorker
+from swath.workers.outcome import Error
 from swath.workers.process.backend import ProcessBackend
 
 
@@ -91,6 +92,21 @@ def test_answers_that_were_sent_before_a_death_are_kept(backend, worker):
     death = backend.call(worker, "exit", 1)
     assert isinstance(error_of(backend, death), WorkerLost)
     assert [int(call.value[-1]) for call in calls] == [0, 1, 2]
+
+
+def test_a_call_that_is_answered_with_a_loss_finds_the_life_ended(backend, worker, monkeypatch):
+    board, found = backend._processes.board, []
+    settle = board.settle
+
+    def noting(ticket, outcome):
+        if ticket is not worker.ended and isinstance(outcome, Error):
+            found.append(worker.ended.done)
+        return settle(ticket, outcome)
+
+    monkeypatch.setattr(board, "settle", noting)
+    error_of(backend, backend.call(worker, "exit", 1))
+    error_of(backend, backend.call(worker, "add", 1))
+    assert found == [True, True]
 
 
 def test_what_a_worker_has_started_ends_with_it(backend):

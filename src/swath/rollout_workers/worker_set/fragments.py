@@ -129,6 +129,7 @@ class Fragments:
             self._out.remove(fragment)
             if isinstance(error, PayloadLost | WorkerLost | WorkerLate):
                 crew.books.fragments_lost += 1
+                crew.fleet.look()  # it may have died since the last look, and is not to be asked again
             if _was_not_begun(fragment.ticket) and fragment.number <= self._asked_before:
                 continue
             if isinstance(error, PayloadLost) or crew.is_borne(error) or _hung_and_borne(crew, error):

@@ -102,7 +102,7 @@ class Processes:
             raise
         if ended is not None:
             self._lender.returned.extend(named)
-            self.board.settle(ticket, ended.error())
+            self._lose(handle, [ticket], ended)
         return ticket
 
     def share(self, value: Any) -> ProcessShared:
@@ -136,6 +136,11 @@ class Processes:
         """The same without waiting, for the garbage collector: it may run where locks are held."""
         if os.getpid() == self._driver:
             self._reader.close(0.0)
+
+    def _lose(self, handle: ProcessHandle, tickets: Sequence[Ticket], loss: Loss) -> None:
+        """Answer these with the loss; whoever is answered so finds the life ended."""
+        for ticket in (handle.ended, *tickets):
+            self.board.settle(ticket, loss.error())
 
     def _require_driver(self) -> None:
         """A fork of the driver has its sockets too, and must not speak in its name."""
@@ -219,8 +224,7 @@ class Processes:
         loss = Loss(handle.name, how, exit)
         tickets = handle.end(loss)
         handle.line.close()
-        for ticket in (*tickets, handle.ended):
-            self.board.settle(ticket, loss.error())
+        self._lose(handle, tickets, loss)
 
     def _end_all(self, broken: BaseException | None) -> None:
         with self._lock:
