@@ -138,6 +138,8 @@ class WorkerBase:
         Raises:
             RuntimeError: it is free.
         """
+        if not self._lock.locked():
+            raise RuntimeError(f"the lock of worker {self.worker_index} is free already; lock() comes first")
         self._lock.release()
 
     def get_host(self) -> str:
