@@ -131,7 +131,7 @@ def unlock():
 
 
 def unlock_refuses():
-    with bare() as worker, pytest.raises(RuntimeError):
+    with bare() as worker, pytest.raises(RuntimeError, match="worker 0 is free already"):
         worker.unlock()
 
 

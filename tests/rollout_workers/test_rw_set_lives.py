@@ -68,6 +68,7 @@ def test_a_dict_is_a_config_too():
         ({"backend": "thread"}, ValueError, "backend='thread' must be one of"),
         ({"backend": "thread", "num_workers": 0}, ValueError, "backend='thread' must be one of"),
         ({"num_workers": 1, "num_env_runners": 2}, ValueError, "num_workers=1 and num_env_runners=2 are two names"),
+        ({"local_worker": False, "local_env_runner": True}, ValueError, "two names of one thing"),
         ({"config": config(custom_resources_per_env_runner={"shiny": 1.0})}, ValueError, "on Ray only"),
         ({"num_workers": -1}, ValueError, "num_env_runners"),
         ({"num_workers": 1.5}, ValueError, "num_env_runners"),

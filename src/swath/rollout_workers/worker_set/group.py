@@ -67,7 +67,7 @@ class Group:
     ) -> None:
         require_place(backend)
         self._config = _own(config, _one_of_two(num_workers, num_env_runners))
-        self._wants_local = local_worker if local_env_runner is None else local_env_runner
+        self._wants_local = _wants_local(local_worker, local_env_runner)
         creator = _creator(env_creator, self._config) if _setup else env_creator
         kind = self.worker_class or RolloutWorker
         self._recipe = Recipe(kind, creator, validate_env, default_policy_class, self._config, logdir)
@@ -267,6 +267,16 @@ def _one_of_two(num_workers: int | None, num_env_runners: int | None) -> int | N
             "give one of them"
         )
     return num_env_runners if num_workers is None else num_workers
+
+
+def _wants_local(local_worker: bool, local_env_runner: bool | None) -> bool:
+    """Whether there is to be a local worker, by either name."""
+    if local_env_runner and not local_worker:
+        raise ValueError(
+            f"local_worker={local_worker!r} and local_env_runner={local_env_runner!r} are two names of one thing; "
+            "give one of them"
+        )
+    return local_worker if local_env_runner is None else local_env_runner
 
 
 def _own(config: AlgorithmConfig | Mapping[str, Any] | None, number: int | None) -> AlgorithmConfig:
