@@ -70,7 +70,7 @@ REFUSED = {
     "numbers and names": ({"weights": {0: weights(2), "weight": 1}}, ValueError, "mix worker numbers and names"),
     "workers twice": ({"weights": {0: weights(2)}, "worker_ids": 0}, ValueError, "worker_ids and weights by worker"),
     "another keyword": ({"weihgts": weights(2)}, TypeError, "unexpected keyword"),
-    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are a int"),
+    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are an int"),
     "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),
     "a wrong shape": ({"weights": {"weight": torch.zeros(2)}}, ValueError, "nothing was changed"),
     "a wrong dtype": ({"weights": {"weight": torch.tensor(2)}}, ValueError, "nothing was changed"),

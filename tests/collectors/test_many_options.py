@@ -330,8 +330,8 @@ BAD = [
     ),
     ({"frames_per_batch": [50, 50], "num_collectors": 2}, ValueError, "must be an integer of at least 1"),
     ({"frames_per_batch": 0}, ValueError, "frames_per_batch=0 must be at least 1"),
-    ({"remote_configs": 3}, TypeError, "remote_configs has a int; give a dict"),
-    ({"collector_kwargs": 3}, TypeError, "collector_kwargs has a int; give a dict"),
+    ({"remote_configs": 3}, TypeError, "remote_configs has an int; give a dict"),
+    ({"collector_kwargs": 3}, TypeError, "collector_kwargs has an int; give a dict"),
     ({"collector_kwargs": {"frames_per_bach": 3}}, TypeError, "'frames_per_bach', which is no keyword of Collector"),
     *(
         ({"collector_kwargs": {name: 1}}, ValueError, f"'{name}', which RayCollector decides")
@@ -351,7 +351,7 @@ BAD = [
     ({"prefetch": -1}, ValueError, "prefetch=-1 must be at least 0"),
     ({"max_staleness": -1}, ValueError, "max_staleness=-1 must be at least 0"),
     ({"max_staleness": 1, "sync": True}, ValueError, "max_staleness is for asynchronous"),
-    ({"restarts": 3}, TypeError, r"restarts is a int; give Restarts\(…\)"),
+    ({"restarts": 3}, TypeError, r"restarts is an int; give Restarts\(…\)"),
     ({"restarts": None}, TypeError, "restarts is a NoneType"),
     ({"min_workers": 0}, ValueError, "min_workers=0 must be at least 1"),
     (
@@ -364,7 +364,7 @@ BAD = [
     ({"on_env_error": "ignore"}, ValueError, "on_env_error='ignore' must be one of"),
     ({"exploration_type": "wild"}, ValueError, "wild"),
     ({"replay_buffer": object()}, TypeError, r"without extend\(\)"),
-    ({"postproc": 3}, TypeError, "postproc is a int"),
+    ({"postproc": 3}, TypeError, "postproc is an int"),
     ({"seed": 1.5}, TypeError, "seed=1.5"),
     ({"split_trajs": True, "collector_kwargs": {"track_traj_ids": False}}, ValueError, "needs trajectory ids"),
     ({"split_trajs": True, "trajs_per_batch": 2}, ValueError, "two ways to the same end"),

@@ -150,7 +150,7 @@ def test_cascade_execute_follows_paths_and_calls():
         assert made.get_distant_attr("policy.seen[0]") == 0
         with pytest.raises(ValueError, match=r"'policy\.weight' is a Parameter, which takes no arguments"):
             made.cascade_execute("policy.weight", 1)
-        with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on a Always"):
+        with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on an Always"):
             made.cascade_execute("policy.wait")
         with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on a list"):
             made.get_distant_attr("env[7]")

@@ -217,7 +217,7 @@ class Odd(Memory):
     ("clients", "error", "message"),
     [
         ([Memory()], ValueError, r"clients\(2\) of the replay buffer gave 1 clients"),
-        ([object(), object()], TypeError, r"a client of the replay buffer is a object without extend\(\)"),
+        ([object(), object()], TypeError, r"a client of the replay buffer is an object without extend\(\)"),
     ],
     ids=["too few", "no extend"],
 )

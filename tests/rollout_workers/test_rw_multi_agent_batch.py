@@ -38,9 +38,9 @@ def test_it_holds_batches_and_makes_them_of_dicts():
     assert batch.as_multi_agent() is batch
 
 
-@pytest.mark.parametrize("value", [[1, 2], None, np.zeros(2)])
-def test_it_takes_nothing_else(value):
-    with pytest.raises(TypeError, match=rf"policy 'p' has a {type(value).__name__}; give a SampleBatch or a dict"):
+@pytest.mark.parametrize(("value", "said"), [([1, 2], "a list"), (None, "a NoneType"), (np.zeros(2), "an ndarray")])
+def test_it_takes_nothing_else(value, said):
+    with pytest.raises(TypeError, match=rf"policy 'p' has {said}; give a SampleBatch or a dict"):
         MultiAgentBatch({"p": value}, 1)
 
 

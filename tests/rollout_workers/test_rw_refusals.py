@@ -23,7 +23,7 @@ def state_of(worker):
 
 REFUSED = {
     "a number that is none": (lambda w: w.set_weights(w.get_weights(), weights_seq_no="7"), "weights_seq_no='7'"),
-    "global vars with weights": (lambda w: w.set_weights(w.get_weights(), 5), "global_vars=5 is a int"),
+    "global vars with weights": (lambda w: w.set_weights(w.get_weights(), 5), "global_vars=5 is an int"),
     "a timestep": (lambda w: w.set_global_vars({"timestep": "x"}), "'timestep'.*='x' is a str"),
     "numbers of updates": (lambda w: w.set_global_vars({"num_grad_updates_per_policy": None}), "give a dict by policy"),
     "a class that is none": (lambda w: w.add_policy("a", 5), "policy_cls=5 must be a class"),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from swath.options import Trajectories
+from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Clients:
         """
         client = self._first.popleft() if self._first else made_by(self._buffer, 1)[0]
         if not callable(getattr(client, "extend", None)):
-            raise TypeError(f"a client of the replay buffer is a {type(client).__name__} without extend()")
+            raise TypeError(f"a client of the replay buffer is {kind_of(client)} without extend()")
         return client
 
 

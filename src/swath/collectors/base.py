@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 
 from swath.collect.deliver import Drawn
 from swath.report.progress import Progress
+from swath.words import kind_of
 
 
 class Batches(Iterator[Any]):
@@ -98,7 +99,7 @@ class BaseCollector(ABC):
             TypeError: always; the message names the way out.
         """
         raise TypeError(
-            f"a {type(self).__name__} cannot be copied or pickled; build another one where it is needed, "
+            f"{kind_of(self)} cannot be copied or pickled; build another one where it is needed, "
             "and carry its state over with state_dict() and load_state_dict()"
         )
 

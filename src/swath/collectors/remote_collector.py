@@ -30,6 +30,7 @@ from swath.keys import VERSION
 from swath.options import Hooks
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import Snapshot
+from swath.words import kind_of
 from swath.workers.packing import Parcel
 
 FAREWELL_S = 24 * 3600.0
@@ -202,7 +203,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         batch = self._collector.next()
         if not isinstance(batch, TensorDictBase):
             kind = type(self._collector).__name__
-            raise TypeError(f"next() of {kind} gave a {type(batch).__name__}; it must give a TensorDict [*B, T]")
+            raise TypeError(f"next() of {kind} gave {kind_of(batch)}; it must give a TensorDict [*B, T]")
         return batch if batch.device is None else batch.cpu().clear_device_()
 
     def _tally(self) -> Tally:

@@ -21,6 +21,7 @@ from swath.weight_update.sides import Receiving, Sending, Source, weakly
 from swath.weight_update.strategy import Form, WeightStrategy
 from swath.weights.names import POLICY, by_worker
 from swath.weights.snapshot import Snapshot
+from swath.words import kind_of
 
 NO_WEIGHTS = "no weights of {model_id!r} to send: pass weights, or initialise the scheme with a model or weights"
 
@@ -332,7 +333,5 @@ def _newest(sending: Sending) -> Post:
 def _required(context: Any) -> Outlet:
     outlet = outlet_of(context)
     if outlet is None:
-        raise TypeError(
-            f"context is a {type(context).__name__}; it must be a collector: pass model= or weights= without one"
-        )
+        raise TypeError(f"context is {kind_of(context)}; it must be a collector: pass model= or weights= without one")
     return outlet

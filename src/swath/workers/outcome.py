@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import cloudpickle
 
 from swath.errors import RemoteFailure
+from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -88,5 +89,5 @@ def type_name(kind: type) -> str:
 def _thaw(data: bytes) -> BaseException:
     error = pickle.loads(data)  # noqa: S301  our own workers wrote it
     if not isinstance(error, BaseException):
-        raise TypeError(f"it became a {type(error).__name__}")
+        raise TypeError(f"it became {kind_of(error)}")
     return error

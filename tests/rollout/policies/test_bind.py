@@ -292,7 +292,7 @@ def test_a_policy_that_fits_nowhere_is_told_by_its_name_unless_that_says_nothing
 
 
 def test_what_cannot_be_called_or_read_is_a_type_error():
-    with pytest.raises(TypeError, match="policy is a int; it must be None, a callable"):
+    with pytest.raises(TypeError, match="policy is an int; it must be None, a callable"):
         bound(3)
     with pytest.raises(TypeError, match="no readable signature; wrap it in a function"):
         bound(max)

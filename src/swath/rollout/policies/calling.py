@@ -18,6 +18,7 @@ from swath.keys import Key, as_key, as_tuple, nested
 from swath.rollout.policies.absent import without_searches
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.straight import straight
+from swath.words import kind_of
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
 Call: TypeAlias = Callable[[Inputs], Any]
@@ -134,7 +135,7 @@ def _ordered_call(function: Any, at: Sequence[int], extra: Mapping[str, Any]) ->
 def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
     if not callable(policy):
         raise TypeError(
-            f"policy is a {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict module"
+            f"policy is {kind_of(policy)}; it must be None, a callable, an nn.Module or a TensorDict module"
         )
     function = policy.forward if isinstance(policy, torch.nn.Module) else policy
     try:

@@ -11,6 +11,7 @@ from swath.options import count
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, OBSERVATIONS
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.batches.steps import by_steps
+from swath.words import kind_of
 
 
 class MultiAgentBatch:
@@ -125,5 +126,5 @@ def _as_batch(policy_id: str, batch: Any) -> SampleBatch:
     if isinstance(batch, SampleBatch):
         return batch
     if not isinstance(batch, Mapping):
-        raise TypeError(f"policy {policy_id!r} has a {type(batch).__name__}; give a SampleBatch or a dict of columns")
+        raise TypeError(f"policy {policy_id!r} has {kind_of(batch)}; give a SampleBatch or a dict of columns")
     return SampleBatch(batch)

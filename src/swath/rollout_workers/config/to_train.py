@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from swath.words import kind_of
+
 PoliciesToTrain: TypeAlias = set[str] | list[str] | tuple[str, ...] | frozenset[str] | Callable[..., bool]
 
 
@@ -35,7 +37,7 @@ def ids_or_function(name: str, value: object) -> PoliciesToTrain | None:
     if isinstance(value, list | set | tuple | frozenset) and all(isinstance(each, str) for each in value):
         return value
     raise TypeError(
-        f"{name}={value!r} is a {type(value).__name__}; it must be a list, set or tuple of policy ids, "
+        f"{name}={value!r} is {kind_of(value)}; it must be a list, set or tuple of policy ids, "
         "or f(policy_id, batch=None) -> bool"
     )
 

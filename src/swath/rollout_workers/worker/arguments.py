@@ -10,6 +10,7 @@ from typing import Any
 from swath.options import count
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
+from swath.words import kind_of
 
 _CALLED = {
     "env_creator": "a function of an EnvContext that makes an env",
@@ -123,5 +124,5 @@ def thawed(given: Any) -> AlgorithmConfig:
     elif isinstance(given, Mapping):
         config = AlgorithmConfig.from_dict(given)
     else:
-        raise TypeError(f"config={given!r} is a {type(given).__name__}; give an AlgorithmConfig, a dict, or None")
+        raise TypeError(f"config={given!r} is {kind_of(given)}; give an AlgorithmConfig, a dict, or None")
     return config
