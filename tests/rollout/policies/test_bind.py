@@ -102,6 +102,32 @@ def test_parameters_named_after_entries_get_these_by_keyword_also_optional_ones(
         answered(policy, spec)
 
 
+def test_parameters_named_after_entries_get_these_also_where_all_are_optional():
+    def by_name(task=None):
+        return task
+
+    def by_names(position=None, task=None):
+        return task + (position[:, 0] > 0)
+
+    spec = spec_of(SEVERAL)
+    position, task = (observed(spec, 1)[i] for i in (1, 2))
+    np.testing.assert_array_equal(answered(by_name, spec)["action"], task)
+    np.testing.assert_array_equal(answered(by_names, spec)["action"], task + (position[:, 0] > 0))
+
+
+def first_positive(seen):
+    return (seen[:, 0] > 0).long()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [lambda observation, /: first_positive(observation), lambda observation=None, /: first_positive(observation)],
+)
+def test_a_name_that_callers_cannot_use_is_that_of_a_single_parameter(policy):
+    spec = spec_of()
+    np.testing.assert_array_equal(answered(policy, spec)["action"], observed(spec, 1)[0][:, 0] > 0)
+
+
 def test_in_keys_are_given_in_order():
     class Ordered(nn.Module):
         in_keys = ["task", ("in", "side")]

@@ -32,7 +32,8 @@ NOT_WRAPPED = "Failed to wrap the policy. If the policy needs to be trusted, set
 
 _TENSORDICT_NAMES = ("tensordict", "td")
 _EXPLORATION = "exploration_type"
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_ONLY)
+_UNNAMED = inspect.Parameter.POSITIONAL_ONLY
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, _UNNAMED)
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
     if in_keys is not None:
         return Convention("keys", tuple(as_key(as_tuple(key)) for key in in_keys), explores)
     required = [name for name, parameter in inputs.items() if parameter.default is parameter.empty]
-    if required and set(required) <= set(observation):
-        named = tuple(name for name in inputs if name in observation)
+    named = tuple(name for name in inputs if name in observation and inputs[name].kind != _UNNAMED)
+    if named and set(required) <= set(named):
         return Convention("names", named, explores)
     if len(required) == 1 or (not required and len(inputs) == 1):
         return Convention("single", (), explores)
