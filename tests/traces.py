@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,15 @@ def left():
     gc.collect()
     maps = Path("/proc/self/maps").read_text()
     return set(children()), threading.active_count(), descriptors(), maps.count("memfd:")
+
+
+def require_no_more_than(before):
+    """Of what `left` tells; what others left may end meanwhile."""
+    processes, threads, fds, blocks = left()
+    assert processes <= before[0]
+    assert threads <= before[1]
+    assert Counter(fds) <= Counter(before[2])
+    assert blocks <= before[3]
 
 
 def children():

@@ -3,13 +3,12 @@
 import gc
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, WorkerSet
 from swath.testing.envs import MockEnv
-from traces import left
+from traces import left, require_no_more_than
 
 SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 4, "num_envs_per_env_runner": 2}
 
@@ -24,15 +23,6 @@ def used(n, log_dir):
     for _ in range(n):
         with made(RolloutWorker, default_policy_class=PPOTorchPolicy, log_dir=log_dir) as worker:
             worker.learn_on_batch(worker.sample())
-
-
-def require_no_more_than(before):
-    """What others left may end meanwhile."""
-    processes, threads, descriptors, blocks = left()
-    assert processes <= before[0]
-    assert threads <= before[1]
-    assert Counter(descriptors) <= Counter(before[2])
-    assert blocks <= before[3]
 
 
 def objects():
