@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from swath.nearby import near
@@ -101,9 +101,11 @@ def place(frames: Sequence[Frame], homes: Sequence[str] = ()) -> Place | None:
 
 def homes_of(env: str) -> list[str]:
     """Where the module lies that an env is named with, as `module:name`; of one in a package, the package."""
-    package = sys.modules.get(env.partition(":")[0].partition(".")[0])
-    file = getattr(package, "__file__", None)
-    return list(getattr(package, "__path__", [file] if file else []))
+    module, colon, _ = env.partition(":")
+    package = PathFinder.find_spec(module.partition(".")[0]) if module and colon else None  # imports nothing
+    if package is None:
+        return []
+    return [*(package.submodule_search_locations or filter(None, [package.origin]))]
 
 
 def _lies_in(file: str, places: Sequence[str]) -> bool:

@@ -1,6 +1,8 @@
 import json
 import signal
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from cli_toys import TINY
@@ -71,6 +73,23 @@ def test_an_env_that_hangs_where_a_checkpoint_is_held_against_it_is_one_line(swa
     )
     assert (code, out, len(err)) == (1, [], 1)
     assert err[0].startswith("swath: building the env: has not come back in 3 s: it is in unborn, ")
+
+
+MODULES = {
+    "hung_here": ("import threading\nthreading.Event().wait()\n", "importing a module: has not come back in 3 s"),
+    "left_here": ("print('hello')\nraise SystemExit('no licence')\n", "SystemExit: no licence"),
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_that_hangs_or_exits_while_it_is_imported_is_told_with_its_line(module, swath):
+    text, words = MODULES[module]
+    Path(f"{module}.py").write_text(text)
+    code, out, err = swath("doctor", f"{module}:Maze", "--patience", "3")
+    assert (code, out) == (1, [])
+    assert err[0].startswith(f"swath: {words}")
+    assert any(f"{module}.py:2" in line for line in err)
+    assert module not in sys.modules
 
 
 def test_scripts_read_what_was_found(swath):

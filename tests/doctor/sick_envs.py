@@ -177,6 +177,11 @@ class Unborn(Healthy):
         wait()
 
 
+class Exiting(Healthy):
+    def __init__(self):
+        raise SystemExit("no licence")
+
+
 class Greeting(Healthy):
     """Says one line, as native code does."""
 
@@ -302,6 +307,10 @@ def unbuildable():
 
 def acts(observation):
     return (observation[..., 0] > 0.5).long()
+
+
+def quits(observation):
+    raise SystemExit("no idea")
 
 
 def ponders(observation):

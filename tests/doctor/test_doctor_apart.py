@@ -87,6 +87,19 @@ def test_an_env_that_ends_its_process_is_told():
     assert (finding.what, finding.value) == ("the look at interface", "its process ended with exit code 3")
 
 
+@pytest.mark.parametrize(
+    ("env", "policy", "look", "said"),
+    [
+        (sick_envs.Exiting, None, "interface", "SystemExit: no licence"),
+        (sick_envs.Healthy, sick_envs.quits, "policy", "SystemExit: no idea"),
+    ],
+)
+def test_what_means_to_end_the_process_is_told_as_that_with_its_line(env, policy, look, said):
+    (finding,) = report(env, policy, patience=60.0).findings
+    assert (finding.what, finding.value) == (f"the look at {look}", f"it raised {said}")
+    assert "sick_envs.py:" in finding.next_move
+
+
 def test_what_an_env_prints_is_left_out_and_told_in_one_line(capfd):
     (finding,) = report(sick_envs.Loud, patience=60.0).findings
     assert (finding.level, finding.what) == (Level.WARNING, "output of the env")

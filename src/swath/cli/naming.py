@@ -62,9 +62,21 @@ def require_env(name: str | None, example: str) -> str:
     Raises:
         UsageError: no name, or no such env.
     """
+    found = require_name(name, example)
+    env_named(found)
+    return found
+
+
+def require_name(name: str | None, example: str) -> str:
+    """The same, for a command that has modules imported by another process: only ids are looked for here.
+
+    Raises:
+        UsageError: no name, or no such id.
+    """
     if name is None:
         raise UsageError(f"{example.split()[1]}: name an env, such as: {example}")
-    env_named(name)
+    if ":" not in name:
+        env_named(name)
     return name
 
 

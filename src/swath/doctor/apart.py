@@ -6,8 +6,8 @@ command ── look(name) ─▶ process: subject, watchdog ─▶ Looked
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,13 +15,13 @@ from typing import Any, Self
 
 import torch
 
-from swath.doctor.finding import Finding, Level
+from swath.doctor.finding import Finding, Level, told
 from swath.doctor.looks import INTERFACE_LOOK, Looked, broken_off, look
 from swath.doctor.output import Output, check_output, flush, print_to
 from swath.doctor.stacks import place_in
 from swath.doctor.subject import Subject
 from swath.doctor.watchdog import Watchdog
-from swath.errors import WorkerLost
+from swath.errors import RemoteFailure, WorkerLost
 from swath.options import seconds
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.create import backend
@@ -36,6 +36,8 @@ CALLS = ("reset", "step", "close")
 """Functions of an env's."""
 BUILDERS = ("make_env", "_make_by_id")
 """Functions of ours that build an env."""
+IMPORTER = "_imported"
+"""The one that imports what a command line names."""
 EVERY_S = 1.0
 """How often is looked after a process that is at work."""
 SPARE_S, START_S = 10.0, 300.0
@@ -145,7 +147,7 @@ class Examiner:
     def __init__(self, build: Callable[[], Subject], patience: float, folder: Path) -> None:
         self._watchdog = Watchdog(patience, (folder / STACKS).open("a", encoding="utf-8"))
         print_to(folder / OUTPUT)
-        with self._watchdog.watched():
+        with self._watchdog.watched(), _staying():
             self._subject = build()
         flush()
 
@@ -157,13 +159,24 @@ class Examiner:
         return looked
 
 
+@contextmanager
+def _staying() -> Iterator[None]:
+    """What means to end the process is raised as what can be told, with its lines."""
+    try:
+        yield
+    except SystemExit as error:
+        exited = RemoteFailure(told(error), type_name=type(error).__name__)
+        raise exited.with_traceback(error.__traceback__) from None
+
+
 def hung(name: str, patience: float, stacks: str) -> Finding:
     """What did not come back."""
     at = place_in(stacks)
+    what = f"the look at {name}"
     if at and at.called in CALLS:
         what = f"env.{at.called}"
-    else:
-        what = "building the env" if at and at.caller in BUILDERS else f"the look at {name}"
+    elif at and at.caller in (*BUILDERS, IMPORTER):
+        what = "importing a module" if at.caller == IMPORTER else "building the env"
     where = f": it is in {at.function}, {at.at}" if at else ""
     move = f"mend what it waits for there; if it only takes its time, allow more: --patience {10 * patience:g}"
     return Finding(Level.ERROR, what, f"has not come back in {patience:g} s{where}", "an answer", move)

@@ -14,6 +14,7 @@ from swath.doctor.env_seeds import check_seeds
 from swath.doctor.env_speed import check_pace, measure_pace
 from swath.doctor.fault import Fault
 from swath.doctor.finding import Finding, Level, told
+from swath.doctor.stacks import users_line
 from swath.doctor.subject import Subject
 from swath.doctor.use import check_policy, check_use
 
@@ -64,14 +65,15 @@ def found(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
         findings.extend(check())
     except Fault as fault:
         findings.append(raised(fault))
-    except Exception as error:  # noqa: BLE001  the checks run the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the checks run the user's code
         findings.append(broken_off(name, error))
     return findings
 
 
-def broken_off(name: str, error: Exception) -> Finding:
+def broken_off(name: str, error: BaseException) -> Finding:
     """A check that could not be carried out to its end."""
-    move = "mend what raised it; this look could not be ended"
+    line = users_line(error)
+    move = f"mend what raised it{f' at {line}' if line else ''}; this look could not be ended"
     return Finding(Level.ERROR, f"the look at {name}", f"it raised {told(error)}", "a look that finds its end", move)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from swath.cli.naming import require_env
+from swath.cli.naming import require_name
 from swath.cli.options import EXAMINATION, ExaminationCount
 
 
@@ -55,7 +55,7 @@ def doctor(
         "patience": patience,
         "seed": seed,
     }
-    name_of_env = require_env(env, "swath doctor CartPole-v1")
+    name_of_env = require_name(env, "swath doctor CartPole-v1")
     from swath.cli.doctor import run_doctor  # noqa: PLC0415  imports torch
 
     return run_doctor(name_of_env, {name: value for name, value in given.items() if value is not None}, as_json=json)
