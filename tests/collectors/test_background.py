@@ -124,7 +124,6 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     buffer.wait_for(2)
 
 
-@pytest.mark.timeout(30)
 def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_pause_and_collection_goes_on(made):
     buffer = Signalling(permits=0)
     c = made(replay_buffer=buffer)
@@ -136,7 +135,6 @@ def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_pause_and_c
     buffer.wait_for(2)
 
 
-@pytest.mark.timeout(30)
 def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_shutdown_that_waits_for_a_step():
     env = Stepping()
     c = collector(env, replay_buffer=Memory())

@@ -336,7 +336,6 @@ def test_an_interrupt_cancels_what_the_caller_waits_for(place, mischief):
         assert counts(ev, accepted=2, completed=1, cancelled=1, errors=0)
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("place", ["thread", "process"])
 def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_shutdown_that_waits(place, mischief):
     mischief.order("step", "hang")

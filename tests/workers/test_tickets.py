@@ -55,7 +55,6 @@ def test_a_wait_ends_when_another_thread_settles():
         assert waiter.result(30.0) == [tickets[1]]
 
 
-@pytest.mark.timeout(30)
 def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_wait():
     waiting = threading.Event()
 
