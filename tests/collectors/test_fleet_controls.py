@@ -525,7 +525,7 @@ def test_stats_are_json_and_know_all_keys(kind):
     assert set(stats) == AGGREGATE | {"total_frames", "completed", "episode_return", "episode_length"}
     assert (stats["frames"], stats["batches"], stats["completed"]) == (40, len(batches), True)
     assert (stats["episode_length"], stats["episodes"] > 0) == (3.0, True)
-    names = ("frames", "life", "state", "policy_version", "staleness")
+    names = ("frames", "life", "state", "busy", "policy_version", "staleness")
     assert set(each) == {f"worker_{worker}/{name}" for worker in (0, 1) for name in names}
     assert collector.stats()["frames"] == 40
     with pytest.raises(ValueError, match="workers must be one of"):
