@@ -128,7 +128,7 @@ def test_whatever_fails_leaves_no_env_open(where: str):
         ({"tf_session_creator": print}, ValueError, "torch only"),
         ({"config": 3}, TypeError, "config=3"),
         ({"unknown": 1}, TypeError, "unknown"),
-        ({"env_creator": 3}, TypeError, "env_creator=3 is a int; give a function of an EnvContext"),
+        ({"env_creator": 3}, TypeError, "env_creator=3 is an int; give a function of an EnvContext"),
         ({"validate_env": "x"}, TypeError, "validate_env='x' is a str; give a function of an env"),
         ({"default_policy_class": "x"}, TypeError, "default_policy_class='x' is a str; give a Policy class"),
         ({"spaces": 3}, TypeError, "spaces=3 must be a dict"),

@@ -56,7 +56,7 @@ class Arguments:
         for name, wanted in _CALLED.items():
             given = getattr(self, name)
             if given is not None and not callable(given):
-                raise TypeError(f"{name}={given!r} is a {type(given).__name__}; give {wanted}, or None")
+                raise TypeError(f"{name}={given!r} is {kind_of(given)}; give {wanted}, or None")
         if self.spaces is not None and not isinstance(self.spaces, Mapping):
             raise TypeError(f"spaces={self.spaces!r} must be a dict of (observation_space, action_space) by policy id")
         if self.tf_session_creator not in (-1, None):
