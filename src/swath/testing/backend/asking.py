@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +33,7 @@ class Place:
         watches: whether workers see memory of this process.
         sees_idle_deaths: whether `Handle.ended` is settled without a call.
         tells_exit_codes: whether `WorkerLost.exit` is a process's exit code, not words.
-        lingers_s: for how many seconds a process may go on when its tickets are settled.
+        lingers_s: for how many seconds a process, and what is open to it, may stay when its tickets are settled.
     """
 
     concurrent = True
@@ -138,6 +140,16 @@ def run_once(make_backend: Callable[[], Backend]) -> list[int]:
 def descriptors() -> int:
     """How many this process has open."""
     return len(list(Path("/dev/fd").iterdir()))
+
+
+def becomes(condition: Callable[[], bool], within_s: float) -> bool:
+    """Whether it holds, now or after some of so many seconds."""
+    until = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() >= until:
+            return False
+        threading.Event().wait(0.02)
+    return True
 
 
 def exists(pid: int, lingers_s: float = 0.0) -> bool:

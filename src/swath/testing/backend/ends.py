@@ -12,6 +12,7 @@ from swath.errors import Closed, WorkerLost
 from swath.testing.backend.asking import (
     Place,
     ask,
+    becomes,
     descriptors,
     error_of,
     exists,
@@ -100,6 +101,6 @@ class Ends(Place):
         threads, fds = set(threading.enumerate()), descriptors()
         pids = run_once(make_backend)
         assert set(threading.enumerate()) <= threads
-        assert descriptors() <= fds
+        assert becomes(lambda: descriptors() <= fds, self.lingers_s)
         if self.own_process:
             assert [pid for pid in pids if exists(pid, self.lingers_s)] == []
