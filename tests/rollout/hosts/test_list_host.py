@@ -160,6 +160,19 @@ def test_an_end_may_come_as_an_array_of_one_element_or_a_number(end):
     assert host.step_one(1, ZERO).ended == [(1, False, True)]
 
 
+def test_an_env_that_is_odd_in_two_ways_has_failed_once():
+    class Ending(CountingEnv):
+        def step(self, action):
+            _, reward, _, truncated, info = super().step(action)
+            return np.zeros(5), reward, "no", truncated, info
+
+    host = EnvListHost([CountingEnv(0, LONG), Ending(1, LONG)])
+    host.reset_all()
+    ((env, error),) = host.step(ZERO).failed
+    assert env == 1
+    assert "the env returned terminated='no'" in str(error)
+
+
 def test_a_reset_that_raises_says_which_env():
     host = pair({1: [Fault("raise_at_reset")]})
     with pytest.raises(EnvRaised) as caught:

@@ -19,6 +19,7 @@ from torch.distributions import Categorical, Normal
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.random_policy import RandomPolicy
+from swath.words import kind_of
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
 ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE, InteractionType.MEAN]
@@ -553,8 +554,8 @@ def test_an_answer_of_another_form_than_the_first_is_named(name):
     answers = Seen(torch.zeros(3, dtype=torch.int64))
     policy = bound(answers)
     answers.answer = ANOTHER_FORM[name]
-    kind = type(answers.answer).__name__
-    with pytest.raises(TypeError, match=rf"answered with a {kind}, unlike at construction; it must give \['action'\]"):
+    kind = kind_of(answers.answer)
+    with pytest.raises(TypeError, match=rf"answered with {kind}, unlike at construction; it must give \['action'\]"):
         policy(observed(spec_of(), 1))
 
 

@@ -191,9 +191,11 @@ class EnvListHost:
                 for env, row in enumerate(observations)
                 if (told := self._misfit(row, env, STEP)) is not None
             ]
+        known = {env for env, _ in failed}
         for env, told in misfits:
             observations[env] = self._last[env]
-            failed.append((env, told))
+            if env not in known:
+                failed.append((env, told))
         return self._pack(observations)
 
     def _begun(self, envs: Sequence[int]) -> Leaves:
