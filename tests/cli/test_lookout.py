@@ -11,6 +11,7 @@ from swath.cli import lookout
 from swath.cli.lookout import LOOKS, Lookout
 from swath.nearby import near
 from swath.rollout.hosts.sources import Source, make_env
+from swath.workers.outcome import Value
 from swath.workers.tickets import Board, Name, Ticket
 
 PATIENCE = 30
@@ -107,7 +108,7 @@ def test_workers_that_have_not_answered_for_thirty_looks_are_named_once(collecto
         out[0].look()
     for _ in range(2 * LOOKS):
         out[0].look()
-    board.settle(ticket, None)
+    board.settle(ticket, Value(None))
     thread.join()
     assert said == [f"no worker has answered in 30 s{words}; `swath doctor maze:Maze` looks at the env alone"]
 
