@@ -65,6 +65,7 @@ REFUSED = {
     "one of two unknown": ({"weights_dict": {"policy": weights(2), "x": weights(2)}}, KeyError, r"no model \['x'\]"),
     "a worker that is not there": ({"weights": weights(2), "worker_ids": 2}, ValueError, r"workers are \[0, 1\]"),
     "nobody": ({"weights": weights(2), "worker_ids": []}, ValueError, "names nobody"),
+    "yes": ({"weights": weights(2), "worker_ids": True}, TypeError, "worker_ids=True is a bool; it must be a device"),
     "a device without workers": ({"weights": weights(2), "worker_ids": "meta"}, ValueError, "no policy runs there"),
     "weights of a stranger": ({"weights": {2: weights(2)}}, ValueError, r"for the workers \[2\]; this collector has"),
     "numbers and names": ({"weights": {0: weights(2), "weight": 1}}, ValueError, "mix worker numbers and names"),

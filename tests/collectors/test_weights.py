@@ -308,6 +308,11 @@ def test_a_policy_is_not_compiled_unasked(asked, monkeypatch):
         made.next()
 
 
+def test_a_graph_of_a_policy_that_is_not_on_cuda_is_refused():
+    with pytest.raises(ValueError, match="cudagraph_policy needs a policy on CUDA; leave it out"):
+        collector(policy=Plain(), cudagraph_policy=True)
+
+
 def test_a_function_can_be_compiled():
     def act(observation):
         return observation[..., 0].long() * 0

@@ -166,6 +166,12 @@ def test_numbers_out_of_range_are_refused(options, says):
         compare(evaluated([1.0, 2.0]), evaluated([1.0, 2.0]), **options)
 
 
+@pytest.mark.parametrize("paired", [True, False])
+def test_what_is_no_result_is_refused(paired):
+    with pytest.raises(TypeError, match="result_b is an int; give an EvalResult"):
+        compare(evaluated([1.0, 2.0]), 3, paired=paired)
+
+
 def test_a_comparison_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Comparison(1.0, 0.0, 2.0, 0.5, 3, paired=True).n = 4

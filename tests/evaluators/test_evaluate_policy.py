@@ -149,6 +149,18 @@ def test_instances_are_borrowed_and_what_it_built_is_closed():
     assert [env.closed for env in built] == [True, True]
 
 
+def test_an_env_that_is_collected_from_is_refused_until_the_collector_is_shut_down():
+    env = Walk()
+    collector = swath.Collector(env, two, frames_per_batch=4, seed=0)
+    collector.next()
+    resets = list(env.resets)
+    with pytest.raises(ValueError, match=r"is stepped by another collector or evaluator.*shut that down first"):
+        evaluate_policy(two, env, n_eval_episodes=1)
+    assert env.resets == resets, "the episode that is collected goes on"
+    collector.shutdown()
+    assert evaluate_policy(two, env, n_eval_episodes=1)[0] > 0
+
+
 def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_those_of_a_loop_by_hand():
     def by_hand(env):
         returns = []

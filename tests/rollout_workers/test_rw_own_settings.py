@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from swath.rollout_workers import AlgorithmConfig, MultiAgentEnv, PolicySpec, PPOTorchPolicy, RolloutWorker
+from swath.rollout_workers import (
+    AlgorithmConfig,
+    MultiAgentEnv,
+    PolicySpec,
+    PPOTorchPolicy,
+    RandomPolicy,
+    RolloutWorker,
+)
 from swath.rollout_workers.filters.base import NoFilter
 from swath.rollout_workers.filters.mean_std import MeanStdFilter
 
@@ -97,6 +104,37 @@ class TestOfOnePolicy:
         assert isinstance(
             sampled(kind, {"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[2], NoFilter
         )
+
+
+class Far(Alone):
+    """Wants numbers far from 0, of integers and not."""
+
+    action_space = spaces.Dict({"a": spaces.Box(20.0, 30.0, (1,)), "b": spaces.Box(250, 255, (1,), np.uint8)})
+
+
+def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
+    notes: list = []
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=400).debugging(seed=1)
+    with RolloutWorker(env_creator=lambda _: Far(notes), default_policy_class=RandomPolicy, config=config) as worker:
+        assert worker.config.normalize_actions
+        batch = worker.sample()
+    a, b = (np.array([action[name] for action in notes]) for name in "ab")
+    assert all(Far.action_space.contains(action) for action in notes)
+    assert np.histogram(a, bins=5, range=(20, 30))[0].min() > 40
+    assert np.bincount(b.ravel() - 250, minlength=6).min() > 30
+    np.testing.assert_array_equal(np.sort(batch["actions"]["a"].ravel()), np.sort(a.ravel()))
+
+
+def test_a_policy_derived_from_a_random_one_that_acts_in_its_own_way_is_stretched_again():
+    class Centred(RandomPolicy):
+        def compute_actions(self, obs_batch, *args, **kwargs):
+            return np.zeros((len(obs_batch), 1)), [], {}
+
+    notes: list = []
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=2)
+    with RolloutWorker(env_creator=lambda _: Alone(notes), default_policy_class=Centred, config=config) as worker:
+        worker.sample()
+    assert [int(action) for action in np.ravel(notes)] == [-2, -2]
 
 
 def test_what_a_call_says_of_exploring_holds_for_all_policies():

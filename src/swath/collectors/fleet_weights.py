@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from swath.collect.making.devices import as_device
 from swath.collectors.fleet_assembly import Assembled
 from swath.collectors.outlet import Items, Publication, WeightOutlet
 from swath.weight_update.mail import EVERYONE, Post
@@ -126,7 +127,7 @@ class FleetWeights(WeightOutlet):
             if who in self.workers:
                 return [who]
             raise ValueError(f"worker_ids={who}: there is no such worker; workers are {self.workers}")
-        device, described = torch.device(who), self._assembled.described
+        device, described = as_device("worker_ids", who), self._assembled.described
         places = {worker: one.policy_device or torch.device("cpu") for worker, one in described.items()}
         found = [worker for worker, place in places.items() if place == device]
         if not found:

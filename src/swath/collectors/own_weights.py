@@ -10,6 +10,7 @@ from torch import nn
 
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
+from swath.collect.making.devices import as_device
 from swath.collectors.outlet import Items, Publication, WeightOutlet
 from swath.weight_update.mail import EVERYONE, Post
 from swath.weights.loading import plan
@@ -72,7 +73,7 @@ class OwnWeights(WeightOutlet):
             raise TypeError("worker_ids: a Collector in this process has one worker; leave it out")
         device = self._acting.device or torch.device("cpu")
         for one in worker_ids if isinstance(worker_ids, list | tuple) else [worker_ids]:
-            here = one == 0 if isinstance(one, int) else torch.device(one) == device
+            here = one == 0 if isinstance(one, int) else as_device("worker_ids", one) == device
             if not here:
                 raise ValueError(f"worker_ids={one!r}: there is worker 0 on {device} only; leave it out")
         return [0]

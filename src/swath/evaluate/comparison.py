@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from swath.evaluate.interval import CONFIDENCE, RESAMPLES, Bootstrap, Floats
 from swath.evaluate.record import NO_SEED
+from swath.evaluate.result import EvalResult
 from swath.evaluate.statistics import Ints
-
-if TYPE_CHECKING:
-    from swath.evaluate.result import EvalResult
+from swath.words import kind_of
 
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
@@ -73,7 +71,11 @@ def compare(
     Raises:
         ValueError: paired, but the episodes have no seeds of their own or fewer than 2 in common; or a number out of
             range.
+        TypeError: one of them is no result.
     """
+    for name, given in (("result_a", result_a), ("result_b", result_b)):
+        if not isinstance(given, EvalResult):
+            raise TypeError(f"{name} is {kind_of(given)}; give an EvalResult, as evaluations return it")
     bootstrap = Bootstrap(confidence, n_resamples, seed)
     if paired:
         return _compare_pairs(*_pairs(result_a, result_b), bootstrap)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from swath.collect.making.devices import as_device
 from swath.errors import warn_of_no_effect
 from swath.evaluate.setting import Speedup
 from swath.options import TrajFormat, count
@@ -77,7 +78,7 @@ class Steps:
     def __post_init__(self) -> None:
         if self.traj_format not in ("padded", "cat"):
             raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
-        object.__setattr__(self, "storing_device", torch.device(self.storing_device))
+        object.__setattr__(self, "storing_device", as_device("storing_device", self.storing_device))
         if self.postproc is not None and not callable(self.postproc):
             raise TypeError(f"postproc is {kind_of(self.postproc)}; it must be callable")
 
@@ -132,7 +133,7 @@ class CollectorSettings:
         speedup = Speedup(used.pop("compile_policy", None), used.pop("cudagraph_policy", None))
         for name in ("env_device", "policy_device"):
             if used.get(name) is not None:
-                used[name] = torch.device(used[name])
+                used[name] = as_device(name, used[name])
         return cls(steps=Steps(**_given(of_steps)), speedup=speedup, **_given(used))
 
     def device(self, device: Any) -> torch.device | None:
@@ -141,7 +142,7 @@ class CollectorSettings:
         Raises:
             ValueError: they differ.
         """
-        asked, mine = None if device is None else torch.device(device), self.policy_device
+        asked, mine = as_device("device", device), self.policy_device
         if asked is not None and mine is not None and asked != mine:
             raise ValueError(f"policy_device={str(mine)!r} in collector_kwargs, but device={str(asked)!r}; give one")
         return asked or mine

@@ -16,6 +16,7 @@ from swath.evaluate.result import EvalResult
 from swath.evaluate.stopping import StopRule
 from swath.evaluate.watching import Scene, Watcher
 from swath.options import count
+from swath.rollout.hosts.claims import require_free
 from swath.rollout.hosts.infos import info_of
 from swath.rollout.hosts.specs import ArraySpec, HostSpec
 from swath.rollout.loop import Step
@@ -121,7 +122,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     Raises:
         AssertionError: the mean is not above `reward_threshold`.
         TypeError: no policy, or two; no env, or something that is none.
-        ValueError: a number out of range.
+        ValueError: a number out of range, or a collector or evaluator that is not shut down steps this env.
         WorkerLate: `timeout_s` passed; checked after each step.
         Exception: what the env, the policy or the callback raised, as its own type; a note says where.
     """
@@ -134,6 +135,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     )
     if env is None:
         raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
+    require_free(env)
     with LocalEvaluation(env, Slots(num_envs, trust_monitors=True)) as evaluation:
         if warn:
             _warn_of_reward_changers(evaluation.env)

@@ -46,15 +46,18 @@ class Policy(ABC):
         connector_metrics: what `get_connector_metrics` gives; the worker sets it.
         looks_at_episodes: whether it reads the `episodes` that it is given; False spares the worker to make them. A
             class that acts in its own way looks at them unless its body says otherwise.
+        acts_in_space: whether envs get its actions as they are, whatever `normalize_actions` says. Likewise false for a
+            class that acts in its own way, unless its body says otherwise.
     """
 
     looks_at_episodes = True
+    acts_in_space = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        acts = {"compute_actions", "compute_actions_from_input_dict"} & vars(cls).keys()
-        if acts and "looks_at_episodes" not in vars(cls):
-            cls.looks_at_episodes = True
+        if {"compute_actions", "compute_actions_from_input_dict"} & vars(cls).keys():
+            for name in {"looks_at_episodes", "acts_in_space"} - vars(cls).keys():
+                setattr(cls, name, getattr(Policy, name))
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         self.observation_space, self.action_space, self.config = observation_space, action_space, dict(config)

@@ -229,6 +229,20 @@ def test_discounted_sum_equals_a_loop_from_behind(n_rows, length, seed):
     assert torch.equal(carry, before[1])
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("lmbda", [0.0, 0.5])
+def test_what_is_not_finite_stays_in_its_episode(wrong, lmbda):
+    gae = GAE(gamma=0.9, lmbda=lmbda, value_network=Value())
+    td = batch([[F, F, T, F, F, F, T, F]])
+    right = gae(td.clone())["advantage"].flatten()
+    td["next", "reward"][0, 5] = wrong
+    odd = gae(td)["advantage"].flatten()
+    spoilt = [5] if lmbda == 0 else [3, 4, 5]
+    others = [at for at in range(8) if at not in spoilt]
+    torch.testing.assert_close(odd[others], right[others])
+    assert not odd[spoilt].isfinite().any()
+
+
 def test_the_value_of_an_end_state_is_never_read():
     ones = torch.ones(1, 2)
     out = generalized_advantage(

@@ -101,10 +101,16 @@ def test_missing_entries_are_refused(key):
         MultiStep(0.9, 2)(batch([[F, F]]).exclude(key))
 
 
-@pytest.mark.parametrize(("gamma", "n_steps"), [(0.9, 0), (0.9, -1), (0.0, 1), (1.1, 1), (-0.5, 1), (float("nan"), 1)])
-def test_parameters_out_of_range_are_refused(gamma, n_steps):
-    with pytest.raises(ValueError, match="give"):
-        MultiStep(gamma, n_steps)
+@pytest.mark.parametrize("gamma", [0.0, 1.1, -0.5, float("nan")])
+def test_a_discount_out_of_range_is_refused(gamma):
+    with pytest.raises(ValueError, match=f"gamma={gamma} is no discount; give a number above 0"):
+        MultiStep(gamma, 1)
+
+
+@pytest.mark.parametrize("n_steps", [0, -1, 1.5, "2", True])
+def test_what_is_no_number_of_steps_is_refused(n_steps):
+    with pytest.raises(ValueError, match=f"n_steps={n_steps!r}.* must be"):
+        MultiStep(0.9, n_steps)
 
 
 def test_its_repr_tells_the_parameters():

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from swath.rollout.hosts.specs import HostSpec
+from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Devices:
     @classmethod
     def resolve(cls, device: Any, env: Any, policy: Any, storing: Any) -> Devices:
         """`device` fills each of the others that is `None`; `env` only for an env that can go there: `movable_env`."""
-        common = as_device(device)
-        env_device, policy_device = as_device(env), as_device(policy) or common
-        store = as_device(storing) or common
+        common = as_device("device", device)
+        env_device, policy_device = as_device("env_device", env), as_device("policy_device", policy) or common
+        store = as_device("storing_device", storing) or common
         if store is None and env_device is not None and env_device == policy_device:
             store = env_device
         return cls(env_device, policy_device, store, common)
@@ -56,9 +57,18 @@ class Devices:
             )
 
 
-def as_device(value: Any) -> torch.device | None:
-    """An int, a str or a `torch.device` as a device."""
-    return None if value is None else torch.device(value)
+def as_device(name: str, value: Any) -> torch.device | None:
+    """An int, a str or a `torch.device` as a device.
+
+    Raises:
+        TypeError: something else.
+        RuntimeError: torch knows no device of this name.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str | torch.device):
+        raise TypeError(f"{name}={value!r} is {kind_of(value)}; it must be a device, such as 'cpu' or 'cuda:0'")
+    return torch.device(value)
 
 
 def placed(policy: Any, device: torch.device | None) -> Any:

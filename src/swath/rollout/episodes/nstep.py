@@ -15,6 +15,7 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from swath.keys import DONE, NEXT, REWARD, STEP_COUNT, TERMINATED, TRACKED_VERSION, TRUNCATED, as_tuple
+from swath.options import count
 from swath.rollout.episodes.entries import Tensor, entries
 from swath.rollout.episodes.segments import segment_ends
 
@@ -43,12 +44,10 @@ class MultiStep(nn.Module):
 
     def __init__(self, gamma: float, n_steps: int) -> None:
         super().__init__()
-        if n_steps <= 0:
-            raise ValueError(f"n_steps={n_steps} is no number of steps to look ahead; give 1 or more")
         if not 0 < gamma <= 1:
             raise ValueError(f"gamma={gamma} is no discount; give a number above 0, at most 1")
         self.gamma = gamma
-        self.n_steps = n_steps
+        self.n_steps = count("n_steps", n_steps)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """The batch with n-step entries; the input is not changed.

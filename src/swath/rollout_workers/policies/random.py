@@ -18,10 +18,12 @@ from swath.rollout_workers.policy import Actions, Policy
 class RandomPolicy(Policy):
     """Actions drawn uniformly from any action space, by torch's generator, which the worker seeds; learns nothing.
 
+    They are those that envs get: `normalize_actions` does not stretch what spans the space already.
     With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds.
     """
 
     looks_at_episodes = False
+    acts_in_space = True
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)

@@ -66,6 +66,8 @@ class Policies:
         made.callbacks = self.callbacks
         if policy is None:
             self.callbacks.on_create_policy(policy_id=policy_id, policy=made)
+        if getattr(made, "acts_in_space", False):
+            own["normalize_actions"] = False
         self.map[policy_id], self.specs[policy_id], self.own[policy_id] = made, spec, own
         self.filters[policy_id], self.preprocessors[policy_id] = kept, preprocessor
         return made
