@@ -12,7 +12,7 @@ from swath.rollout.buffer import Buffer, Column, column_of
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host
-from swath.rollout.loop import Stage, steps
+from swath.rollout.loop import Stage, reset_all, steps
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
@@ -178,6 +178,17 @@ def test_three_failures_in_a_row_raise(faults):
     assert len(forgiving.raised) == 2
     two = EnvListHost([CountingEnv(0, LONG, faults[:1] if faults[1].times == 2 else faults[:2])])
     assert len(drawn(two, Constant(two.spec), 3, rules=rules_of(two, forgive=Forgiving()))) == 3
+
+
+def test_failed_resets_of_several_envs_are_counted_for_each_of_them():
+    counting = Counting(script=Script((2,), ("terminated",)))
+    faults = {env: [Fault("raise_at_reset", episode=1, times=2)] for env in (0, 1)}
+    host, forgiving = listed(faults, counting), Forgiving()
+    played = drawn(host, Constant(host.spec), 4, rules=rules_of(host, forgive=forgiving))
+    assert len(played) == 4
+    assert [env for env, _ in forgiving.raised] == [0, 0, 1, 1]
+    begun = EnvListHost([CountingEnv(i, counting, [Fault("raise_at_reset", times=2)]) for i in range(2)])
+    assert len(reset_all(begun, rules_of(begun, forgive=Forgiving()))[0]) == 2
 
 
 def test_resets_between_episodes_are_forgiven_up_to_twice():

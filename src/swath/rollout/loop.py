@@ -10,6 +10,7 @@ that must outlast the generator is in the `Stage`, so that after an exception a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -139,16 +140,13 @@ def reset_all(host: Host, rules: Rules, seeds: Sequence[int] | None = None) -> L
     Raises:
         EnvRaised: by an env that `rules` do not forgive, or for the third time in a row.
     """
-    failures = 0
+    failures: Counter[int] = Counter()
     while True:
         try:
             fresh = host.rebuild() if failures and not host.spec.alone else None
             return host.reset_all(seeds) if fresh is None or seeds is not None else fresh
         except EnvRaised as raised:
-            failures += 1
-            if failures == MOST_FAILURES_IN_A_ROW:
-                raise
-            rules.forgive(raised.env, raised.cause)
+            _forgive(host, rules, raised, failures)
 
 
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:
@@ -177,17 +175,23 @@ def _reset(
     host: Host, rules: Rules, what: tuple[Sequence[int], Leaves, Sequence[int | None] | None]
 ) -> tuple[Leaves, Sequence[int]]:
     """Begin episodes in these envs; in all of them, built anew, where an env raises and cannot be tried again alone."""
-    failures = 0
+    failures: Counter[int] = Counter()
     while True:
         try:
             if failures and not host.spec.alone:
                 return host.rebuild(), range(host.spec.num_envs)
             return host.reset(*what), what[0]
         except EnvRaised as raised:
-            failures += 1
-            if failures == MOST_FAILURES_IN_A_ROW:
-                raise
-            rules.forgive(raised.env, raised.cause)
+            _forgive(host, rules, raised, failures)
+
+
+def _forgive(host: Host, rules: Rules, raised: EnvRaised, failures: Counter[int]) -> None:
+    """Go on, unless this env, or those that only step as a whole, failed for the third time in a row."""
+    one = raised.env if host.spec.alone else 0
+    failures[one] += 1
+    if failures[one] == MOST_FAILURES_IN_A_ROW:
+        raise raised
+    rules.forgive(raised.env, raised.cause)
 
 
 def _stand_in(
