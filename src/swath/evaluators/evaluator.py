@@ -80,7 +80,8 @@ class Evaluator:
         num_workers: workers that share the episodes.
         until_ci_halfwidth: play rounds until half the width of the interval of the mean return is at most this.
         max_trajectories: most episodes of all rounds; `None`: 10 rounds.
-        record_video: how many of the first episodes to film.
+        record_video: how many of the first episodes to film, a frame after each step. A vector env in SAME_STEP mode
+            has begun the next episode by then: its last frame shows that.
         video_dir: write films there, as mp4; `None` leaves them in the result as `video`.
         video_fps: their frame rate; `None`: the env's own, else 30.
         max_video_bytes: frames held at most; beyond it filming stops.
