@@ -330,6 +330,18 @@ def test_whole_episodes_are_put_together_by_who_made_them(build, inside, order):
             assert episode["next", "done"].squeeze(-1).tolist() == [False] * (len(episode) - 1) + [True]
 
 
+@pytest.mark.parametrize("inside", INSIDE)
+def test_whole_episodes_are_told_apart_and_counted_also_where_nobody_wants_ids(build, inside):
+    counting = Counting(script=Script(lengths=(7, 12)))
+    collector = build(inside, sources=envs(counting), trajs_per_batch=5, collector_kwargs={"track_traj_ids": False})
+    batches = drawn(collector, 3)
+    collector.reset()
+    batches += drawn(collector, 3)
+    assert {len(row[row[MASK]]) for batch in batches for row in batch} == {7, 12}
+    assert collector.stats()["episodes"] == 5 * len(batches)
+    assert IDS not in batches[0].keys(include_nested=True)
+
+
 def test_a_dropped_fragment_of_one_inner_worker_breaks_no_episode_of_another(build):
     counting = Counting(action_space=spaces.Discrete(100), script=Script(lengths=(7, 12)))
     sources = envs(counting)

@@ -213,6 +213,42 @@ def test_the_newest_takes_the_place_also_of_what_waits_for_on_result():
     asked.close(5.0)
 
 
+class Slow(Company):
+    """Notes which models it is sent, and plays when it may."""
+
+    def __init__(self):
+        self.at_work, self.go_on, self.sent = threading.Event(), threading.Event(), []
+
+    def perform(self, order, stopped):
+        self.at_work.set()
+        self.go_on.wait()
+        self.sent.append({model_id: snapshot.name for model_id, snapshot in order.models.items()})
+        return super().perform(order, stopped)
+
+
+def weights_of(**names):
+    models = {model_id: SimpleNamespace(nbytes=0, name=name) for model_id, name in names.items()}
+    return lambda: Brief(models, weighted=bool(models))
+
+
+def test_weights_of_a_request_that_is_replaced_do_not_act_behind_newer_ones_that_somebody_waits_for():
+    company = Slow()
+    asked = service_of("latest", company=company)
+    asked.trigger(Brief, None)
+    company.at_work.wait()
+    asked.trigger(weights_of(policy="older", env="last"), None)
+    waiting = threading.Thread(target=lambda: asked.evaluate(weights_of(policy="newer"), None))
+    waiting.start()
+    while asked.counts()["queued"] < 2:
+        assert waiting.is_alive()
+    asked.trigger(Brief, None)
+    company.go_on.set()
+    waiting.join()
+    assert [asked.wait() is not None, asked.wait() is not None] == [True, True]
+    assert company.sent == [{}, {"policy": "newer"}, {"env": "last"}]
+    asked.close(5.0)
+
+
 # ---- forks
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.remote import Maker, RemoteWorker
+from swath.collectors.assembly import collected
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.remote_collector import MakeCollector
 from swath.collectors.worker_settings import SETTINGS, WorkerSettings
-from swath.options import Survival, count
+from swath.options import Survival, Trajectories, count
 
 WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
 KINDS = (Collector, MultiSyncCollector, MultiAsyncCollector)
@@ -79,24 +80,28 @@ class Nesting:
                 "give as many, or leave it out"
             )
 
-    def makers(self, settings: Sequence[WorkerSettings], further: Sequence[Mapping[str, Any]]) -> list[Maker]:
+    def makers(
+        self, settings: Sequence[WorkerSettings], further: Sequence[Mapping[str, Any]], whole: Trajectories
+    ) -> list[Maker]:
         """What makes each worker.
 
         Args:
             settings: by worker.
             further: keywords of the class itself, by worker.
+            whole: how batches are made of episodes.
         """
         kind = self.kind
         if kind is None:
             return [RemoteWorker] * len(settings)
         return [
-            MakeCollector(kind, {**self._of_settings(one), **self._of_many(), **more})
+            MakeCollector(kind, {**self._of_settings(one, whole), **self._of_many(), **more})
             for one, more in zip(settings, further, strict=True)
         ]
 
-    def _of_settings(self, settings: WorkerSettings) -> dict[str, Any]:
+    def _of_settings(self, settings: WorkerSettings, whole: Trajectories) -> dict[str, Any]:
         """What is not at its default; batches are moved to where they live by whoever joins them."""
         given = {name: getattr(settings, name) for name in SETTINGS if name != "storing_device"}
+        given["track_traj_ids"] = collected(settings.entries, whole).track_ids
         if given["on_env_error"] == "restart" and not self.is_multi:
             given["on_env_error"] = "raise"  # the actor is replaced
         return {name: value for name, value in given.items() if value is not _DEFAULTS[name]}

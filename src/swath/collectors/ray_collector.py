@@ -204,7 +204,7 @@ class RayCollector(ManyWorkers):
             buffer=buffer,
             seed=None if whole["seed"] is None else whole_number("seed", whole["seed"]),
             name="RayCollector",
-            makers=nesting.makers(settings, further),
+            makers=nesting.makers(settings, further, trajectories),
         )
         self._begin(request, weight_settings, view)
 
@@ -255,7 +255,7 @@ class RayCollector(ManyWorkers):
         model, whole = self._assembled.jobs.templates[0].request, self._request.trajectories
         acts = model.policy.policy if policy is None else policy
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
-        resources, makers = resources_of(remote_configs, len(envs)), self._nesting.makers(settings, further)
+        resources, makers = resources_of(remote_configs, len(envs)), self._nesting.makers(settings, further, whole)
         templates = [
             Template(core, core.episodes.set_truncated, asked, make=make, threads=threads).frozen({})
             for core, asked, make, threads in zip(cores, resources, makers, threads_of(resources), strict=True)

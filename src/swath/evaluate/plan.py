@@ -34,6 +34,10 @@ class Brief:
         """This one, with what the other was to bring to models that this one does not name."""
         return replace(self, models={**other.models, **self.models})
 
+    def without(self, later: Brief) -> Brief:
+        """This one, but for models to which another brings newer weights that are not replaced."""
+        return replace(self, models={name: model for name, model in self.models.items() if name not in later.models})
+
 
 @dataclass(frozen=True)
 class Ending:

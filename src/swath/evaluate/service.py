@@ -164,8 +164,10 @@ class EvaluationService:
         """The request is complete. Weights of one that it replaces count as sent: its own may be for other models."""
         with self._changed:
             if self._replaces and not asked.sync:
+                sent = Brief()
                 for each in self._inbox.waiting:
-                    brief = brief if each.sync else brief.in_place_of(each.request)
+                    sent = sent.without(each.request) if each.sync else each.request.in_place_of(sent)
+                brief = brief.in_place_of(sent)
             self._answer(Supplied(asked.number, brief, step, brief.weighted))
 
     def _require_other_thread(self) -> None:
