@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from swath.cli.mistake import look_alone
 from swath.frames import Frame, homes_of, place
+from swath.workers.renewed import renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,11 +161,15 @@ class Lookout:
 
 
 def _down_to_ours(frame: FrameType | None) -> list[FrameType]:
-    """From the innermost frame of a thread to the first that is Swath's; none, if there is no such."""
+    """From the innermost frame of a thread to the first that is Swath's; none, if there is no such.
+
+    What a wait calls that is renewed every second is passed over: it is another call each time.
+    """
     stack = []
     while frame is not None:
         stack.append(frame)
-        if frame.f_code.co_filename.startswith(_OURS):
-            return stack
         frame = frame.f_back
-    return []
+    waits = [depth for depth, one in enumerate(stack) if one.f_code is renewed.__code__]
+    least = waits[-1] + 1 if waits else 0
+    ours = (depth for depth in range(least, len(stack)) if stack[depth].f_code.co_filename.startswith(_OURS))
+    return stack[: next(ours, -1) + 1]
