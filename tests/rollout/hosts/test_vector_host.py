@@ -315,6 +315,7 @@ def test_rewards_may_come_in_any_form_that_is_a_number_for_each_env(pay):
         (np.zeros(3), r"rewards of shape \(3,\); it must be one number for each env"),
         (np.zeros((2, 3)), r"the reward array\(\[0., 0., 0.\]\); it must be one number"),
         (np.array([1.0, None]), "the reward None; it must be one number"),
+        (np.array(["1", "2"]), "the reward .*'1'.*; it must be one number"),
     ],
     ids=str,
 )
@@ -322,6 +323,45 @@ def test_rewards_that_are_no_number_for_each_env_are_told_with_what_is_promised(
     (_, error), _ = paid(pay).failed
     assert type(error) is BadAnswer
     assert re.search(rf"step of .*Paying .*: the env returned {said}; a gymnasium vector env has step", str(error))
+
+
+class Ending(CountingVectorEnv):
+    """Its episodes end as it is told."""
+
+    said = None
+
+    def step(self, actions):
+        observation, reward, _, _, info = super().step(actions)
+        return observation, reward, self.said, np.zeros_like(self.said), info
+
+
+def told(said):
+    """What a step of two envs tells that say this of their ends."""
+    host = vector_host(Ending(2, Counting(script=Script((ENDLESS,))), autoreset_mode=DISABLED))
+    host.env.said = said
+    host.reset_all()
+    return host.step(ZERO)
+
+
+@pytest.mark.parametrize("said", [[False, True], (0, 1.0), np.array([[0], [1]]), torch.tensor([False, True])])
+def test_ends_may_come_in_any_form_that_is_yes_or_no_for_each_env(said):
+    assert told(said).ended == [(1, True, False)]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (None, r"terminated of shape \(\); it must be True or False for each env"),
+        (np.zeros(3, np.bool_), r"terminated of shape \(3,\); it must be True or False for each env"),
+        (np.array([0.0, 0.5]), r"terminated=.*0.5.*; it must be True or False"),
+        (np.array(["no", "no"]), "terminated=.*'no'.*; it must be True or False"),
+    ],
+    ids=str,
+)
+def test_ends_that_are_not_yes_or_no_for_each_env_are_told_with_what_is_promised(said, words):
+    (_, error), _ = told(said).failed
+    assert type(error) is BadAnswer
+    assert re.search(rf"step of .*Ending .*: the env returned {words}; a gymnasium vector env has step", str(error))
 
 
 def test_an_exception_in_a_reset_says_so():

@@ -34,7 +34,7 @@ def as_batch_of_rewards(given: Any, num_envs: int) -> Array:
     Raises:
         ValueError: it is something else.
     """
-    if type(given) is np.ndarray and given.shape == (num_envs,) and not given.dtype.hasobject:
+    if type(given) is np.ndarray and given.shape == (num_envs,) and given.dtype.kind in "fiub":
         return given
     if (shape := np.shape(given))[:1] != (num_envs,):
         raise ValueError(f"the env returned rewards of shape {tuple(shape)}; it must be one number for each env")
@@ -66,6 +66,19 @@ def as_flag(name: str, given: Any) -> bool:
     if plain not in (0, 1):
         raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False")
     return bool(plain)
+
+
+def as_batch_of_flags(name: str, given: Any, num_envs: int) -> Array:
+    """Whether an episode has ended in each env of a vector env: bool `[B]`.
+
+    Raises:
+        ValueError: it says neither yes nor no of each.
+    """
+    if type(given) is np.ndarray and given.shape == (num_envs,) and given.dtype.kind == "b":
+        return given
+    if (shape := np.shape(given))[:1] != (num_envs,):
+        raise ValueError(f"the env returned {name} of shape {tuple(shape)}; it must be True or False for each env")
+    return np.array([as_flag(name, each) for each in given])
 
 
 def _of(env: int, given: Any) -> float:

@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.explained import UNKNOWN, Promise, explained
-from swath.rollout.hosts.returned import as_batch_of_rewards
+from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.hosts.vector_reset import batch_size, control_of, mode_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves, unbatched
@@ -99,8 +99,10 @@ class VectorHost(ABC):
         joined, answer = self._join(action), UNKNOWN
         try:
             answer = self._env.step(joined)
-            observation, paid, terminated, truncated, info = answer
-            reward = as_batch_of_rewards(paid, self.spec.num_envs)
+            observation, paid, died, cut, info = answer
+            n = self.spec.num_envs
+            reward = as_batch_of_rewards(paid, n)
+            terminated, truncated = as_batch_of_flags("terminated", died, n), as_batch_of_flags("truncated", cut, n)
             there = self._leaves(observation)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             told = explained(error, STEP, self._env, answer)
