@@ -1,5 +1,7 @@
 """Every form of a policy, bound to a host: what it is called with, what becomes of its answer."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -114,6 +116,16 @@ def test_parameters_named_after_entries_get_these_also_where_all_are_optional():
     position, task = (observed(spec, 1)[i] for i in (1, 2))
     np.testing.assert_array_equal(answered(by_name, spec)["action"], task)
     np.testing.assert_array_equal(answered(by_names, spec)["action"], task + (position[:, 0] > 0))
+
+
+def test_what_the_user_has_bound_to_a_parameter_is_not_replaced_by_the_entry_of_its_name():
+    def by_names(task, position=None, exploration_type=None):
+        assert (position, exploration_type) == ("mine", "mine, too")
+        return task
+
+    spec = spec_of(SEVERAL)
+    policy = partial(by_names, position="mine", exploration_type="mine, too")
+    np.testing.assert_array_equal(answered(policy, spec)["action"], observed(spec, 1)[2])
 
 
 def first_positive(seen):

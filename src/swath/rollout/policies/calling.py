@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -143,7 +144,9 @@ def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
         signature = inspect.signature(function)
     except ValueError as error:
         raise TypeError(f"{the_policy(policy)} has no readable signature; wrap it in a function") from error
-    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind in _NAMED}
+    given = policy.keywords if isinstance(policy, partial) else ()  # what the user has given stays
+    inputs = {name: parameter for name, parameter in signature.parameters.items() if name not in given}
+    return {name: parameter for name, parameter in inputs.items() if parameter.kind in _NAMED}
 
 
 def _takes_tensordict(parameters: Mapping[str, inspect.Parameter]) -> bool:
