@@ -192,6 +192,48 @@ def test_what_is_no_batch_is_named(build):
         build(Answers42).next()
 
 
+class Forgetful(Collector):
+    """Loses every third batch that it is given."""
+
+    drawn = 0
+
+    def next(self):
+        batch = super().next()
+        self.drawn += 1
+        if self.drawn % 3 == 0:
+            raise LookupError("where is it?")
+        return batch
+
+
+class ForgetfulPair(MultiSyncCollector):
+    """The same of several."""
+
+    drawn = 0
+
+    def next(self):
+        batch = super().next()
+        self.drawn += 1
+        if self.drawn % 3 == 0:
+            raise LookupError("where is it?")
+        return batch
+
+
+@pytest.mark.parametrize("kind", [Forgetful, ForgetfulPair])
+def test_what_a_derived_next_loses_is_counted_and_no_episode_is_delivered_without_it(build, kind):
+    counting = Counting(script=Script(lengths=(7, 12)))
+    collector = build(kind, sync=False, sources=envs(counting), trajs_per_batch=3)
+    batches, raised = [], 0
+    while len(batches) < 6:
+        try:
+            batches += drawn(collector, 1)
+        except LookupError:
+            raised += 1
+    stats = collector.stats()
+    assert {len(row[row[MASK]]) for batch in batches for row in batch} <= {7, 12}
+    assert raised == stats["fragments_lost"] > 0
+    assert stats["frames_discarded"] >= 20 * raised
+
+
 # ---- seeds
 
 

@@ -45,6 +45,11 @@ class Inside(ABC):
 
     @property
     @abstractmethod
+    def frames(self) -> int:
+        """How many it has delivered."""
+
+    @property
+    @abstractmethod
     def version(self) -> int:
         """Of the newest weights."""
 
@@ -121,6 +126,11 @@ class OneInside(Inside):
     def tell(self, told: Callable[[Episodes], None]) -> None:
         """Say of each episode that its end was delivered."""
         self._collection.counters.told = told
+
+    @property
+    def frames(self) -> int:
+        """How many it has delivered."""
+        return self._collection.counters.frames
 
     @property
     def version(self) -> int:
@@ -206,6 +216,11 @@ class ManyInside(Inside):
     def tell(self, told: Callable[[Episodes], None]) -> None:
         """Say of each episode that its end was delivered."""
         self._collection.counters.told = told
+
+    @property
+    def frames(self) -> int:
+        """How many it has delivered."""
+        return self._collection.counters.frames
 
     @property
     def version(self) -> int:

@@ -69,6 +69,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         self._inside: Inside = OneInside(self._collector) if one else ManyInside(self._collector)
         self._outlet = Directly(self._set)
         self._episodes: Episodes = ()
+        self._lost = Tally()
         self._inside.tell(self._heard)
         if request.pen is not None:
             hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
@@ -199,20 +200,28 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         Raises:
             TypeError: it is no batch.
         """
-        self._episodes = ()
-        batch = self._collector.next()
-        if not isinstance(batch, TensorDictBase):
-            kind = type(self._collector).__name__
-            raise TypeError(f"next() of {kind} gave {kind_of(batch)}; it must give a TensorDict [*B, T]")
+        self._episodes, before = (), self._inside.frames
+        try:
+            batch = _require_batch(self._collector, self._collector.next())
+        except BaseException:
+            self._lose(self._inside.frames - before)
+            raise
         return batch if batch.device is None else batch.cpu().clear_device_()
 
+    def _lose(self, frames: int) -> None:
+        """A derived `next` was given these, and has not passed them on: episodes that go on lack them."""
+        if frames:
+            self._lost.fragments_lost += 1
+            self._lost.frames_discarded += frames
+            self._gap = self._inside.next_ids
+
     def _tally(self) -> Tally:
-        said = self._collector.stats()
+        said, lost = self._collector.stats(), self._lost
         return Tally(
             said["env_errors"],
             said["restarts"],
-            said["fragments_lost"],
-            said["frames_discarded"] + said["frames_dropped"],
+            said["fragments_lost"] + lost.fragments_lost,
+            said["frames_discarded"] + said["frames_dropped"] + lost.frames_discarded,
         )
 
     def _is_by_env(self, before: Tally, after: Tally) -> bool:
@@ -253,6 +262,13 @@ def _built(request: RemoteRequest, made: MakeCollector) -> Any:
             **{name: hook for name, hook in around.items() if hook is not None},
             **made.keywords,
         )
+
+
+def _require_batch(collector: Any, given: Any) -> TensorDictBase:
+    if not isinstance(given, TensorDictBase):
+        kind = type(collector).__name__
+        raise TypeError(f"next() of {kind} gave {kind_of(given)}; it must give a TensorDict [*B, T]")
+    return given
 
 
 def _version_of(batch: TensorDictBase, default: int) -> int:
