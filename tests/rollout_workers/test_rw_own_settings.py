@@ -150,3 +150,13 @@ def test_clip_actions_decides_whether_actions_of_a_policy_are_brought_to_the_bou
     drawn, got, _, _ = sampled(Narrow, {"clip_actions": True, "normalize_actions": False})
     assert (np.abs(drawn["actions"]) > 0.01).any()
     np.testing.assert_array_equal(got, np.clip(drawn["actions"], -0.01, 0.01).astype(np.float32))
+
+
+def test_a_policy_that_was_removed_and_still_acts_explores_as_its_settings_say():
+    config = AlgorithmConfig().update_from_dict({"rollout_fragment_length": 50, "seed": 1})
+    with RolloutWorker(env_creator=lambda _: Alone([]), default_policy_class=PPOTorchPolicy, config=config) as worker:
+        certain = worker.sample(explore=False)
+        worker.remove_policy()
+        drawn = worker.sample()["default_policy"]
+    assert (certain["actions"] == modes(certain)).all()
+    assert (drawn["actions"] != modes(drawn)).any()

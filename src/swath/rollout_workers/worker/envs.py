@@ -101,11 +101,10 @@ class Envs:
         sampler = self._current()
         if call.force_reset:
             sampler.start_over()
+        assert self._policies is not None, "act_with comes first"
         policy_id = sampler.parts.finisher.policy_id
-        if call.explore is not None:
-            sampler.parts.actor.explore = call.explore
-        elif self._policies is not None and policy_id in self._policies.map:
-            sampler.parts.actor.explore = self._policies.setting(policy_id, "explore")
+        explores = self._policies.setting(policy_id, "explore") if call.explore is None else call.explore
+        sampler.parts.actor.explore = explores
         return sampler.sample(
             call.version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
         )
