@@ -195,6 +195,14 @@ class Loud(Greeting):
         return super().step(action)
 
 
+class Ticking(Greeting):
+    """Shows its progress in one line of the screen."""
+
+    def step(self, action):
+        print("stepping with", action, end="\r")  # noqa: T201  its fault
+        return super().step(action)
+
+
 class Stopped(Healthy):
     def step(self, action):
         signal.raise_signal(signal.SIGSTOP)

@@ -100,8 +100,9 @@ def test_what_means_to_end_the_process_is_told_as_that_with_its_line(env, policy
     assert "sick_envs.py:" in finding.next_move
 
 
-def test_what_an_env_prints_is_left_out_and_told_in_one_line(capfd):
-    (finding,) = report(sick_envs.Loud, patience=60.0).findings
+@pytest.mark.parametrize("env", [sick_envs.Loud, sick_envs.Ticking])
+def test_what_an_env_prints_is_left_out_and_told_in_one_line(env, capfd):
+    (finding,) = report(env, patience=60.0).findings
     assert (finding.level, finding.what) == (Level.WARNING, "output of the env")
     assert finding.value == "61 lines in one look, the first 'hello'"
     assert capfd.readouterr().out == ""

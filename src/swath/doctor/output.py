@@ -70,7 +70,7 @@ class Output:
         os.truncate(self._path, 0)
 
     def _note(self, chunk: bytes) -> None:
-        self._printed.lines += chunk.count(b"\n")
+        self._printed.lines += chunk.count(b"\n") + chunk.count(b"\r") - chunk.count(b"\r\n")
         if not self._printed.first:
             first = next((line for line in chunk.splitlines() if line.strip()), b"")
             self._printed.first = first.decode("utf-8", "replace").strip()[:LONGEST]
