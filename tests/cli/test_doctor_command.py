@@ -76,19 +76,21 @@ def test_an_env_that_hangs_where_a_checkpoint_is_held_against_it_is_one_line(swa
 
 
 MODULES = {
-    "hung_here": ("import threading\nthreading.Event().wait()\n", "importing a module: has not come back in 3 s"),
-    "left_here": ("print('hello')\nraise SystemExit('no licence')\n", "SystemExit: no licence"),
+    "hung_here": ("import threading\nthreading.Event().wait()\n", 3, "importing a module: has not come back in 3 s"),
+    "left_here": ("print('hello')\nraise SystemExit('no licence')\n", 60, "SystemExit: no licence"),
+    "typo_here": ("import os\nos.environ['NO_SUCH_LICENCE']\n", 60, "KeyError: 'NO_SUCH_LICENCE'"),
 }
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_that_hangs_or_exits_while_it_is_imported_is_told_with_its_line(module, swath):
-    text, words = MODULES[module]
+    text, patience, words = MODULES[module]
     Path(f"{module}.py").write_text(text)
-    code, out, err = swath("doctor", f"{module}:Maze", "--patience", "3")
+    code, out, err = swath("doctor", f"{module}:Maze", "--patience", f"{patience}")
     assert (code, out) == (1, [])
     assert err[0].startswith(f"swath: {words}")
     assert any(f"{module}.py:2" in line for line in err)
+    assert all("swath doctor" not in line for line in err)
     assert module not in sys.modules
 
 
