@@ -166,7 +166,7 @@ def test_one_signal_ends_a_run_whose_env_hangs(number, command, swath, scripted)
     hanging(scripted, 40, number)
     code, _, err = swath(*COMMANDS[command])
     assert code == ENDS[number]
-    told, end = err
+    told, end = err[-2:]  # on a slow machine something else may have been told before
     assert told.startswith("swath: step has not come back in 30 s: it is in on_step, ")
     assert told.endswith("; `swath doctor Scripted-v0` looks at the env alone")
     assert "test_lookout.py:" in told
@@ -186,9 +186,16 @@ def test_an_env_that_hangs_in_a_measurement_is_told(swath, scripted):
 
     told = threading.Event()
     say = lookout._complain
+
+    def tell(self, what, text):
+        say(text)
+        if text.startswith("step "):
+            told.set()
+
     scripted.on_step = staticmethod(on_step)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Lookout, "_tell", lambda self, what, text: (say(text), told.set()))
+        patched.setattr(Lookout, "_tell", tell)
         code, out, err = swath("bench", "Scripted-v0", "--backends", "inline", "--envs", "1", "--rounds", "1")
     assert (code, out[-1]) == (143, "interrupted before anything was measured")
-    assert err[0].startswith("swath: step has not come back in 30 s: it is in wait_for_lookout, ")
+    words = "swath: step has not come back in 30 s: it is in wait_for_lookout, "
+    assert any(line.startswith(words) for line in err)
