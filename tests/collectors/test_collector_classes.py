@@ -229,9 +229,49 @@ def test_what_a_derived_next_loses_is_counted_and_no_episode_is_delivered_withou
         except LookupError:
             raised += 1
     stats = collector.stats()
-    assert {len(row[row[MASK]]) for batch in batches for row in batch} <= {7, 12}
+    check_lengths(batches)
     assert raised == stats["fragments_lost"] > 0
     assert stats["frames_discarded"] >= 20 * raised
+
+
+class Grudging:
+    """A hook that raises at every third batch."""
+
+    seen = 0
+
+    def __call__(self, batch):
+        self.seen += 1
+        if self.seen % 3 == 0:
+            raise LookupError("not this one")
+
+
+def check_lengths(batches):
+    """Their episodes lack nothing."""
+    assert {len(row[row[MASK]]) for batch in batches for row in batch} <= {7, 12}
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_episodes_that_lack_a_batch_over_which_a_hook_raised_are_not_delivered(build, inside):
+    sources = envs(Counting(script=Script(lengths=(7, 12))))
+    collector = build(inside, sync=False, sources=sources, trajs_per_batch=3, post_collect_hook=Grudging())
+    batches, raised = [], 0
+    while len(batches) < 6:
+        try:
+            batches += drawn(collector, 1)
+        except LookupError:
+            raised += 1
+    check_lengths(batches)
+    assert raised > 0
+
+
+@pytest.mark.parametrize("inside", MANY)
+def test_episodes_that_lack_what_was_collected_ahead_inside_and_dropped_are_not_delivered(build, inside):
+    counting = Counting(script=Script(lengths=(7, 12)))
+    ahead = {"frames_per_batch": 80, "collector_kwargs": {"prefetch": 2}}
+    collector = build(inside, sources=envs(counting), trajs_per_batch=3, **ahead)
+    batches = drawn(collector, 4)
+    collector.add_collectors([CountingEnvs(counting, first=first) for first in (8, 12)])
+    check_lengths([*batches, *drawn(collector, 4)])
 
 
 # ---- seeds

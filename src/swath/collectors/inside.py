@@ -43,6 +43,9 @@ class Inside(ABC):
     def tell(self, told: Callable[[Episodes], None]) -> None:
         """Say of each episode that its end was delivered."""
 
+    def tell_of_gaps(self, told: Callable[[int], None]) -> None:  # noqa: B027  one core drops none
+        """Say of good frames that are dropped in here: of who made them, episodes with ids below this one lack them."""
+
     @property
     @abstractmethod
     def frames(self) -> int:
@@ -216,6 +219,17 @@ class ManyInside(Inside):
     def tell(self, told: Callable[[Episodes], None]) -> None:
         """Say of each episode that its end was delivered."""
         self._collection.counters.told = told
+
+    def tell_of_gaps(self, told: Callable[[int], None]) -> None:
+        """Say of fragments that are dropped in here, though their core goes on with their episodes."""
+        desk = self._collection.desk
+        skip = desk.skip
+
+        def lacks(worker: int, floor: int) -> None:
+            skip(worker, floor)
+            told(floor)
+
+        desk.skip = lacks
 
     @property
     def frames(self) -> int:

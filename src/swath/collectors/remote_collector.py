@@ -71,6 +71,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         self._episodes: Episodes = ()
         self._lost = Tally()
         self._inside.tell(self._heard)
+        self._inside.tell_of_gaps(self._lacks)
         if request.pen is not None:
             hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
             self._pen = Pen(request.pen, self.describe().layout, hooks)
@@ -209,11 +210,16 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         return batch if batch.device is None else batch.cpu().clear_device_()
 
     def _lose(self, frames: int) -> None:
-        """A derived `next` was given these, and has not passed them on: episodes that go on lack them."""
+        """No batch has come of a draw, of which a derived `next` was given these: episodes that go on lack them."""
         if frames:
             self._lost.fragments_lost += 1
             self._lost.frames_discarded += frames
+        if frames or not self._inside.heals_envs:  # one core keeps nothing for the next draw, and may have lost a batch
             self._gap = self._inside.next_ids
+
+    def _lacks(self, floor: int) -> None:
+        """Episodes with lower ids lack frames."""
+        self._gap = (*self._gap, floor)
 
     def _tally(self) -> Tally:
         said, lost = self._collector.stats(), self._lost
