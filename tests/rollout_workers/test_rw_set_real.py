@@ -57,6 +57,24 @@ def lakes(_):
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
+def test_workers_that_are_added_know_nothing_of_a_policy_that_had_the_id_of_another(local_worker):
+    own = {"env_creator": lakes, "default_policy_class": PPOTorchPolicy, "local_worker": local_worker}
+    with WorkerSet(
+        **own, config=settings(observation_filter="MeanStdFilter"), num_workers=1, backend="inline"
+    ) as workers:
+        seen = lambda: workers.foreach_worker(lambda worker: worker.filters["twin"].rs.n)
+        workers.add_policy("twin", PPOTorchPolicy, policy_mapping_fn=lambda *_, **__: "twin")
+        for _ in range(2):
+            workers.sample()
+        workers.sync_filters()
+        assert min(seen()) > 0
+        workers.remove_policy(policy_id="twin", policy_mapping_fn=lambda *_, **__: "default_policy")
+        workers.add_policy("twin", PPOTorchPolicy)
+        workers.add_workers(1)
+        assert set(seen()) == {0}
+
+
+@pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
 def test_a_policy_object_acts_in_all_workers_on_observations_that_are_preprocessed(local_worker):
     own = {"env_creator": lakes, "default_policy_class": PPOTorchPolicy, "config": settings()}
     with WorkerSet(**own, num_workers=1, backend="inline", local_worker=local_worker) as workers:

@@ -25,6 +25,10 @@ class SharedFilters:
         for own in self._filters.values():
             own.reset_buffer()
 
+    def forget(self, policy_id: str) -> None:
+        """There is no such policy any more; another one of this id begins with nothing."""
+        self._filters.pop(policy_id, None)
+
     def copies(self) -> dict[str, Any]:
         """For workers."""
         return copies_of(self._filters)

@@ -123,6 +123,7 @@ class Tending(Sampling):
         _check(policy_mapping_fn, policies_to_train)
 
         def here() -> None:
+            self._filters.forget(policy_id)
             if (crew := self._remote()) is not None:
                 crew.channel.withdraw([policy_id])
             if (local := self._local_env_runner) is not None:
