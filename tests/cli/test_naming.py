@@ -123,10 +123,15 @@ def test_a_class_or_function_makes_the_env_of_the_film_if_it_can(name, film, swa
         (":X", ":X: no module before the colon; name one in full, such as package.module:Class"),
         ("named/things.py:X", "named/things.py:X: name the module, not its file: named.things:X"),
         ("broken_things:X", "broken_things:X: broken_things cannot be imported: No module named 'nothing_such'"),
+        (
+            "slipped_things:X",
+            "slipped_things:X: slipped_things cannot be imported: slipped_things.py:2: SyntaxError: expected ':'",
+        ),
     ],
 )
 def test_an_env_that_there_is_not_is_told_in_the_same_words_by_all(command, name, message, swath):
     Path("broken_things.py").write_text("import nothing_such")
+    Path("slipped_things.py").write_text("import os\nclass X(object)\n    pass")
     importlib.invalidate_caches()
     assert swath(command, name, *COMMANDS[command]) == (2, [], [f"swath: {message}"])
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from swath.cli.failure import UsageError
 from swath.cli.offers import envs_in, likely_in
+from swath.nearby import near
 from swath.words import kind_of
 
 ABSENT = object()
@@ -88,7 +89,8 @@ def object_named(name: str, default: Any = None) -> Any:
         default: given back where the module has no such name; `None` raises.
 
     Raises:
-        UsageError: there is no such module, or it cannot be imported; no such name in it, without a default.
+        UsageError: there is no such module, or it cannot be imported; no such name in it, without a default. What the
+            module itself raises leaves as it is.
     """
     module, _, attribute = name.partition(":")
     imported = _imported(module, name)
@@ -115,6 +117,9 @@ def _imported(module: str, name: str) -> Any:
         raise UsageError(
             f"{name}: no module named {missing.name} is installed or in this folder; give the command where it is"
         ) from None
+    except SyntaxError as error:
+        where = f"{near(error.filename)}:{error.lineno}: " if error.filename else ""
+        raise UsageError(f"{name}: {module} cannot be imported: {where}{type(error).__name__}: {error.msg}") from error
 
 
 def _look_here() -> None:
