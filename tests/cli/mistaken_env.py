@@ -1,5 +1,7 @@
 """Envs whose code raises, in all the ways that a user's may."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 from told_env import STEP, Told
@@ -50,6 +52,11 @@ class Chained(Mistaken):
 class Odd(Mistaken):
     def open(self):
         raise Locked(3, key="a key")
+
+
+class Leaving(Mistaken):
+    def open(self):
+        sys.exit("enough")
 
 
 class Unready(Told):

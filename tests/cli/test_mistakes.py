@@ -114,6 +114,24 @@ def test_an_evaluation_is_ended_by_a_mistake_as_other_commands_are(two, swath, s
     assert not any("Traceback" in line or "swath/evaluate" in line for line in err)
 
 
+@pytest.mark.parametrize("command", ["train", "collect", "bench"])
+@pytest.mark.parametrize(("line", "words"), [("sys.exit()", "SystemExit"), ("{}['key']", "KeyError: 'key'")])
+def test_a_module_that_raises_or_exits_while_it_is_imported_is_told_with_its_line(line, words, command, swath):
+    module = f"{words[:3]}_{command}"
+    Path(f"{module}.py").write_text(f"import sys\n{line}\n")
+    code, out, err = swath(command, f"{module}:Maze", *(["--out", "data"] if command == "collect" else []))
+    assert (code, out, err[0]) == (1, [], f"swath: {words}")
+    assert f"{module}.py:2, in <module>" in err[1]
+    assert err[-1] == "without its module there is no env; mend that first"
+
+
+@pytest.mark.parametrize("command", [train, collect])
+def test_an_env_that_ends_the_process_is_told_as_one_that_raises(command, swath):
+    code, _, err = command(swath, "Leaving")
+    assert code == 1
+    assert told_lines(err)[:5] == ["swath: SystemExit: enough", "step", "self.open()", "open", 'sys.exit("enough")']
+
+
 @pytest.mark.parametrize("place", ["inline", "thread"])
 def test_wrappers_of_libraries_above_the_mistake_are_left_out(place, swath):
     assert told_lines(collect(swath, "Wrapped", *workers_of(place))[2])[:5] == LOCKED

@@ -199,6 +199,10 @@ def test_an_error_of_the_env_costs_nothing_that_was_measured(swath, scripted):
     assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
 
 
+class Death(BaseException):
+    """Nobody is told of it."""
+
+
 @pytest.mark.parametrize("died_after", [1, 2, 3, 4, 5])
 def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, swath, scripted, monkeypatch):
     step = scripted.step
@@ -214,10 +218,10 @@ def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, s
         save(*arguments)
         saves.append(arguments)
         if len(saves) == died_after:
-            raise SystemExit
+            raise Death
 
     monkeypatch.setattr(journal, "save_run", dying)
-    with pytest.raises(SystemExit):
+    with pytest.raises(Death):
         swath("train", "Scripted-v0", *SMALL, "--frames=384", "--eval-every=128", "--no-video")
     folder = RunFolder(Path("runs/Scripted-v0-seed0"))
     saved = load_checkpoint(folder.best)["progress"]

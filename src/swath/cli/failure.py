@@ -97,8 +97,8 @@ def told_if_broken_off(
 ) -> Iterator[None]:
     """Turn what ends a run into a few words with the way to go on.
 
-    A full disk, full memory, diverged numbers and workers that are gone are one line; what the user's code raised is
-    told by the user's lines. Bugs of others keep their traceback.
+    A full disk, full memory, diverged numbers and workers that are gone are one line; what the user's code raised, also
+    to end the process, is told by the user's lines. Bugs of others keep their traceback.
 
     Args:
         env: as it is named.
@@ -107,7 +107,7 @@ def told_if_broken_off(
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         noted = hasattr(error, "__notes__")  # what comes from an env or a policy says so in a note
         if isinstance(error, FROM_OUTSIDE) and not noted:
             text = "; ".join(filter(None, [str(error) or type(error).__name__, way_on()]))

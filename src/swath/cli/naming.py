@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from swath.cli.failure import UsageError
+from swath.cli.failure import UsageError, told_if_broken_off
 from swath.cli.offers import envs_in, likely_in
 from swath.nearby import near
 from swath.words import kind_of
@@ -62,9 +62,11 @@ def require_env(name: str | None, example: str) -> str:
 
     Raises:
         UsageError: no name, or no such env.
+        BrokenOffError: its module cannot be imported, for what its own lines raise.
     """
     found = require_name(name, example)
-    env_named(found)
+    with told_if_broken_off(found, move=lambda _: "without its module there is no env; mend that first"):
+        env_named(found)
     return found
 
 
