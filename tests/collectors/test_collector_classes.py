@@ -192,7 +192,7 @@ def test_what_is_no_batch_is_named(build):
         build(Answers42).next()
 
 
-class Forgetful(Collector):
+class Forgetting:
     """Loses every third batch that it is given."""
 
     drawn = 0
@@ -205,17 +205,12 @@ class Forgetful(Collector):
         return batch
 
 
-class ForgetfulPair(MultiSyncCollector):
-    """The same of several."""
+class Forgetful(Forgetting, Collector):
+    """Of one worker."""
 
-    drawn = 0
 
-    def next(self):
-        batch = super().next()
-        self.drawn += 1
-        if self.drawn % 3 == 0:
-            raise LookupError("where is it?")
-        return batch
+class ForgetfulPair(Forgetting, MultiSyncCollector):
+    """Of several."""
 
 
 @pytest.mark.parametrize("kind", [Forgetful, ForgetfulPair])

@@ -37,7 +37,7 @@ def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:
     console = Console(highlight=False, emoji=False, markup=False, stderr=as_json)  # JSON stands alone on stdout
     words = given.get("policy") or given.get("policy_factory") or "random actions"
     with ExitStack() as stack:
-        with told_if_broken_off(env, move=lambda _: MEND):
+        with told_if_broken_off(env, move=MEND):
             subject, look_at = _looking(env, given, stack)
         status = stack.enter_context(console.status("looking at this machine, and for a Ray cluster"))
         report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"), look_at)

@@ -92,9 +92,7 @@ def told_if_misfitting(file: Path, env: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def told_if_broken_off(
-    env: str, way_on: Callable[[], str] = str, move: Callable[[str], str] = look_alone
-) -> Iterator[None]:
+def told_if_broken_off(env: str, way_on: Callable[[], str] = str, move: str = "") -> Iterator[None]:
     """Turn what ends a run into a few words with the way to go on.
 
     A full disk, full memory, diverged numbers and workers that are gone are one line; what the user's code raised, also
@@ -103,7 +101,7 @@ def told_if_broken_off(
     Args:
         env: as it is named.
         way_on: says how to go on; nothing, where nothing has begun.
-        move: says what to do about an env that raises.
+        move: what to do about an env that raises; by default, to have it looked at alone.
     """
     try:
         yield
@@ -112,7 +110,7 @@ def told_if_broken_off(
         if isinstance(error, FROM_OUTSIDE) and not noted:
             text = "; ".join(filter(None, [str(error) or type(error).__name__, way_on()]))
             raise BrokenOffError(" ".join(text.split())) from error
-        advice = "\n".join(filter(None, [move(env), way_on()]))
+        advice = "\n".join(filter(None, [move or look_alone(env), way_on()]))
         if is_mistake(error, env):
             raise BrokenOffError(f"{told(error, env)}\n{advice}") from error
         if noted:

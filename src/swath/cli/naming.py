@@ -65,7 +65,7 @@ def require_env(name: str | None, example: str) -> str:
         BrokenOffError: its module cannot be imported, for what its own lines raise.
     """
     found = require_name(name, example)
-    with told_if_broken_off(found, move=lambda _: "without its module there is no env; mend that first"):
+    with told_if_broken_off(found, move="without its module there is no env; mend that first"):
         env_named(found)
     return found
 
