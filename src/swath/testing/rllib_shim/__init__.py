@@ -2,60 +2,50 @@
 
     pytest -p … ──▶ our names in ray.rllib.… ──▶ conftests and tests are imported ──▶ run ──▶ score, names put back
 
-Ray must be installed, RLlib need not be: then its modules are made, with our names and a few helpers of its tests. Old
-places that an installed RLlib has no more are made, too. Names that neither we nor RLlib have can be imported, but not
-used. A checkout of RLlib need not be importable: `ray.rllib.….tests` are found where the tests that run are.
+Ray must be installed. Modules in the place of RLlib's own, old places included, are written to a temporary folder, with
+our names and a few helpers of its tests. Names that we do not have can be imported, but not used. A checkout of RLlib
+need not be importable: `ray.rllib.….tests` are found where the tests that run are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from _pytest.terminal import TerminalReporter
 
 from swath.testing.by_value import pickle_by_value
-from swath.testing.made_modules import MadeModules
+from swath.testing.rllib_shim import stand_ins
 from swath.testing.rllib_shim.helpers import FILLING
 from swath.testing.rllib_shim.left_out import reason_to_leave_out
 from swath.testing.rllib_shim.table import ENV_FOLDERS, LENT, TABLE
 from swath.testing.swapping import Swap, require_swapped
 
-ROOTS = ("ray.rllib", "ray.tune")
-
-_MADE = pytest.StashKey[MadeModules]()
+_FOLDER = pytest.StashKey["TemporaryDirectory[str]"]()
 _SWAP = pytest.StashKey[Swap]()
 _MISSING = pytest.StashKey[str]()
 
 
-class _Sources:
-    """Finds files of RLlib's tests in checkouts, and of its examples' envs in the installed Ray, by any place.
-
-    Args:
-        arguments: of pytest, some of which are paths.
-        installed: the folder of the installed Ray.
-    """
-
-    def __init__(self, arguments: Sequence[str], installed: Path) -> None:
-        paths = [Path(argument.partition("::")[0]).absolute() for argument in arguments]
-        near = [folder for path in paths for folder in (path / "rllib", path, *path.parents)]
-        self._checkouts = [folder for folder in near if folder.name == "rllib"]
-        self._installed = installed
-
-    def __call__(self, module: str) -> Path | None:
-        if module in TABLE:
-            return None
-        if ".tests." in module:
-            inside = module.removeprefix("ray.rllib.").replace(".", "/")
-            return next((file for root in self._checkouts if (file := root / f"{inside}.py").is_file()), None)
+def _sources(arguments: Sequence[str], ray: Path) -> Iterator[tuple[str, Path]]:
+    """Modules of RLlib's tests in the checkouts that are named, and of its examples' envs in the installed Ray."""
+    paths = [Path(argument.partition("::")[0]).absolute() for argument in arguments]
+    near = (folder for path in paths for folder in (path / "rllib", path, *path.parents))
+    for checkout in dict.fromkeys(folder for folder in near if folder.name == "rllib" and folder.is_dir()):
+        for file in checkout.rglob("tests/*.py"):
+            if file.name != "__init__.py":
+                yield ".".join(("ray", "rllib", *file.relative_to(checkout).with_suffix("").parts)), file
+    for file in ray.joinpath(*ENV_FOLDERS[0].split(".")[1:]).rglob("*.py"):
+        inside = file.relative_to(ray.joinpath(*ENV_FOLDERS[0].split(".")[1:])).with_suffix("").parts
         for folder in ENV_FOLDERS:
-            file = self._installed / ENV_FOLDERS[0].replace(".", "/") / f"{module.removeprefix(folder + '.')}.py"
-            if module.startswith(f"{folder}.") and file.is_file():
-                return file
-        return None
+            if file.name != "__init__.py" and (name := ".".join((folder, *inside))) not in TABLE:
+                yield name, file
+
+
+def _files(arguments: Sequence[str]) -> Iterator[Path]:
+    for path in (Path(argument.partition("::")[0]) for argument in arguments):
+        yield from path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.is_file() else []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -67,18 +57,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     except ModuleNotFoundError as error:
         early_config.stash[_MISSING] = str(error)
         return
-    sources = _Sources(args, Path(ray.__file__).parents[1])
-    early_config.stash[_MADE] = made = MadeModules(ROOTS, FILLING, sources)
-    made.install(first=not _installed())
+    early_config.stash[_FOLDER] = folder = TemporaryDirectory()
+    sources = dict(_sources(args, Path(ray.__file__).parent))
+    imported = stand_ins.imported_by([*_files(args), *sources.values()])
+    stand_ins.write(Path(folder.name), {*TABLE, *FILLING, *imported}, sources)
+    ray.__path__.insert(0, folder.name)
     early_config.stash[_SWAP] = swap = Swap(TABLE, LENT, absent_too=True)
     swap.apply()
-
-
-def _installed() -> bool:
-    with suppress(ImportError):
-        import_module("ray.rllib")
-        return True
-    return False
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,14 +77,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Put RLlib's names back, and forget the modules that were made."""
+    """Put RLlib's names back, and remove the modules that were written."""
     if _SWAP in config.stash:
         config.stash[_SWAP].undo()
-        config.stash[_MADE].remove()
+        config.stash[_FOLDER].cleanup()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""
+    stand_ins.send_whole(Path(config.stash[_FOLDER].name))
     for item in items:
         if (reason := reason_to_leave_out(item.path, item.name)) is not None:
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from swath.rollout_workers import DEFAULT_POLICY_ID, DefaultCallbacks, MultiAgentBatch
-from swath.testing.made_modules import Filling
 
 T = TypeVar("T")
 Wanted = Sequence[type[DefaultCallbacks]]
@@ -114,7 +113,7 @@ _METRICS = (
     "NUM_ENV_STEPS_TRAINED",
 )
 
-FILLING: Filling = {
+FILLING: Mapping[str, Mapping[str, Any]] = {
     "ray.rllib.policy.sample_batch": {"DEFAULT_POLICY_ID": DEFAULT_POLICY_ID},
     "ray.rllib.utils": {"override": override, "check": check},
     "ray.rllib.utils.annotations": {"override": override, **dict.fromkeys(_ANNOTATIONS, _as_it_is)},
@@ -128,4 +127,4 @@ FILLING: Filling = {
     "ray.rllib.utils.test_utils": {"check": check, "check_same_batch": check_same_batch},
     "ray.rllib.utils.torch_utils": {"convert_to_torch_tensor": convert_to_torch_tensor},
 }
-"""What is in modules of RLlib's that are made; an RLlib that is installed keeps its own."""
+"""What is in modules in the place of RLlib's, beside our names."""

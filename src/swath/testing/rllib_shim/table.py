@@ -184,7 +184,7 @@ TABLE: Table = {
     **{folder + module: names for folder in ENV_FOLDERS for module, names in _ENVS.items()},
     "ray.rllib.examples.envs.utils": _AGENTS,
 }
-"""Modules that the installed Ray lacks are here too, from 2.4 on; they are made."""
+"""Modules that the installed Ray lacks are here too, from 2.4 on."""
 
 LENT: Lent = {Filter: {"clear_buffer": lambda own: own.reset_buffer()}}
 """Names of old that RLlib's tests call."""
