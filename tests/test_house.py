@@ -21,12 +21,10 @@ FOR_USERS = {
     "collect/answers.py cascade_execute",
     "evaluate/transforms.py __call__",
     "nearest.py spelling",
-    "rollout/apart/draws.py _attention",
-    "rollout/apart/draws.py kernel",
     "workers/ray/worker.py forward",
 }
-"""Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; to say
-which of them is misspelt; or as torch's dispatcher calls what is registered for an op."""
+"""Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; or to
+say which of them is misspelt."""
 
 BELOW_THE_FACES = {name: tree for name, tree in MODULES.items() if name.split("/")[0] not in FACES}
 

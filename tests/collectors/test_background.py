@@ -306,33 +306,6 @@ def test_in_the_background_a_snapshot_acts(made):
     assert c.policy is policy
 
 
-def of_pairs(buffer, frames):
-    """The observations and actions of the first frames, in their order."""
-    data = torch.cat([td.reshape(-1) for td in buffer.written])[:frames]
-    return torch.cat([data["observation"].double().reshape(frames, -1), data["action"].reshape(frames, -1)], 1)
-
-
-def test_a_seeded_collector_leaves_the_draws_of_others_alone_and_makes_the_same_data(made):
-    def sampled(observation):
-        return torch.randint(2, observation.shape[:1])
-
-    torch.manual_seed(7)
-    wanted = torch.rand(5000)
-    in_turn, beside = Memory(), Signalling()
-    c = made(policy=sampled, replay_buffer=in_turn, seed=3, total_frames=200)
-    assert list(c) == [None] * len(in_turn.written)
-    c = made(policy=sampled, replay_buffer=beside, seed=3)
-    torch.manual_seed(7)
-    c.start()
-    drawn = []
-    while len(drawn) < 5000 or sum(td.numel() for td in beside.written) < 200:
-        drawn.append(torch.rand(()))
-    with c.pause(resume=False):
-        pass
-    assert torch.stack(drawn[:5000]).equal(wanted)
-    assert of_pairs(beside, 200).equal(of_pairs(in_turn, 200))
-
-
 def test_a_second_start_takes_a_new_snapshot(made):
     policy, buffer = Always(1), Signalling()
     c = made(policy=policy, replay_buffer=buffer)

@@ -1,25 +1,21 @@
 """Which policy acts, how it is called, how it explores."""
 
-import threading
-from contextlib import contextmanager
-
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from collector_toys import BOX, Always, InThread, Memory, Mode, collector, first_batch
+from collector_toys import BOX, Always, InThread, Mode, collector, first_batch
 from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import (
     ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
-    set_interaction_type,
 )
 from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 
-from swath import Collector, ExplorationType, MultiSyncCollector, RandomPolicy
+from swath import Collector, ExplorationType, RandomPolicy
 from swath.errors import NoEffectWarning
 from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv
 
@@ -101,60 +97,35 @@ def test_two_collectors_never_see_each_others_exploration():
         assert one.policy.told is ExplorationType.MODE
 
 
-class Halting(nn.Module):
-    """Halts in its calls, once it is told to, until somebody has looked around."""
+class Seeing(nn.Module):
+    """Notes the exploration type of its calls."""
 
     def __init__(self):
         super().__init__()
-        self.halts, self.called, self.looked = False, threading.Semaphore(0), threading.Semaphore(0)
+        self.seen = set()
 
     def forward(self, observation):
-        if self.halts:
-            self.called.release()
-            assert self.looked.acquire(timeout=60)
+        self.seen.add(interaction_type())
         return torch.zeros(observation.shape[:-1], dtype=torch.int64)
 
     def __deepcopy__(self, memo):
         return self
 
-    @contextmanager
-    def amid_a_call(self):
-        assert self.called.acquire(timeout=60)
-        yield
-        self.looked.release()
 
-
-def look_around(policy):
-    with policy.amid_a_call():
-        assert interaction_type() is None
-    with set_interaction_type(ExplorationType.MEAN):
-        with policy.amid_a_call():
-            assert interaction_type() is ExplorationType.MEAN
-        policy.halts = False
-        policy.looked.release(10)
-    assert interaction_type() is None
-
-
-def test_collecting_in_the_background_nobody_else_sees_its_exploration():
-    policy = Halting()
-    module = TensorDictModule(policy, ["observation"], ["action"])
-    with collector(policy=module, replay_buffer=Memory()) as made:
-        made.start()
-        policy.halts = True
-        look_around(policy)
-    assert interaction_type() is None
-
-
-def test_workers_in_threads_keep_their_exploration_to_themselves():
-    policy = Halting()
-    options = {"num_workers": 2, "frames_per_batch": 4, "backend": "thread"}
-    module = TensorDictModule(policy, ["observation"], ["action"])
-    with MultiSyncCollector(CountingEnvs(), policy_factory=lambda: module, **options) as made:
-        policy.halts = True
-        draw = InThread(made.next)
-        look_around(policy)
+def test_collectors_that_draw_in_two_threads_never_see_each_others_exploration():
+    seeing = {ExplorationType.MODE: Seeing(), ExplorationType.RANDOM: Seeing()}
+    made = [
+        collector(
+            policy=TensorDictModule(policy, ["observation"], ["action"]), exploration_type=kind, frames_per_batch=1000
+        )
+        for kind, policy in seeing.items()
+    ]
+    for draw in [InThread(one.next) for one in made]:
         draw.join()
         assert draw.error is None
+    for one in made:
+        one.shutdown()
+    assert {kind: policy.seen for kind, policy in seeing.items()} == {kind: {kind} for kind in seeing}
     assert interaction_type() is None
 
 

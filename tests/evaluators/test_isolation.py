@@ -7,8 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from tensordict.nn import InteractionType, set_interaction_type
-from tensordict.nn.probabilistic import interaction_type
+from tensordict.nn import InteractionType
 
 from swath import Collector
 from swath.evaluators import Evaluator
@@ -17,17 +16,20 @@ SAMPLED = {"exploration_type": "random", "num_trajectories": 4, "max_steps": 40}
 
 
 class Sampler(torch.nn.Module):
-    """Draws in each call, and says what it saw."""
+    """Draws in each call, unless it is told not to, and says whether it was training."""
 
     def __init__(self, seen=None):
         super().__init__()
         self.net = torch.nn.Linear(4, 2)
         self.seen = seen
 
-    def forward(self, observation):
+    def forward(self, observation, exploration_type=None):
         if self.seen is not None:
-            self.seen.append((threading.current_thread().name, interaction_type(), self.training))
-        return torch.distributions.Categorical(logits=self.net(observation)).sample()
+            self.seen.append((threading.current_thread().name, self.training))
+        logits = self.net(observation)
+        if exploration_type is InteractionType.DETERMINISTIC:
+            return logits.argmax(-1)
+        return torch.distributions.Categorical(logits=logits).sample()
 
     def __deepcopy__(self, memo):
         twin = Sampler(self.seen)
@@ -48,14 +50,21 @@ def collected(between=lambda: None):
     return batches, torch.rand(3), np.random.rand(3), random.random()
 
 
-@pytest.mark.parametrize("options", [SAMPLED, {"num_trajectories": 4, "max_steps": 40}], ids=["sampled", "greedy"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": Sampler(), "num_trajectories": 4, "max_steps": 40},
+        {"policy_factory": Sampler, "backend": "process", **SAMPLED},
+    ],
+    ids=["greedy in a thread", "sampled in a process"],
+)
 def test_training_data_are_the_same_to_the_last_bit_with_an_evaluator_beside(options):
     np.random.seed(0)
     random.seed(0)
     alone, *draws = collected()
     np.random.seed(0)
     random.seed(0)
-    with Evaluator("CartPole-v1", Sampler(), busy_policy="latest", **options) as ev:
+    with Evaluator("CartPole-v1", busy_policy="latest", **options) as ev:
         beside, *draws_beside = collected(ev.trigger_eval)
         ev.wait()
         assert ev.stats()["completed"] > 0
@@ -70,27 +79,23 @@ def test_training_data_are_the_same_to_the_last_bit_with_an_evaluator_beside(opt
     assert draws[2] == draws_beside[2]
 
 
-def test_modes_and_exploration_stay_on_their_side():
+def test_training_mode_stays_on_its_side():
     seen = []
     policy = Sampler(seen)
-    with Evaluator("CartPole-v1", policy, **SAMPLED) as ev, set_interaction_type(InteractionType.MEAN):
+    with Evaluator("CartPole-v1", policy, **SAMPLED) as ev:
         ev.trigger_eval()
         while ev.pending:
-            assert interaction_type() is InteractionType.MEAN
             policy(torch.zeros(4))
         ev.poll()
-        assert interaction_type() is InteractionType.MEAN
     main = threading.current_thread().name
-    assert {(kind, training) for name, kind, training in seen if name == main} == {(InteractionType.MEAN, True)}
-    others = {(kind, training) for name, kind, training in seen if name != main}
-    assert others
-    assert all(kind is not InteractionType.MEAN and not training for kind, training in others)
+    assert {training for name, training in seen if name == main} == {True}
+    assert {training for name, training in seen if name != main} == {False}
 
 
-def test_the_same_noise_on_every_backend():
+def test_a_deterministic_evaluation_is_the_same_in_a_thread_and_in_a_process():
     numbers = []
     for place in ("thread", "process"):
-        with Evaluator("CartPole-v1", policy_factory=Sampler, backend=place, **SAMPLED) as ev:
+        with Evaluator("CartPole-v1", policy_factory=Sampler, backend=place, num_trajectories=4) as ev:
             numbers.append(ev.evaluate().returns.tolist())
     assert numbers[0] == numbers[1]
 

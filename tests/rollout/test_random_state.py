@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from swath.rollout.apart import apart
 from swath.rollout.random_state import PrivateStreams, preserved
 
 
@@ -71,32 +70,6 @@ def test_streams_of_other_seeds_differ():
         with PrivateStreams(seed).in_force():
             drawn.append(draw())
     assert all(one != other for one, other in zip(*drawn, strict=True))
-
-
-@pytest.mark.parametrize("way", ["swapped", "in_force"])
-def test_on_a_thread_apart_torch_draws_the_same_and_the_other_generators_stay_shared(way):
-    def drawn():
-        streams = PrivateStreams(5)
-        with getattr(streams, way)():
-            first = torch.randn(2).tolist()
-        with getattr(streams, way)(), preserved():
-            return first + torch.randn(2).tolist()
-
-    def of_others():
-        return np.random.get_state()[1].tolist(), random.getstate()
-
-    seed_all()
-    expected, theirs = drawn(), (torch.get_rng_state(), of_others())
-    with apart(1):
-        before = torch.rand(1)
-        assert drawn() == expected
-        with preserved(), PrivateStreams(6).swapped():
-            np.random.rand(), random.random()
-        between = torch.rand(1)
-    with apart(1):
-        assert [torch.rand(1), torch.rand(1)] == [before, between]
-    assert torch.equal(torch.get_rng_state(), theirs[0])
-    assert of_others() != theirs[1]
 
 
 @pytest.mark.gpu

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from swath.collect.deliver import Drawn
 from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
-from swath.rollout.apart.interaction import keep_own_type
 from swath.workers.renewed import join, renewed
 
 
@@ -49,7 +48,6 @@ class Background:
         collection: what is drawn from.
         enter: called before the thread starts, between two fragments.
         leave: called when the thread ends, between two fragments.
-        around: each draw in the thread is within what it gives.
     """
 
     def __init__(
@@ -57,10 +55,9 @@ class Background:
         collection: Drawable,
         enter: Callable[[], None],
         leave: Callable[[], None],
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._collection = collection
-        self._enter, self._leave, self._around = enter, leave, around
+        self._enter, self._leave = enter, leave
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._running = self._stopped = False
@@ -157,7 +154,6 @@ class Background:
             )
 
     def _run(self) -> None:
-        keep_own_type()
         error = self._draw_on()
         with suppress(Closed), self._collection.gate.control():
             self._leave()
@@ -170,8 +166,7 @@ class Background:
         """Draw until the end; what it ended with, if that is an error."""
         try:
             while self._may_go_on():
-                with self._around():
-                    drawn = self._collection.draw()
+                drawn = self._collection.draw()
                 if drawn.ended and self._collection.completed:
                     break
         except Closed:

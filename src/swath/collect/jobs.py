@@ -147,7 +147,7 @@ class WorkerJobs:
         )
         model = standing.described.get(name.worker)
         pen = None if self.pens is None else self.pens.one_for(worker)
-        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, pen, self.in_threads)
+        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, pen)
         return Job(
             partial(build_remote, request, template.make),
             name,

@@ -25,7 +25,6 @@ from swath.collect.pen import Pen
 from swath.collect.responding import Responder
 from swath.collect.worker import Tally, Worker
 from swath.options import Hooks
-from swath.rollout.apart.interaction import keep_own_type
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl_source import CREATOR, creator_apart
@@ -64,7 +63,6 @@ class RemoteRequest:
         masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
         pen: with what it writes for itself, if it does.
-        in_thread: it lives in a thread of its own beside others of its process.
     """
 
     worker: WorkerRequest
@@ -73,7 +71,6 @@ class RemoteRequest:
     masked: bool = False
     model: Description | None = None
     pen: PenRequest | None = None
-    in_thread: bool = False
 
 
 class RemoteWorker(Answers, Responder):
@@ -213,8 +210,6 @@ def build_remote(request: RemoteRequest, make: Maker = RemoteWorker) -> Responde
     Raises:
         ValueError: it is not like its earlier lives.
     """
-    if request.in_thread:
-        keep_own_type()
     worker = request.worker
     source = replace(worker.source, env=thawed(worker.source.env))
     policy = replace(worker.policy, policy=thawed(worker.policy.policy))

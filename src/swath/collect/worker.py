@@ -16,7 +16,6 @@ import torch
 from swath.errors import warn_of_no_effect
 from swath.keys import Key
 from swath.options import EpisodeRules, Faults
-from swath.rollout.apart import apart
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
@@ -104,6 +103,7 @@ class Worker:
         version: of the policy's weights.
         device: where the policy runs; `None` for the CPU.
         life: which of its lives.
+        beside_others: other threads draw from the process's generators meanwhile, so these are left alone.
     """
 
     host: Host
@@ -115,6 +115,7 @@ class Worker:
     version: int = 0
     device: torch.device | None = None
     life: int = 0
+    beside_others: bool = False
 
     def __post_init__(self) -> None:
         spec = self.host.spec
@@ -343,12 +344,8 @@ class Worker:
         every = made * self.host.spec.num_envs
         self.tally.frames_discarded += every if rows.valid is None else int(rows.valid[:, :made].sum())
 
-    def beside_others(self) -> AbstractContextManager[None]:
-        """For a thread that collects beside others: torch's streams of a seed are put in force on this thread alone."""
-        return nullcontext() if self._streams is None else apart()
-
     def _random_states(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._streams is None else self._streams.swapped()
+        return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
 
     def _make_rules(self) -> Rules:
         limit = StepLimit([self.episodes.max_frames] * self.host.spec.num_envs)

@@ -236,7 +236,6 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             collection,
             enter=lambda: acting.enter_background(collection.worker),
             leave=lambda: acting.leave_background(collection.worker),
-            around=collection.worker.beside_others,
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
         self._outlet = OwnWeights(collection, acting, partial(_found_in, weakref.ref(self)))

@@ -38,6 +38,8 @@ class EvalPolicy:
         exploration: how it picks actions.
         noise_root: root of the noise of each episode; `None` draws from the process's own generators.
         device: where its inputs go; `None`: where its weights are.
+        beside_others: other threads draw from the process's generators meanwhile: they are left alone, and noise is
+            drawn from them.
     """
 
     policy: Any
@@ -45,6 +47,7 @@ class EvalPolicy:
     exploration: ExplorationType
     noise_root: int | None
     device: torch.device | None = None
+    beside_others: bool = False
 
     @property
     def place(self) -> torch.device | None:
@@ -53,6 +56,8 @@ class EvalPolicy:
 
     def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Performer:
         """The policy, bound to the host; the process's random states are left as they are."""
+        if self.beside_others:
+            return self._bind(self.spec, observation)
         with preserved(self.place):
             if self.exploration is not ExplorationType.RANDOM or self.noise_root is None or self._is_seeded_as_one:
                 return self._bind(self.spec, observation)

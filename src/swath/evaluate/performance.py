@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from time import monotonic
 
@@ -46,7 +47,14 @@ class Performance:
         self._where = num_slots, first_slot
         self._film = Film(part.wishes.film, part.wishes.film_bytes) if part.wishes.film else None
         self._recording = Recording(request.policy_version) if part.wishes.steps else None
-        acting = EvalPolicy(setting.acts, host.spec, request.exploration_type, request.seed, setting.device)
+        acting = EvalPolicy(
+            setting.acts,
+            host.spec,
+            request.exploration_type,
+            request.seed,
+            setting.device,
+            beside_others=not setting.alone,
+        )
         watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
         self._watched = bool(watchers)
         scoring = request.reading.applied_to(host)
@@ -54,7 +62,7 @@ class Performance:
         self._runner = Runner(host, acting.bind, request, manner)
         root = fresh_root() if request.seed is None else request.seed
         worker = first_slot // host.spec.num_envs
-        self._streams = PrivateStreams(derive(root, "global", worker), setting.device)
+        self._streams = PrivateStreams(derive(root, "global", worker), setting.device) if setting.alone else None
         self._steps: Iterator[None] = iter(())
         self._seconds = 0.0
 
@@ -72,7 +80,7 @@ class Performance:
         began = monotonic()
         enough = self._runner.steps + self._part.wishes.report_every
         over = True
-        with self._streams.in_force():
+        with nullcontext() if self._streams is None else self._streams.in_force():
             for _ in self._steps:
                 if (self._runner.steps >= enough or monotonic() - began > SLICE_S) and self._runner.unfinished:
                     over = False

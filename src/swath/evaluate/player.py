@@ -82,8 +82,7 @@ class Player:
         Raises:
             KeyError: there is no such model.
         """
-        with self._setting.sheltered():
-            return {model_id: self._models.manifest(model_id) for model_id in model_ids}
+        return {model_id: self._models.manifest(model_id) for model_id in model_ids}
 
     def check(self, extras: Mapping[str, Mapping[str, Any]]) -> None:
         """Whether extra state fits these models.
@@ -91,9 +90,8 @@ class Player:
         Raises:
             KeyError, ValueError: it does not.
         """
-        with self._setting.sheltered():
-            for model_id, each in extras.items():
-                self._models.check(model_id, each)
+        for model_id, each in extras.items():
+            self._models.check(model_id, each)
 
     def play(self, update: Update | None, part: Part) -> Report | Parcel:
         """Begin a part, whatever was being played before.
@@ -131,15 +129,14 @@ class Player:
             write: whether those of the very first slot write it.
         """
         env = self._setting.host.env
-        with self._turn, self._setting.sheltered():
+        with self._turn:
             failures = dump_recorders(first_of(env), step) if write and self._post.name.worker == 0 else []
             empty_recorders(env)
         return failures
 
     def weights(self, model_id: str) -> Any:
         """The state of a model as it is here."""
-        with self._setting.sheltered():
-            return self._models.state(model_id)
+        return self._models.state(model_id)
 
     def close(self) -> None:
         """Close the envs."""
@@ -161,7 +158,7 @@ class Player:
     def _telling(self) -> Iterator[None]:
         """What is raised within says where, and the envs are not used again as they are."""
         try:
-            with self._post.noted(), self._turn, self._setting.sheltered():
+            with self._post.noted(), self._turn:
                 yield
         except Exception:
             self._failed, self._performance = True, None

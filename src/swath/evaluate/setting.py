@@ -7,13 +7,11 @@ policy | factory ──▶ private copy, in eval mode ─────┴──�
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
@@ -22,11 +20,11 @@ from swath.evaluate.freezing import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
 from swath.evaluate.telling import tell
-from swath.rollout.apart import apart
 from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
 from swath.rollout.policies.placement import device_of
+from swath.rollout.random_state import PrivateStreams
 from swath.seeds import derive
 
 _log = logging.getLogger("swath")
@@ -56,8 +54,8 @@ class SettingRequest:
         factory: builds the policy; called with the env if it wants one.
         device: where the policy runs; `None` leaves it where it is.
         seed: root of the seed under which a factory is called; `None` seeds nothing.
-        alone: whether the process is the worker's own, so that its generators may be seeded; else all that is the
-            user's runs apart.
+        alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
+            and evaluations draw from them, too.
         making: how envs are built.
         speedup: how the policy is made quicker.
     """
@@ -85,6 +83,7 @@ class Setting:
         acts: the same policy, as it is called: compiled, say.
         device: where its inputs go; `None` for where the envs are.
         closed: whether the envs are closed.
+        alone: as in the request.
 
     Raises:
         Exception: what building env or policy raised.
@@ -94,21 +93,17 @@ class Setting:
         self._request = request
         self._open = ExitStack()
         self.closed = False
-        with self.sheltered():
-            self.host = self._host()
-            try:
-                self.policy = self._policy()
-                self.device = request.device or device_of(self.policy)
-                self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
-            except BaseException:
-                self._open.close()
-                if self._owned:
-                    self.host.close()
-                raise
-
-    def sheltered(self) -> AbstractContextManager[None]:
-        """Within, nothing of the user's reaches the random draws or the interaction type of whoever trains here."""
-        return nullcontext() if self._request.alone else apart()
+        self.alone = request.alone
+        self.host = self._host()
+        try:
+            self.policy = self._policy()
+            self.device = request.device or device_of(self.policy)
+            self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
+        except BaseException:
+            self._open.close()
+            if self._owned:
+                self.host.close()
+            raise
 
     def renew(self) -> None:
         """Close the envs and build them anew; those that were handed in go on from their next reset."""
@@ -118,15 +113,13 @@ class Setting:
             except Exception as error:  # noqa: BLE001  what has failed may fail again, and is not used any more
                 tell(_log.error, "an env that had failed raised when it was closed; another is built", error=error)
             self.closed = False
-            with self.sheltered():
-                self.host = self._host()
+            self.host = self._host()
 
     def close(self) -> None:
         """Close the envs, also those that were handed in: they belong to the evaluation. Twice is fine."""
         self.closed = True
-        with self.sheltered():
-            self._open.close()
-            self.host.close()
+        self._open.close()
+        self.host.close()
 
     def _host(self) -> Host:
         host, self._owned = make_host(self._request.env, self._request.num_envs, self._request.making)
@@ -146,13 +139,7 @@ class Setting:
         """What the factory builds, from generators that are seeded equally in every worker and life."""
         request = self._request
         assert request.factory is not None
-        if request.seed is not None:
-            _seed(derive(request.seed, "policy"), alone=request.alone)
-        return made_private(from_factory(request.factory, first_of(self.host.env)), alone=request.alone)
-
-
-def _seed(seed: int, *, alone: bool) -> None:
-    torch.manual_seed(seed)  # of this thread's own generators, where it runs apart
-    if alone:
-        np.random.seed(seed % 2**32)  # noqa: NPY002  users draw from it
-        random.seed(seed)
+        seed = None if request.seed is None else derive(request.seed, "policy")
+        with nullcontext() if seed is None else PrivateStreams(seed, request.device).swapped():
+            product = from_factory(request.factory, first_of(self.host.env))
+        return made_private(product, alone=request.alone)

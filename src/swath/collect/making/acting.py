@@ -106,6 +106,7 @@ class Acting:
 
     def enter_background(self, worker: Worker) -> None:
         """From the next fragment on a copy acts, made now."""
+        worker.beside_others = True
         if not isinstance(self.policy, nn.Module):
             return
         self._snapshot = copy.deepcopy(self.policy)
@@ -113,6 +114,7 @@ class Acting:
 
     def leave_background(self, worker: Worker) -> None:
         """From the next fragment on the user's own module acts again."""
+        worker.beside_others = False
         if self._snapshot is not None and self._own is not None:
             self._snapshot = None
             worker.act_with(self._own)

@@ -27,7 +27,6 @@ from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.hosts.torchrl_masks import drawing
 from swath.rollout.hosts.torchrl_reuse import Seen
 from swath.rollout.hosts.torchrl_step import step_of
-from swath.rollout.policies.absent import without_searches
 from swath.rollout.spaces import Array, Leaves
 
 _RESET = "_reset"
@@ -174,7 +173,7 @@ class TorchRLHost:
             self._begin, self._any_done = self._begin_where_ended, any_done_of(self.spec.done)
         else:
             self._begin, self._any_done = short.reset, lambda _: short.any_ended
-        self._step = without_searches(step_of(env) if short is None else short.step)
+        self._step = step_of(env) if short is None else short.step
         self._advance = self._in_one if _has_own_way(env) else self._in_two
         self._hooks = _hooks_of(env)
 

@@ -13,12 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase, set_interaction_type
+from tensordict.nn import TensorDictModuleBase
 
 from swath.keys import Key, as_key, as_tuple, nested
-from swath.rollout.policies.absent import without_searches
-from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.policies.straight import straight
+from swath.rollout.policies.exploration import ExplorationType, exploring
 from swath.words import kind_of
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
@@ -105,16 +103,14 @@ def caller(policy: Any, how: Convention, keys: Sequence[Key], batch: InputBatch,
 def _tensordict_call(policy: Any, keys: Sequence[Key], batch: InputBatch, exploration: ExplorationType) -> Call:
     size, device = torch.Size(batch[0]), batch[1]
     flat = all(isinstance(key, str) for key in keys)
-    mode = set_interaction_type(exploration)
-    policy = without_searches(straight(policy))
+    explore = exploring(policy, exploration)
 
     def call(inputs: Inputs) -> Any:
         pairs = [(key, value) for key, value in zip(keys, inputs, strict=True) if value is not None]
         given = TensorDict(dict(pairs) if flat else {}, batch_size=size, device=device)
         if not flat:
             given.update(dict(pairs))
-        with mode:
-            answer = policy(given)
+        answer = explore(given)
         return given if answer is None else answer
 
     return call

@@ -10,18 +10,16 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
-from tensordict.nn import set_interaction_type
 
 from swath.keys import DONE, IS_INIT, STEP_COUNT, TERMINATED, TRUNCATED, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Column
 from swath.rollout.hosts.specs import TensorDictSpec
-from swath.rollout.policies.absent import without_searches
 from swath.rollout.policies.answers import unpacker
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.calling import Convention, caller, convention
+from swath.rollout.policies.exploration import exploring
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.policies.recurrent import Memory
-from swath.rollout.policies.straight import straight
 from swath.rollout.spaces import Leaves
 
 _SPEC_FROM_ENV = "set_action_spec_from_env"  # of TorchRL's RandomPolicy
@@ -195,18 +193,15 @@ def _writing(policy: Any, options: Binding, home: torch.device | None) -> Write:
 
     One that has no device sees a TensorDict that has none either, wherever the env is.
     """
-    mode, call = set_interaction_type(options.exploration), without_searches(straight(policy))
-    there = options.device
+    call, there = exploring(policy, options.exploration), options.device
 
     def write(root: TensorDictBase) -> TensorDictBase:
-        with mode:
-            answer = call(root)
+        answer = call(root)
         return root if answer is root or answer is None else root.update(answer)
 
     def write_anywhere(root: TensorDictBase) -> TensorDictBase:
         given = root.copy().clear_device_()
-        with mode:
-            answer = call(given)
+        answer = call(given)
         return root.update(given if answer is None else answer)
 
     if there == home:
@@ -216,8 +211,7 @@ def _writing(policy: Any, options: Binding, home: torch.device | None) -> Write:
 
     def write_there(root: TensorDictBase) -> TensorDictBase:
         given = root.to(there)
-        with mode:
-            answer = call(given)
+        answer = call(given)
         answer = given if answer is None else answer
         return root.update(answer.to(home) if home is not None else answer.cpu().clear_device_())
 
