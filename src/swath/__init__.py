@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from swath.collectors.collector import Collector
     from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
-    from swath.collectors.ray_replay_buffer import RayReplayBuffer
     from swath.collectors.updaters.base import WeightUpdaterBase
     from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
     from swath.collectors.updaters.ray_updater import RayWeightUpdater
@@ -70,7 +69,6 @@ _HOME = {
     "MultiSyncCollector": "swath.collectors.multi",
     "RayCollector": "swath.collectors.ray_collector",
     "RayEvalWorker": "swath.evaluators.ray_eval_worker",
-    "RayReplayBuffer": "swath.collectors.ray_replay_buffer",
     "Progress": "swath.report.progress",
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
@@ -95,6 +93,8 @@ _HOME = {
     "SharedMemWeightSyncScheme": "swath.weight_update.kinds",
     "NoWeightSyncScheme": "swath.weight_update.kinds",
 }
+
+_GONE = {"RayReplayBuffer": "use torchrl.data.RayReplayBuffer, which collectors take as replay_buffer="}
 
 __all__ = [
     "GAE",
@@ -123,7 +123,6 @@ __all__ = [
     "RandomPolicy",
     "RayCollector",
     "RayEvalWorker",
-    "RayReplayBuffer",
     "RayWeightSyncScheme",
     "RayWeightUpdater",
     "RemoteModuleWeightUpdater",
@@ -145,4 +144,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
-    __getattr__, __dir__ = lazy(__name__, _HOME)
+    __getattr__, __dir__ = lazy(__name__, _HOME, _GONE)

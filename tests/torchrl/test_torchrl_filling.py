@@ -7,6 +7,7 @@ import torch
 from torchrl.data import (
     LazyMemmapStorage,
     LazyTensorStorage,
+    RayReplayBuffer,
     ReplayBuffer,
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
@@ -15,7 +16,7 @@ from torchrl.data.replay_buffers.samplers import PrioritizedSampler
 from torchrl_table import table
 
 import ray_cluster
-from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector, RayReplayBuffer
+from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
@@ -116,38 +117,16 @@ def test_a_buffer_here_is_filled_in_the_background_with_each_row_once(parts, kin
     require_filled(buffer, kind, further)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def on_ray():
-    """Buffers in actors, by what they hold; each is made once."""
     ray_cluster.up()
-    made = {}
-
-    def make(held, storage, further):
-        parts = {"replay_buffer_cls": held, "storage": partial(storage, SIZE), "batch_size": 8}
-        if (held, storage) not in made:
-            made[held, storage] = RayReplayBuffer(**parts, **further)
-        made[held, storage].empty()
-        return made[held, storage]
-
-    yield make
-    for buffer in made.values():
-        buffer.close()
+    options = {"remote_config": {"num_cpus": 1}, "ray_init_config": {"ignore_reinit_error": True}}
+    buffer = RayReplayBuffer(storage=partial(LazyTensorStorage, SIZE), batch_size=8, **options)
+    yield buffer
+    buffer.close()
 
 
-@pytest.mark.parametrize("parts", HELD)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_buffer_on_ray_is_filled_in_the_background_with_each_row_once(parts, kind, on_ray):
-    buffer = on_ray(*parts)
-    fill_in_the_background(kind, buffer)
-    require_filled(buffer, kind, parts[-1])
-
-
-@pytest.mark.parametrize("parts", HELD)
-@pytest.mark.parametrize("kind", ["here", "ray async"])
-def test_what_was_drawn_is_written_to_a_buffer_on_ray_by_hand(parts, kind, on_ray):
-    buffer = on_ray(*parts)
-    with KINDS[kind]() as collector:
-        for batch in collector:
-            buffer.extend(batch.reshape(-1))
-    require_filled(buffer, kind, parts[-1])
-    assert not buffer[:].is_locked, "what it gives is one's own"
+@pytest.mark.parametrize("kind", ["here", "ray sync", "ray async"])
+def test_torchrls_buffer_on_ray_is_filled_in_the_background_with_each_row_once(kind, on_ray):
+    fill_in_the_background(kind, on_ray)
+    require_filled(on_ray, kind, {})

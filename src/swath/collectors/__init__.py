@@ -6,7 +6,6 @@ from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
-from swath.collectors.ray_replay_buffer import RayReplayBuffer
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
 from swath.collectors.updaters.ray_updater import RayWeightUpdater
@@ -35,7 +34,6 @@ __all__ = [
     "MultiSyncCollector",
     "RandomPolicy",
     "RayCollector",
-    "RayReplayBuffer",
     "RayWeightUpdater",
     "RemoteModuleWeightUpdater",
     "RemoteWeightsUpdaterBase",

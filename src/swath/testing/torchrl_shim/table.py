@@ -9,7 +9,6 @@ from swath.collectors.collector import Collector
 from swath.collectors.many import ManyWorkers
 from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
-from swath.collectors.ray_replay_buffer import RayReplayBuffer
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
 from swath.collectors.updaters.ray_updater import RayWeightUpdater
@@ -64,7 +63,6 @@ _SCHEMES = {
     "NoWeightSyncScheme": NoWeightSyncScheme,
 }
 _N_STEP = {"MultiStep": MultiStep}
-_BUFFER = {"RayReplayBuffer": RayReplayBuffer}
 
 TABLE: Table = {
     "torchrl.collectors": {**_COLLECTORS, **_UPDATERS, "Evaluator": Evaluator},
@@ -76,11 +74,9 @@ TABLE: Table = {
     "torchrl.collectors.utils": {"split_trajectories": split_trajectories},
     "torchrl.weight_update": _SCHEMES,
     "torchrl.weight_update.weight_sync_schemes": _SCHEMES,
-    "torchrl.data": {**_N_STEP, **_BUFFER},
+    "torchrl.data": _N_STEP,
     "torchrl.data.postprocs": _N_STEP,
     "torchrl.data.postprocs.postprocs": _N_STEP,
-    "torchrl.data.replay_buffers": _BUFFER,
-    "torchrl.data.replay_buffers.ray_buffer": _BUFFER,
     "torchrl.collectors._base": {"BaseCollector": BaseCollector},
     "torchrl.collectors._single": {"Collector": Collector},
     "torchrl.collectors._single_async": {"AsyncCollector": AsyncCollector},
