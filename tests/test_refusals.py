@@ -2,7 +2,11 @@
 
 import pytest
 
-COLLECTORS: list = []
+import swath
+
+COLLECTORS: list = [
+    pytest.param(lambda: swath.RayReplayBuffer, AttributeError, "torchrl.data.RayReplayBuffer", id="RayReplayBuffer"),
+]
 WEIGHTS: list = []
 EVALUATION: list = []
 BATCHES: list = []
