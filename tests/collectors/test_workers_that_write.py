@@ -11,17 +11,14 @@ from fleet_toys import (
     IDS,
     KINDS,
     LONG,
-    VERSION,
-    Held,
     InThread,
     Level,
     Notebook,
     fleet,
     level,
-    made_by,
     numbered,
 )
-from writing_toys import FileBuffer, Itself, Mishap, Several, same_writes
+from writing_toys import FileBuffer, Itself, Mishap, same_writes
 
 from plain import plain
 from swath.errors import Closed, FleetFailed
@@ -67,46 +64,48 @@ def settled(collector):
     [
         {},
         {"split_trajs": True, "postproc": doubled},
-        {"track_traj_ids": False, "set_truncated": True, "storing_device": "cpu", "prefetch": 2},
+        {"set_truncated": True, "storing_device": "cpu", "prefetch": 2},
     ],
     ids=plain,
 )
-def test_what_workers_write_is_what_this_process_would_have_written(place, options, tmp_path):
+def test_each_worker_writes_what_this_process_would_have_written_of_it(place, options, tmp_path):
     mine, other = FileBuffer(tmp_path), Memory()
     for buffer in (mine, other):
         options = {"seed": 3, "total_frames": 80, "backend": place, **options}
         with fleet("sync", ending(), steady, replay_buffer=buffer, **options) as collector:
             assert list(collector) == [None] * 4
             assert (collector.stats()["frames"], collector.stats()["batches"]) == (80, 4)
-    same_writes(mine.written, other.written)
+    for worker in range(2):
+        same_writes(of_worker(mine, worker), of_worker(other, worker))
+
+
+def of_worker(buffer, worker):
+    return [td for td in buffer.written if int(td[IDS].max()) >> 47 == worker]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
-def test_each_draw_is_none_and_writes_one_batch_or_fragment_in_order(kind, place, tmp_path):
+def test_each_draw_is_none_and_counts_one_batch_or_fragment(kind, place, tmp_path):
     buffer = FileBuffer(tmp_path)
     with fleet(kind, replay_buffer=buffer, backend=place, total_frames=80) as collector:
         frames = 0
         for drawn in collector:
             frames += FIRST[kind]
             assert drawn is None
-            assert buffer.frames == frames == collector.stats()["frames"], "something was written ahead, or late"
+            assert frames == collector.stats()["frames"] <= buffer.frames
         assert collector.next() is None
     assert {td.shape for td in buffer.written} == {(2, 5)}
-    if kind == "sync":
-        assert [made_by(td) for td in buffer.written] == [[0, 0], [1, 1]] * 4
     check_lives(buffer.written, LONG)
-    assert settled(collector)["frames"] == 80
+    assert settled(collector)["frames"] == buffer.frames == 80
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("options", "count"), [(WHOLE, None), (PAIRS, 2)], ids=["all", "pairs"])
-def test_each_worker_writes_its_whole_episodes_flat_one_write_a_draw(kind, options, count, tmp_path):
+def test_each_worker_writes_its_whole_episodes_flat(kind, options, count, tmp_path):
     buffer = FileBuffer(tmp_path)
     with fleet(kind, ending(), replay_buffer=buffer, total_frames=120, **options) as collector:
         for number, _ in enumerate(collector, 1):
-            assert len(buffer.entries) == number == collector.stats()["batches"]
-            assert buffer.frames == collector.stats()["frames"]
+            assert number == collector.stats()["batches"]
     for entry in buffer.entries:
         ends = entry.td["next", "done"].squeeze(-1)
         assert bool(ends[-1])
@@ -185,18 +184,15 @@ def test_data_go_to_the_device_that_the_clients_storage_names():
 # ---- by whom
 
 
-@pytest.mark.parametrize("kind", [FileBuffer, Several])
-def test_each_life_writes_through_a_client_of_its_own(kind, tmp_path):
-    buffer = kind(tmp_path)
+def test_each_life_writes_through_a_client_of_its_own(tmp_path):
+    buffer = FileBuffer(tmp_path)
     with fleet(replay_buffer=buffer) as collector:
         collector.next()
         os.kill(collector._assembled.fleet.up[1].pid, signal.SIGKILL)
         collector.next()
-    assert [int(entry.td[IDS].max()) >> 32 & 1 for entry in buffer.entries] == [0, 0, 0, 1], "lives"
-    assert [entry.client for entry in buffer.entries] == [0, 1, 0, 2]
+    by_client = {entry.client: int(entry.td[IDS].max()) for entry in buffer.entries}
+    assert sorted((ids >> 47, ids >> 32 & 1) for ids in by_client.values()) == [(0, 0), (1, 0), (1, 1)]
     assert len({entry.pid for entry in buffer.entries}) == 3
-    assert buffer.made == 3
-    assert getattr(buffer, "asked", [2, 1]) == [2, 1]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -208,29 +204,26 @@ def test_a_buffer_that_is_its_own_client_is_written_by_this_process(place):
 
 
 class Odd(Memory):
-    def __init__(self, clients):
+    def __init__(self, client):
         super().__init__()
-        self.clients = lambda n: clients
+        self.client = lambda: client
 
 
-@pytest.mark.parametrize(
-    ("clients", "error", "message"),
-    [
-        ([Memory()], ValueError, r"clients\(2\) of the replay buffer gave 1 clients"),
-        ([object(), object()], TypeError, r"a client of the replay buffer is an object without extend\(\)"),
-    ],
-    ids=["too few", "no extend"],
-)
-def test_clients_that_cannot_write_are_refused(clients, error, message):
-    with pytest.raises(error, match=message):
-        fleet(replay_buffer=Odd(clients), backend="inline")
+def test_a_client_that_cannot_write_is_refused():
+    with pytest.raises(TypeError, match=r"client\(\) of the replay buffer gave an object without extend\(\)"):
+        fleet(replay_buffer=Odd(object()), backend="inline")
 
 
 def test_a_client_that_cannot_travel_is_refused():
     locked = Memory()
     locked.lock = threading.Lock()
     with pytest.raises(TypeError, match="lock"):
-        fleet(replay_buffer=Odd([locked, locked]))
+        fleet(replay_buffer=Odd(locked))
+
+
+def test_what_is_too_old_cannot_be_dropped_once_it_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"max_staleness drops fragments .* without client\(\)"):
+        fleet("async", replay_buffer=FileBuffer(tmp_path), max_staleness=1)
 
 
 # ---- when things go wrong
@@ -239,20 +232,17 @@ def test_a_client_that_cannot_travel_is_refused():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_extend_raises_leaves_the_draw_and_the_next_goes_on(kind, place, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("raise", entries=3, client=1))
+    buffer = FileBuffer(tmp_path, Mishap("raise", entries=3))
     with fleet(kind, replay_buffer=buffer, backend=place, total_frames=100) as collector:
         with pytest.raises(OSError, match="disk full") as caught:
             list(collector)
         (note,) = [note for note in caught.value.__notes__ if "raised by extend()" in note]
-        assert note.startswith("raised by extend() of the replay buffer in worker 1 (life 0)")
+        assert note.startswith("raised by extend() of the replay buffer in worker ")
         assert "remote traceback" in note
-        assert collector.stats()["frames"] == buffer.frames
         list(collector)
     stats = settled(collector)
     assert (stats["frames"], stats["frames_discarded"]) == (buffer.frames, 10) == (100, 10)
     check_lives(buffer.written, LONG, gaps=True)
-    if kind == "sync":
-        assert [made_by(td)[0] for td in buffer.written] == [0, 1] * 5, "shares that are in are kept, in their order"
 
 
 @pytest.mark.parametrize("part", ["postproc", "post_collect_hook"])
@@ -294,14 +284,14 @@ def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
     with fleet(kind, ending(), replay_buffer=buffer, total_frames=120, **PAIRS) as collector:
         list(collector)
         stats = collector.stats()
-    assert stats["frames"] == buffer.frames >= 120
+    assert 120 <= stats["frames"] <= buffer.frames <= stats["frames"] + 10
     assert (stats["restarts"], stats["frames_discarded"] > 0) == (1, True)
     for td in buffer.written:
         assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
 
 
 def test_a_write_that_takes_too_long_is_a_death(gate, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("wait", entries=2, gate=gate))
+    buffer = FileBuffer(tmp_path, Mishap("wait", entries=2, client=1, gate=gate))
     with fleet(replay_buffer=buffer, fragment_timeout_s=3.0, total_frames=40) as collector:
         list(collector)
         stats = collector.stats()
@@ -315,11 +305,11 @@ def test_with_too_few_workers_left_the_run_fails(tmp_path):
             list(collector)
         with pytest.raises(FleetFailed):
             collector.next()
-        assert collector.stats()["frames"] == buffer.frames
+    assert settled(collector)["frames"] == buffer.frames
 
 
 def test_an_interrupt_while_a_worker_writes_loses_nothing(gate, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("wait", entries=1, gate=gate))
+    buffer = FileBuffer(tmp_path, Mishap("wait", entries=0, client=1, gate=gate))
     with fleet(replay_buffer=buffer, total_frames=60) as collector:
         arrived = InThread(gate.await_arrival)
         interrupting = InThread(lambda: arrived.join() and os.kill(os.getpid(), signal.SIGINT))
@@ -329,11 +319,10 @@ def test_an_interrupt_while_a_worker_writes_loses_nothing(gate, tmp_path):
         gate.open()
         assert list(collector) == [None] * 3
     assert settled(collector)["frames"] == buffer.frames == 60
-    assert [made_by(td)[0] for td in buffer.written] == [0, 1] * 3
 
 
 def test_a_shutdown_while_a_worker_writes_counts_what_was_written(gate, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("wait", entries=1, gate=gate))
+    buffer = FileBuffer(tmp_path, Mishap("wait", entries=0, client=1, gate=gate))
     collector = fleet(replay_buffer=buffer)
     drawing = InThread(collector.next)
     gate.await_arrival()
@@ -344,49 +333,24 @@ def test_a_shutdown_while_a_worker_writes_counts_what_was_written(gate, tmp_path
     assert settled(collector)["frames"] == buffer.frames == 20
 
 
-# ---- what is not to be written
-
-
-def test_what_is_too_old_is_dropped_and_never_written(gate, tmp_path):
-    buffer = FileBuffer(tmp_path / "buffer")
-    sources = [lambda: Held(gate, at=8), CountingEnvs(LONG, first=1)]
-    options = {"envs_per_worker": 1, "frames_per_batch": 5, "prefetch": 1, "max_staleness": 0}
-    with fleet("async", sources, Level(0), replay_buffer=buffer, **options) as collector:
-        while (0, 0) not in [(made_by(td)[0], int(td[VERSION].max())) for td in buffer.written]:
-            collector.next()
-        gate.await_arrival()
-        collector.update_policy_weights_(level(2))
-        gate.open()
-        until = collector.stats()["batches"] + 8
-        while collector.stats()["batches"] < until or not collector.stats()["batches_dropped"]:
-            collector.next()
-    stats = settled(collector)
-    assert stats["frames"] == buffer.frames
-    assert stats["frames_dropped"] == 5 * stats["batches_dropped"] > 0
-    for td in buffer.written:
-        assert td["action"].unique().tolist() == [2 * int(td[VERSION].max())]
-    versions = [int(td[VERSION].max()) for td in buffer.written]
-    assert versions == sorted(versions), "a fragment was written that was too old by then"
+# ---- after a reset
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, PAIRS], ids=["fragments", "episodes"])
-def test_after_a_reset_nothing_from_before_is_written(kind, options, tmp_path):
+def test_what_is_written_after_a_reset_is_whole_and_counted(kind, options, tmp_path):
     buffer = FileBuffer(tmp_path)
     with fleet(kind, ending(), replay_buffer=buffer, prefetch=2, **options) as collector:
         for _ in range(4):
             for _ in range(3):
                 collector.next()
-            given = max(int(td[IDS].max()) & (2**32 - 1) for td in buffer.written)
-            there = len(buffer.entries)
             collector.reset()
             collector.next()
-            first = min(int(td[IDS].min()) & (2**32 - 1) for td in buffer.written[there:])
-            assert options or first > 0
-            assert given > 0
-        for td in buffer.written:
-            marks = td["observation"][..., 2].reshape(-1, td.shape[-1])
-            assert options or bool((marks.diff(dim=-1) <= 1).all())
+    for td in buffer.written:
+        if options:
+            assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
+        else:
+            assert bool((td["observation"][..., 2].diff(dim=-1) <= 1).all())
     assert settled(collector)["frames"] == buffer.frames
 
 

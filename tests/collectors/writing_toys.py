@@ -70,20 +70,6 @@ class FileBuffer:
         return sum(td.numel() for td in self.written)
 
 
-class Several(FileBuffer):
-    """The same, which makes its clients all at once, at first."""
-
-    client = None
-
-    def __init__(self, folder, mishap=None):
-        super().__init__(folder, mishap)
-        self.asked = []
-
-    def clients(self, n):
-        self.asked.append(n)
-        return [FileBuffer.client(self) for _ in range(n)]
-
-
 class FileClient:
     """Appends; whole entries, whoever else writes."""
 

@@ -1,7 +1,7 @@
 """What crosses between a collection and its workers.
 
 Ask ──▶ worker: one fragment ──▶ Head (small) + body (arrays), or Broken
-                             └─▶ Head; the fragment stays there until it is to be written: Write ──▶ Written, or Broken
+                             └─▶ Head with Written, where the worker writes to a replay buffer itself
 """
 
 from __future__ import annotations
@@ -11,19 +11,6 @@ from typing import Any
 
 from swath.collect.counters import Episodes
 from swath.collect.worker import Tally
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a worker is to keep of what it has made and not written yet; all else is not wanted any more.
-
-    Attributes:
-        numbers: requests whose fragments may still be written.
-        since: the last request of which nothing that waits for the end of its episode is wanted.
-    """
-
-    numbers: tuple[int, ...] = ()
-    since: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,8 +24,6 @@ class Ask:
         bell: an int64 array `[W]` shared with the workers; a worker stops at its next step once its entry has reached
             the number. `None` if nobody stops it.
         entry: of the worker in that array.
-        kept: keep the fragment to write it to the worker's own client of the replay buffer, with these of before, and
-            send none; `None` sends it.
     """
 
     frames: int | None = None
@@ -46,24 +31,23 @@ class Ask:
     number: int = 0
     bell: Any = None
     entry: int = 0
-    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a worker has written when it was told to.
+    """What a worker has written itself to a replay buffer.
 
     Attributes:
         frames: in how many rows; 0 where whole episodes are written, and too few were complete.
+        times: how often it called `extend`.
         waiting: frames that wait, for the end of their episode or for the next write.
-        complete: how many whole episodes are among them.
         episodes: that ended in the rows that were written.
         error: what was raised meanwhile, as `outcome.frozen` wrote it; what was to be written is lost.
     """
 
     frames: int
+    times: int = 1
     waiting: int = 0
-    complete: int = 0
     episodes: Episodes = ()
     error: bytes = b""
 
@@ -85,6 +69,7 @@ class Head:
         sent: how many frames this life has sent, these included.
         since: the floors of the fragment before.
         gap: floors of what was given to others just before it: episodes with lower ids lack frames.
+        written: what the worker has written itself; `None` where its fragments are sent.
     """
 
     worker: int
@@ -99,6 +84,7 @@ class Head:
     sent: int = 0
     since: tuple[int, ...] = ()
     gap: tuple[int, ...] = ()
+    written: Written | None = None
 
     @property
     def floors(self) -> tuple[int, ...]:
@@ -115,11 +101,9 @@ class Broken:
         tally: what went wrong in this life so far.
         by_env: whether an env raised it.
         unfit: whether the worker is not what it should be, and has to be replaced: the weights do not fit it, say.
-        frames: good ones, of a fragment that was made and then lost.
     """
 
     error: bytes
     tally: Tally = field(default_factory=Tally)
     by_env: bool = False
     unfit: bool = False
-    frames: int = 0

@@ -25,7 +25,6 @@ class Sent:
         void: what it brings is not wanted any more.
         taken: it is being delivered; its worker may be asked for another.
         received: the fragment, once it is settled.
-        written: its worker has written it.
         worker: who was asked.
     """
 
@@ -37,7 +36,6 @@ class Sent:
     void: bool = False
     taken: bool = False
     received: Received | None = None
-    written: bool = False
     worker: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +76,7 @@ class Known:
         before: how many more than these its saved state stands for, by worker, once one was loaded.
         sent: frames that each life has sent, by its own account.
         arrived: how many of these have arrived.
+        waiting: frames that wait in each life to be written by it.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -91,6 +90,7 @@ class Known:
     before: dict[int, int] = field(default_factory=dict)
     sent: dict[Name, int] = field(default_factory=dict)
     arrived: dict[Name, int] = field(default_factory=dict)
+    waiting: dict[Name, int] = field(default_factory=dict)
     _mourned: set[Name] = field(default_factory=set)
 
     def batches(self, worker: int) -> int:
@@ -113,9 +113,9 @@ class Known:
         self._collected(name, missing)
         return missing
 
-    def note(self, name: Name, tally: Tally, lost: int = 0) -> None:
-        """What a life says went wrong in it; good frames that it has lost, also beside the tally, were collected."""
-        self._collected(name, self.tallies.note(name, tally) + lost)
+    def note(self, name: Name, tally: Tally) -> None:
+        """What a life says went wrong in it; good frames that it has lost were collected."""
+        self._collected(name, self.tallies.note(name, tally))
 
     def book(self, sent: Sent) -> None:
         """A fragment was made, and has arrived."""

@@ -16,8 +16,7 @@ from swath.collect.counters import Counters, EpisodeMeter, Episodes
 from swath.collect.deliver import Delivery, Drawn
 from swath.collect.gate import Gate
 from swath.collect.notes import noted
-from swath.collect.part import Part
-from swath.collect.shaping import Shaper
+from swath.collect.shaping import Part, Shaper
 from swath.collect.whole import WholeEpisodes
 from swath.collect.worker import Seeding, Worker
 from swath.options import Budget

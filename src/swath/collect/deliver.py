@@ -13,8 +13,7 @@ from typing import Any
 
 from swath.collect.counters import Counters, Episodes
 from swath.collect.notes import noted
-from swath.collect.part import Part
-from swath.collect.shaping import Shaper, moved_for, valid_frames
+from swath.collect.shaping import Part, Shaper, moved_for
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Delivery:
             Closed: shut down meanwhile.
             Exception: what a function of the user's or the buffer raised; what was not written is discarded.
         """
-        frames = [valid_frames(part.batch) for part in parts]
+        frames = [part.frames for part in parts]
         written = 0
         try:
             for part in parts:

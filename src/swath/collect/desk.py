@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.collect.asks import Ask, Broken, Kept
+from swath.collect.asks import Ask, Broken, Written
 from swath.collect.books import Known, Sent
 from swath.collect.counters import Counters
 from swath.collect.renewal import Renewal
@@ -56,7 +56,6 @@ class Desk:
         replaces: whether a worker whose env raises is replaced.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
             number has reached that of the request. `None` where nobody can end them.
-        keep: says what a worker is to keep to write it for itself; `None` where fragments are sent.
         skip: called with a worker and an id when a fragment of good frames is not delivered: episodes with lower ids
             lack frames.
     """
@@ -69,7 +68,6 @@ class Desk:
     renewal: Renewal
     replaces: Callable[[int], bool] = _nobody
     bell: Watched | None = None
-    keep: Callable[[int], Kept] | None = None
     skip: Callable[[int, int], None] = _nothing
 
     def __post_init__(self) -> None:
@@ -122,8 +120,7 @@ class Desk:
     def ask(self, worker: int, frames: int, *, randomly: bool = False, insisted: bool = False) -> Sent:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
         self.last_number += 1
-        kept = None if self.keep is None else self.keep(worker)
-        ask = Ask(frames, randomly, self.last_number, self.bell, worker, kept)
+        ask = Ask(frames, randomly, self.last_number, self.bell, worker)
         handle = self.fleet.handle(worker)
         with self.channel.update_for(handle.name) as update:
             ticket = self.fleet.call(handle, "collect", update, ask, late=True)
@@ -150,6 +147,7 @@ class Desk:
             error: BaseException | None = outcome.exception
             if isinstance(error, WorkerLost):
                 self.known.mourn(sent.ticket.name)
+                self.counters.discard(self.known.waiting.pop(sent.ticket.name, 0))
                 error = None
         elif isinstance(outcome.value, Broken):
             error = self._broken(sent.ticket.name, outcome.value)
@@ -204,10 +202,14 @@ class Desk:
             sent.received.close()
 
     def discard(self, sent: Sent) -> None:
-        """Good frames that nobody will get; nothing if it is closed."""
+        """Good frames that nobody will get, or that its worker has written by now; nothing if it is closed."""
         if sent in self.out:
-            self.counters.discard(sent.head.frames)
-            self._skip(sent)
+            written = sent.head.written
+            if written is not None:
+                self.counters.add(written.frames, written.episodes)
+            else:
+                self.counters.discard(sent.head.frames)
+                self._skip(sent)
             self.close(sent)
 
     def drop(self, sent: Sent) -> None:
@@ -244,6 +246,8 @@ class Desk:
         with self.lock:
             self.void()
             self.sweep()
+            self.counters.discard(sum(self.known.waiting.values()))
+            self.known.waiting.clear()
             self.bell = None
 
     def _skip(self, sent: Sent) -> None:
@@ -255,9 +259,22 @@ class Desk:
         self.known.book(sent)
         self.known.lags[sent.worker] = max(0, self.channel.version_for(sent.worker) - max(0, sent.head.version))
         self._find_strays(sent)
-        if sent.void:
+        written = sent.head.written
+        if written is not None:
+            self._count_unwritten(sent, written)
+        wanted = not sent.void
+        if not wanted or (written is not None and written.error):
             self.discard(sent)
-        return not sent.void
+        if wanted and written is not None and written.error:
+            self.known.fragments_lost += 1
+            raise thawed(written.error)
+        return wanted
+
+    def _count_unwritten(self, sent: Sent, written: Written) -> None:
+        """Frames that wait in a worker no longer and were not written by it never will be."""
+        waiting, name = self.known.waiting, sent.ticket.name
+        self.counters.discard(waiting.get(name, 0) + sent.head.frames - written.frames - written.waiting)
+        waiting[name] = written.waiting
 
     def _find_strays(self, sent: Sent) -> None:
         """Fragments that came before this one and belong to no request: Ctrl-C came while they were asked for."""
@@ -272,9 +289,7 @@ class Desk:
 
     def _broken(self, name: Name, broken: Broken) -> BaseException | None:
         """Book that there is no fragment; what is to be raised for it."""
-        self.known.note(name, broken.tally, broken.frames)
-        self.known.fragments_lost += broken.frames > 0
-        self.counters.discard(broken.frames)
+        self.known.note(name, broken.tally)
         error = thawed(broken.error)
         if not (broken.unfit or (broken.by_env and self.replaces(name.worker))):
             return error

@@ -18,13 +18,11 @@ from swath.collect.books import Sent
 from swath.collect.counters import Counters
 from swath.collect.deliver import Delivery, Drawn
 from swath.collect.desk import Desk
-from swath.collect.elsewhere import WrittenElsewhere
 from swath.collect.fleet_calls import FleetCalls
 from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
-from swath.collect.part import Part
-from swath.collect.shaping import Shaper
-from swath.collect.whole import WholeEpisodes
+from swath.collect.shaping import Part, Shaper
+from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed
 
 
@@ -53,7 +51,7 @@ class FleetCollection:
         shaper: what happens to batches on their way out.
         batch_frames: frames of a batch.
         buffer: where batches are written, if anywhere.
-        keeping: workers write for themselves, and keep what they make until they are told to.
+        written_there: workers write for themselves.
         name: of the face, for messages.
     """
 
@@ -64,7 +62,7 @@ class FleetCollection:
     shaper: Shaper
     batch_frames: int
     buffer: Any = None
-    keeping: bool = False
+    written_there: bool = False
     name: str = "collector"
     counters: Counters = field(default_factory=Counters)
 
@@ -74,13 +72,12 @@ class FleetCollection:
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
         wanted, writing = self.shaper.trajectories, self.buffer is not None
-        whole = wanted.per_batch is not None and not self.keeping
-        self.whole = WholeEpisodes(wanted, self.counters, writing) if whole else None
+        whole = wanted.per_batch is not None
+        self.whole = WholeEpisodes(wanted, self.counters, writing) if whole and not self.written_there else None
         if self.whole is not None:
             self.desk.skip = self.whole.skip
-        self._there = WrittenElsewhere(self.desk, self.gather, self.counters, wanted) if self.keeping else None
-        if self._there is not None:
-            self.desk.keep = self._there.kept
+        self._polls = Polls() if whole else None
+        self._further_writes = 0
 
     @property
     def version(self) -> int:
@@ -97,7 +94,7 @@ class FleetCollection:
     def in_flight(self) -> bool:
         """Whether there is something that was asked for and is not delivered."""
         with self.desk.lock:
-            return bool(self.desk.wanted() or self._in_hand)
+            return bool(self.desk.wanted())
 
     def hold(self) -> None:
         """Ask for no more from now on: draws give what is in flight, and then end."""
@@ -187,25 +184,18 @@ class FleetCollection:
         try:
             return self.desk.fleet.close(timeout)
         finally:
-            if self._there is not None:
-                self._there.end()
             self.forget()
             self.desk.end()
-
-    @property
-    def _in_hand(self) -> Collection[Sent]:
-        """What was given to a draw, and is to be written by the next ones."""
-        return () if self._there is None else self._there.in_hand
 
     def _clear_up(self) -> None:
         """What an interrupted draw had in hand is lost; Ctrl-C may come at any moment."""
         with self.desk.lock:
-            self._done([sent for sent in self.desk.out if sent.taken and sent not in self._in_hand], good=False)
+            self._done([sent for sent in self.desk.out if sent.taken], good=False)
             self.gather.clear_up()
 
     def _next(self) -> Drawn:
-        if self._there is not None:
-            return self._there.draw(self._is_halted)
+        if self.written_there:
+            return self._deliver_written()
         return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
 
     def _deliver(self) -> Drawn:
@@ -230,6 +220,25 @@ class FleetCollection:
                 return Drawn(None, ended=True)
             if self._made(shares, self._parts, whole) is not None:
                 self._done(shares)
+
+    def _deliver_written(self) -> Drawn:
+        """Count what workers have written; one draw per batch or fragment, or per write of whole episodes."""
+        while not self._further_writes:
+            shares = self.gather.next(self._is_halted)
+            if shares is None:
+                return Drawn(None, ended=True)
+            with self.desk.lock:
+                self.gather.ahead()
+                written = [share.head.written for share in shares if share.head.written is not None]
+                times = sum(one.times for one in written)
+                if self._polls is not None:
+                    frames = sum(share.head.frames for share in shares)
+                    self._polls.note(frames, finished=any(share.head.episodes for share in shares))
+                self._further_writes = times if self._polls is not None else 1
+                self._done(shares, good=False)  # which counts what was written
+        self._further_writes -= 1
+        self.counters.deliver(0)
+        return Drawn(None)
 
     def _made(
         self,
@@ -292,8 +301,6 @@ class FleetCollection:
                 whole.drop_open(worker)
 
     def _drop_whole(self, workers: Collection[int] | None) -> None:
-        if self._there is not None:
-            self._there.forget(workers)
         if self.whole is not None:
             for worker in [None] if workers is None else workers:
                 self.whole.drop(worker)

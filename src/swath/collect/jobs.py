@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from swath.collect.clients import Clients, PenRequest
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
 from swath.collect.remote import Maker, RemoteRequest, RemoteWorker, build_remote
 from swath.collect.worker import Seeding
-from swath.options import Hooks, Trajectories
+from swath.collect.writing import Writers
+from swath.options import Hooks
 from swath.rollout.policies.random_policy import RandomPolicy
 from swath.workers.base import Job
 from swath.workers.tickets import Name
@@ -92,28 +92,6 @@ class Standing:
         return max(self.lives.get(worker, -1), self.reached.get(worker, -1))
 
 
-@dataclass(frozen=True)
-class Pens:
-    """With what workers write for themselves.
-
-    Attributes:
-        clients: of the replay buffer; each life gets one of its own.
-        trajectories: how batches are made of episodes.
-        keep_ids: whether trajectory ids are written.
-        cut: leave out the steps of a fragment that were not made.
-    """
-
-    clients: Clients
-    trajectories: Trajectories
-    keep_ids: bool = True
-    cut: bool = False
-
-    def one_for(self, worker: WorkerRequest) -> PenRequest:
-        """For a life of this worker."""
-        device = worker.devices.storing
-        return PenRequest(self.clients.take(), self.trajectories, self.keep_ids, device, self.cut)
-
-
 @dataclass
 class WorkerJobs:
     """Makes jobs.
@@ -123,7 +101,7 @@ class WorkerJobs:
         standing: what changes while they live.
         before: runs first in each worker.
         public: methods that can be called on workers by others.
-        pens: with what they write for themselves, if they do.
+        writers: with what they write for themselves, if they do.
         in_threads: they live in threads of this process.
     """
 
@@ -131,7 +109,7 @@ class WorkerJobs:
     standing: Standing
     before: Callable[[], Any] | None = None
     public: Sequence[str] = ()
-    pens: Pens | None = None
+    writers: Writers | None = None
     in_threads: bool = False
 
     def replaces(self, worker: int) -> bool:
@@ -146,8 +124,8 @@ class WorkerJobs:
             template.core, worker=standing.first + name.worker, life=life, seed=standing.seeding.get(name.worker)
         )
         model = standing.described.get(name.worker)
-        pen = None if self.pens is None else self.pens.one_for(worker)
-        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, pen)
+        writing = None if self.writers is None else self.writers.request(worker.devices.storing)
+        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, writing)
         return Job(
             partial(build_remote, request, template.make),
             name,

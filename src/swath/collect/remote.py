@@ -1,6 +1,6 @@
 """What lives in a place: a worker core that answers the requests of a collection.
 
-collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays), or kept to be written
+collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays), or written to a replay buffer
 control(…) ─▶ one of the methods of `Answers`
 """
 
@@ -14,16 +14,15 @@ import torch
 
 from swath.collect.answers import Answers
 from swath.collect.asks import Ask, Head
-from swath.collect.clients import PenRequest
 from swath.collect.counters import EpisodeMeter
 from swath.collect.description import Description, Signature, signature_of
 from swath.collect.making.acting import Acting
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
 from swath.collect.notes import noted
-from swath.collect.pen import Pen
 from swath.collect.responding import Responder
 from swath.collect.worker import Tally, Worker
+from swath.collect.writing import ReplayWriter, WriteRequest
 from swath.options import Hooks
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import first_of
@@ -62,7 +61,7 @@ class RemoteRequest:
         cut_last: mark the last transition of each env in a fragment as truncated.
         masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
-        pen: with what it writes for itself, if it does.
+        writing: with what it writes for itself, if it does.
     """
 
     worker: WorkerRequest
@@ -70,7 +69,7 @@ class RemoteRequest:
     cut_last: bool = False
     masked: bool = False
     model: Description | None = None
-    pen: PenRequest | None = None
+    writing: WriteRequest | None = None
 
 
 class RemoteWorker(Answers, Responder):
@@ -94,8 +93,8 @@ class RemoteWorker(Answers, Responder):
         self._ask = Ask()
         self._bell: Any = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
-        if request.pen is not None:
-            self._pen = Pen(request.pen, self._layout, request.hooks)
+        if request.writing is not None:
+            self._writer = ReplayWriter(request.writing, self._layout, request.hooks)
 
     def describe(self) -> Description:
         """What it is like."""
@@ -109,8 +108,8 @@ class RemoteWorker(Answers, Responder):
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
         self.pre_collect_hook, self.post_collect_hook = hooks.before, hooks.after
-        if self._pen is not None:
-            self._pen.shaper.hooks = hooks
+        if self._writer is not None:
+            self._writer.shaper.hooks = hooks
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
@@ -170,7 +169,7 @@ class RemoteWorker(Answers, Responder):
 
         The hook sees what is written where it is written from here: the last to see it.
         """
-        hooked = self.post_collect_hook is not None and self._pen is None
+        hooked = self.post_collect_hook is not None and self._writer is None
         if not hooked and not isinstance(fragment.rows, TensorDictRows):
             return fragment
         batch = fragment.to_tensordict(self._layout)

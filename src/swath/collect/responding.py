@@ -2,8 +2,7 @@
 
     describe()                   ─▶ Description
     collect(update, ask)         ─▶ weights, if newer ─▶ fragment ─▶ Parcel(Head, arrays) | Broken
-                                                              └────▶ kept ─▶ Parcel(Head, None)
-    write(number, kept)          ─▶ what was kept to the replay buffer ─▶ Written
+                                                              └────▶ written ─▶ Parcel(Head, None)
     control(update, method, …)   ─▶ weights, if newer ─▶ one of its methods
     close()
 
@@ -17,15 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swath.collect.asks import Ask, Broken, Head, Kept, Written
+from swath.collect.asks import Ask, Broken, Head
 from swath.collect.description import Description
-from swath.collect.pen import Pen
 from swath.collect.worker import Tally
+from swath.collect.writing import ReplayWriter
 from swath.errors import Closed, FleetFailed
 from swath.weights.channel import Update
 from swath.weights.snapshot import Snapshot
 from swath.workers.outcome import frozen
 from swath.workers.packing import Parcel
+
+BEGINNING_ANEW = ("reset", "seed_with", "set_seed", "restore", "load_state_dict", "move_to")
+"""Control calls after which episodes begin anew: what waits to be written is dropped then."""
 
 
 class Responder(ABC):
@@ -37,7 +39,7 @@ class Responder(ABC):
         self._sent = 0
         self._since: tuple[int, ...] = ()
         self._gap: tuple[int, ...] = ()
-        self._pen: Pen | None = None
+        self._writer: ReplayWriter | None = None
 
     @abstractmethod
     def describe(self) -> Description:
@@ -71,18 +73,14 @@ class Responder(ABC):
             unfit = isinstance(error, FleetFailed | Closed)
             return Broken(frozen(error, one_note=True), after, self._is_by_env(before, after), unfit)
 
-    def write(self, number: int | None, kept: Kept) -> Written:
-        """Write a fragment that was kept, or further episodes; let go of what is not to be kept."""
-        assert self._pen is not None, "nothing was kept"
-        self._pen.sort_out(kept)
-        return self._pen.write(number)
-
     def control(
         self, update: Update | None, method: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call a method of this worker between two fragments; `Broken` is the answer of a worker that is unfit."""
         if self._cannot_take(update):
             return self._refusal()
+        if self._writer is not None and method in BEGINNING_ANEW:
+            self._writer.drop()
         return getattr(self, method)(*args, **(kwargs or {}))
 
     def conform(self, model: Description) -> None:
@@ -95,18 +93,12 @@ class Responder(ABC):
         """Close the envs."""
         self.close()
 
-    def _made(self, ask: Ask) -> Parcel | Broken:
-        """A fragment, which is kept if it is to be written from here."""
-        if ask.kept is None or self._pen is None:
-            return self._numbered(self._behind_gap(ask))
-        self._pen.sort_out(ask.kept)
-        parcel = self._behind_gap(ask)
-        head: Head = parcel.head
-        try:
-            self._pen.keep(ask.number, head, parcel.body)
-        except Exception as error:  # noqa: BLE001  travels, and is raised over there
-            return Broken(frozen(error, one_note=True), self._tally(), frames=head.frames)
-        return Parcel(head, None)
+    def _made(self, ask: Ask) -> Parcel:
+        """A fragment, which is written if that is to be done from here."""
+        parcel = self._numbered(self._behind_gap(ask))
+        if self._writer is None:
+            return parcel
+        return Parcel(replace(parcel.head, written=self._writer.write(parcel.head, parcel.body)), None)
 
     def _behind_gap(self, ask: Ask) -> Parcel:
         """A fragment; it says whether some of what came before it was given to others."""

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from swath.collect.counters import Episodes
 from swath.collect.notes import noted
 from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import Hooks, Trajectories
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.fragment import Fragment, Layout
+
+
+class Part(NamedTuple):
+    """A batch, or what is written of one at a time, and the episodes that end in it."""
+
+    batch: Any
+    episodes: Episodes
+
+    @property
+    def frames(self) -> int:
+        """How many rows are frames."""
+        return valid_frames(self.batch)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from swath.collect.counters import Counters, Ended
-from swath.collect.part import Part
+from swath.collect.shaping import Part
 from swath.errors import warn
 from swath.options import Trajectories, TrajFormat
 from swath.rollout.episodes.assembler import EpisodeAssembler

@@ -10,19 +10,19 @@ import torch
 
 from swath.collect.all_of import AllOf
 from swath.collect.books import Sent
-from swath.collect.clients import clients_of
 from swath.collect.counters import Counters
 from swath.collect.description import Description
 from swath.collect.desk import Desk
 from swath.collect.first_of import FirstOf
 from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.gather import Pace
-from swath.collect.jobs import Pens, Standing, Template, WorkerJobs
+from swath.collect.jobs import Standing, Template, WorkerJobs
 from swath.collect.joining import batch_of, stacked
 from swath.collect.remote import PUBLIC
 from swath.collect.renewal import Renewal
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
+from swath.collect.writing import Writers, first_client
 from swath.collectors.fleet_request import FleetRequest
 from swath.collectors.storing import Homes
 from swath.options import Hooks
@@ -152,17 +152,28 @@ def _jobs(request: FleetRequest) -> WorkerJobs:
             threads=request.places.threads_of(worker),
         )
         templates[worker] = template.frozen(policies)
-    pens = _pens(request)
-    hooks = replace(request.hooks, postproc=None if pens is None else request.hooks.postproc)
+    writers = _writers(request)
+    hooks = replace(request.hooks, postproc=None if writers is None else request.hooks.postproc)
     standing = Standing(hooks=hooks, first=first_worker(request.index, len(templates)))
-    return WorkerJobs(templates, standing, request.places.init_fn, PUBLIC, pens, request.places.backend == "thread")
+    return WorkerJobs(templates, standing, request.places.init_fn, PUBLIC, writers, request.places.backend == "thread")
 
 
-def _pens(request: FleetRequest) -> Pens | None:
-    """With what workers write to the replay buffer for themselves, if it offers that."""
-    clients = clients_of(request.buffer, len(request.workers))
+def _writers(request: FleetRequest) -> Writers | None:
+    """With what workers write to the replay buffer for themselves, if it offers that.
+
+    Raises:
+        ValueError: what is too old cannot be left out of what is written at once.
+    """
+    client = first_client(request.buffer)
+    if client is None:
+        return None
+    if request.order.max_staleness is not None:
+        raise ValueError(
+            "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or give "
+            "a buffer without client()"
+        )
     cut = request.order.cat_dim == -1
-    return None if clients is None else Pens(clients, request.trajectories, request.entries.track_ids, cut)
+    return Writers(request.buffer, request.trajectories, request.entries.track_ids, cut, [client])
 
 
 def _collection(
@@ -199,7 +210,7 @@ def _collection(
         shaper=shaper,
         batch_frames=batch_frames,
         buffer=request.buffer,
-        keeping=jobs.pens is not None,
+        written_there=jobs.writers is not None,
         name=request.name,
         counters=counters,
     )

@@ -18,12 +18,12 @@ from swath.collect.answers import Followed
 from swath.collect.asks import Ask, Head
 from swath.collect.counters import Episodes
 from swath.collect.description import Description
-from swath.collect.pen import Pen
 from swath.collect.remote import RemoteRequest
 from swath.collect.remote_weights import RemoteWeights
 from swath.collect.responding import Responder
 from swath.collect.shaping import valid_frames
 from swath.collect.worker import Seeding, Tally
+from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
 from swath.collectors.inside import Inside, ManyInside, OneInside
 from swath.keys import VERSION
@@ -72,9 +72,9 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         self._lost = Tally()
         self._inside.tell(self._heard)
         self._inside.tell_of_gaps(self._lacks)
-        if request.pen is not None:
+        if request.writing is not None:
             hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
-            self._pen = Pen(request.pen, self.describe().layout, hooks)
+            self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
         try:
             self._inside.begin(request.worker)
         except BaseException:
