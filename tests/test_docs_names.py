@@ -2,6 +2,7 @@
 
 import re
 from importlib import import_module
+from inspect import ismodule
 
 import pytest
 
@@ -27,7 +28,9 @@ def test_the_reference_has_every_public_name(package):
     described = [getattr(import_module(home), name) for home, _, name in paths]
     headed = re.findall(r"^### `(\w+)`", text, re.MULTILINE)
     module = import_module(package)
-    public = [name for name in getattr(module, "__all__", None) or dir(module) if name not in ("__version__", *headed)]
+    known = (*headed, "__version__", "annotations", "TYPE_CHECKING")
+    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+    public = [name for name in names if name not in known and not ismodule(getattr(module, name))]
     assert [name for name in public if not any(getattr(module, name) is one for one in described)] == []
 
 

@@ -13,7 +13,7 @@ from swath.rollout_workers import AlgorithmConfig, PGTorchPolicy, PPOTorchPolicy
 
 
 def learn_on_batch():
-    with two(policies_to_train=["a"], compress_observations=True) as worker:
+    with two(policies_to_train=["a"]) as worker:
         batch = worker.sample()
         before, weights = pickle.dumps(batch), worker.get_weights()
         both = batch.copy()

@@ -246,16 +246,6 @@ def calls_of_the_policy_that_nobody_needs():
         assert worker.get_policy().valued[-1] == 8, "one call for the open ends"
 
 
-def two_measurements_that_are_one():
-    worker, _ = counting_worker(LONG, observation_filter="MeanStdFilter", rollout_fragment_length=130)
-    with worker:
-        worker.sample()
-        measured = worker.get_policy().get_connector_metrics()
-    there, back = measured["agent_connectors"], measured["action_connectors"]
-    assert there.keys() != back.keys()
-    assert not set(there.values()) & set(back.values())
-
-
 def a_recipe_that_lies_elsewhere():
     with made("inline") as workers:
         job = cloudpickle.loads(cloudpickle.dumps(workers._job(Name(1, 3))))

@@ -124,8 +124,6 @@ def test_callbacks_see_episodes_in_order_and_as_they_are_then():
     assert told.custom_metrics == {"paid": [0.0, 0.0, 11.0, 31.0, 95.0]}
     assert told.env_index == 0
     assert [part for part, spent in told.perf_stats.items() if not spent] == ["mean_env_render_ms"]
-    (measured,) = told.connector_metrics.values()
-    assert measured["agent_connectors"] != measured["action_connectors"]
 
 
 def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():

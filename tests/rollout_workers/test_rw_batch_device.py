@@ -7,7 +7,7 @@ from batch_toys import plain
 
 from swath import errors
 from swath.errors import NoEffectWarning
-from swath.rollout_workers import RepeatedValues, SampleBatch
+from swath.rollout_workers import SampleBatch
 
 
 def mixed():
@@ -17,7 +17,6 @@ def mixed():
             "a": np.array([1, 2]),
             "b": {"c": (np.array([4.5, 5.5]), torch.tensor([3.0, 4.0]).double())},
             "number": {"d": (torch.tensor([1.0]), 1)},
-            "repeated": RepeatedValues({"x": np.array([[1.0, 2.0, 0.0, 0.0]])}, [2], 4),
             "half": np.array([1.5, 2.5], dtype=np.float16),
             "text": np.array(["x", "y"]),
             "objects": np.array([{}, None], dtype=object),
@@ -37,11 +36,8 @@ def test_columns_become_tensors_in_place(device):
     assert [leaf.dtype for leaf in batch["b"]["c"]] == [torch.float32, torch.float32]
     assert (plain(batch["number"]["d"]), plain(batch["state_in_0"])) == (([1.0], 1), [1, 3, 4])
     assert isinstance(batch["number"]["d"][1], torch.Tensor)
-    assert batch["repeated"].values["x"].dtype == torch.float32
-    assert (batch["repeated"].lengths, batch["repeated"].max_len) == ([2], 4)
     assert all(isinstance(batch[name], np.ndarray) for name in ("text", "objects", "infos"))
     assert batch["none"] is None
-    assert batch.added_keys == batch.accessed_keys - set(batch) == set()
 
 
 def test_on_the_cpu_tensors_share_memory_with_arrays_that_can_be_written():
@@ -59,17 +55,16 @@ def test_other_frameworks_are_refused():
     assert isinstance(batch["a"], np.ndarray)
 
 
-@pytest.mark.parametrize("setting", ["pin_memory", "use_stream"])
-def test_what_only_cuda_has_is_warned_about_once(setting, monkeypatch):
+def test_what_only_cuda_has_is_warned_about_once(monkeypatch):
     monkeypatch.setattr(errors, "_warned_of", set())
-    with pytest.warns(NoEffectWarning, match=rf"to_device\({setting}=…\) has no effect here: it is for CUDA") as told:
-        mixed().to_device("cpu", **{setting: True}).to_device("cpu", **{setting: True})
+    with pytest.warns(NoEffectWarning, match=r"to_device\(pin_memory=…\) has no effect here: it is for CUDA") as told:
+        mixed().to_device("cpu", pin_memory=True).to_device("cpu", pin_memory=True)
     assert len(told) == 1
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("options", [{}, {"pin_memory": True}, {"use_stream": True, "pin_memory": True}])
+@pytest.mark.parametrize("options", [{}, {"pin_memory": True}])
 def test_columns_go_to_a_gpu_and_are_there_when_they_are_read(options):
     batch = SampleBatch(a=np.arange(1_000_000.0), b={"c": torch.ones(3, device="cuda")}, infos=[{}])
     batch.to_device("cuda", **options)

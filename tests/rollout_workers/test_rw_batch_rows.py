@@ -82,12 +82,8 @@ class TestSlices:
 
     def test_keep_what_is_known_of_the_batch(self):
         batch = episodes()
-        batch["t"] = np.arange(5)
         parts = [batch[1:3], batch[0:0], batch.slice(1, 3), *batch.timeslices(2), *batch.split_by_episode()]
         assert {(part.num_grad_updates, part.is_training) for part in parts} == {(2, True)}
-        assert batch.added_keys == {"t"}
-        assert all(part.added_keys == set() for part in parts)
-        assert batch.accessed_keys == set()
 
     def test_of_columns_that_were_set_later_see_them(self):
         batch = sequences()

@@ -150,11 +150,6 @@ class TestObjects:
         batch = SampleBatch.from_tensordict(TensorDict({"agent_id": stack}, [2]))
         assert plain(batch) == {"agent_id": ["x", "x"]}
 
-    def test_are_bytes_of_compressed_rows_too(self):
-        frames = np.array([b"1", b"22"], dtype=object)
-        back = SampleBatch.from_tensordict(SampleBatch(obs=frames).to_tensordict())
-        assert list(back["obs"]) == [b"1", b"22"]
-
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_sequences_travel_whole(padded):

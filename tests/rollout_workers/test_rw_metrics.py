@@ -24,7 +24,6 @@ DEFAULTS = {
     "hist_data": {},
     "media": {},
     "episode_faulty": False,
-    "connector_metrics": {},
     "episode_reward_raw": 0,
     "env_index": 0,
     "error": "",
@@ -37,7 +36,7 @@ def episode(length=10, reward=1.0, **fields):
 
 FAULTY = episode(
     99, -99.0, episode_faulty=True, error="boom", agent_rewards={("a", "p"): -9}, custom_metrics={"m": -9},
-    perf_stats={"env_wait_ms": 99}, hist_data={"h": [9]}, media={"v": 9}, connector_metrics={"p": {"c": {"x_ms": 9}}},
+    perf_stats={"env_wait_ms": 99}, hist_data={"h": [9]}, media={"v": 9},
 )  # fmt: skip
 
 
@@ -47,11 +46,6 @@ def test_metrics_are_a_named_tuple_whose_fields_all_have_defaults():
     assert made._asdict() == DEFAULTS
     assert list(made._fields) == list(DEFAULTS)
     assert made._replace(episode_length=3).episode_length == 3
-
-
-def test_defaults_are_nobody_elses():
-    RolloutMetrics().custom_metrics["a"] = 1
-    assert RolloutMetrics().custom_metrics == {}
 
 
 @pytest.mark.parametrize("way", [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy])
@@ -124,19 +118,14 @@ def test_a_custom_metric_that_was_never_a_number_is_nan():
 
 
 def test_noted_numbers_are_joined_media_kept_and_timings_averaged():
-    measured = [
-        {"p": {"agent_connectors": {"a_ms": 1.0}, "action_connectors": {"b_ms": 2.0}}},
-        {"p": {"c": {"a_ms": 3.0}}},
-    ]
     episodes = [
-        episode(hist_data={"h": [1]}, media={"v": "x"}, perf_stats={"t": 1.0}, connector_metrics=measured[0]),
-        episode(hist_data={"h": [2, 3]}, media={"v": "y"}, perf_stats={"t": 3.0}, connector_metrics=measured[1]),
+        episode(hist_data={"h": [1]}, media={"v": "x"}, perf_stats={"t": 1.0}),
+        episode(hist_data={"h": [2, 3]}, media={"v": "y"}, perf_stats={"t": 3.0}),
     ]
     out = summarize_episodes(episodes)
     assert out["hist_stats"]["h"] == [1, 2, 3]
     assert out["episode_media"] == {"v": ["x", "y"]}
     assert out["sampler_perf"] == {"t": 2.0}
-    assert out["connector_metrics"] == {"a_ms": 2.0, "b_ms": 2.0}
     assert episodes[0].hist_data == {"h": [1]}
 
 

@@ -35,7 +35,6 @@ ROWS = {
     "R17": [(here.settings_that_do_nothing, None)],
     "R18": [(here.calls_of_the_policy_that_nobody_needs, None)],
     "R19": [(sets.a_replacement_that_does_not_know_it, APART)],
-    "R20": [(here.two_measurements_that_are_one, None)],
     "R21": [(here.a_recipe_that_lies_elsewhere, None)],
     "config": [(here.a_config_that_is_changed, None)],
     "state": [(here.a_look_that_changes_what_it_looks_at, None)],

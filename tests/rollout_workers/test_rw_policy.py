@@ -136,7 +136,6 @@ def test_it_is_pickled_and_lends_itself_to_functions():
     policy = pickle.loads(pickle.dumps(adding()))
     assert policy.compute_actions(np.ones((1, 3)))[0].tolist() == [3]
     assert policy.apply(lambda own, a, b: (own, a, b), 1, b=2) == (policy, 1, 2)
-    assert policy.get_connector_metrics() == {"agent_connectors": {}, "action_connectors": {}}
 
 
 def test_optional_columns_are_asked_for_by_view_requirements():

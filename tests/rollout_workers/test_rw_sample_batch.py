@@ -10,7 +10,7 @@ import pytest
 import torch
 from batch_toys import episodes, plain, sequences
 
-from swath.rollout_workers import RepeatedValues, SampleBatch, attempt_count_timesteps
+from swath.rollout_workers import SampleBatch, attempt_count_timesteps
 
 
 class Pair(NamedTuple):
@@ -191,26 +191,11 @@ class TestDones:
         assert SampleBatch(a=[1]).get("dones", 5) == 5
 
 
-def test_it_notes_what_is_read_set_and_deleted():
-    base = {"a": np.array([1, 2, 3]), "b": np.array([[0.1, 0.2], [0.3, 0.4]]), "c": True}
-    batch = SampleBatch(base)
-    assert list(batch.keys()) == list(base)
-    assert list(batch.values()) == list(base.values())
-    assert (batch.accessed_keys, batch.added_keys, batch.deleted_keys) == (set(), set(), set())
-    batch["d"] = np.array(1)
-    batch["a"] = batch["a"] + 1
-    batch.get("b")
-    assert batch.get("z", 5) == 5
-    del batch["c"]
-    assert (batch.accessed_keys, batch.added_keys, batch.deleted_keys) == ({"a", "b"}, {"d"}, {"c"})
-
-
 def test_a_column_that_is_not_there_cannot_be_read_or_deleted():
     batch = SampleBatch(a=[1])
     for attempt in (lambda: batch["b"], lambda: batch.__delitem__("b"), lambda: batch.columns(["a", "b"])):
         with pytest.raises(KeyError, match="b"):
             attempt()
-    assert (batch.accessed_keys, batch.deleted_keys) == ({"a"}, set())
 
 
 def test_columns_are_listed_in_the_order_asked_for():
@@ -219,44 +204,6 @@ def test_columns_are_listed_in_the_order_asked_for():
         [7, 7, 7, 3, 3],
         [False, False, True, False, True],
     ]
-
-
-class TestInterceptor:
-    def test_shows_every_column_through_a_function(self):
-        batch = SampleBatch(a=[1, 2], terminateds=[0, 1])
-        batch.set_get_interceptor(lambda column: column + 1)
-        assert plain(batch["a"]) == plain(batch.get("a")) == plain(batch.columns(["a"])[0]) == [2, 3]
-        assert plain(dict(batch)["a"]) == [1, 2]
-        batch.set_get_interceptor(torch.as_tensor)
-        assert isinstance(batch["a"], torch.Tensor)
-        batch.set_get_interceptor(None)
-        assert plain(batch["a"]) == [1, 2]
-
-    def test_is_asked_once_until_a_column_changes(self):
-        asked = []
-        batch = SampleBatch(a=[1, 2], b=[3, 4])
-        batch.set_get_interceptor(lambda column: asked.append(plain(column)) or column)
-        first = batch["a"]
-        assert batch["a"] is first
-        batch["b"] = [5, 6]
-        assert (batch["a"] is first, plain(batch["b"])) == (True, [5, 6])
-        batch["a"] = first
-        batch["a"]
-        assert asked == [[1, 2], [5, 6], [1, 2]]
-
-    def test_is_asked_again_after_a_shuffle(self):
-        batch = SampleBatch(a=np.arange(50))
-        batch.set_get_interceptor(lambda column: column + 1)
-        before = plain(batch["a"])
-        batch.shuffle(np.random.default_rng(0))
-        assert plain(batch["a"]) == plain(dict(batch)["a"] + 1) != before
-
-    def test_is_kept_by_copies_and_not_by_parts(self):
-        batch = SampleBatch(a=[1, 2])
-        batch.set_get_interceptor(lambda column: column + 1)
-        assert plain(batch.copy()["a"]) == [2, 3]
-        assert plain(batch[:1]["a"]) == [1]
-        assert plain(batch.concat(batch)["a"]) == [1, 2, 1, 2]
 
 
 class TestEnvSteps:
@@ -337,12 +284,6 @@ def test_states_may_have_one_row_per_transition():
     assert plain(batch[2:]) == {"a": [3], "state_in_0": [2.0], "seq_lens": [1]}
 
 
-def test_repeated_values_have_no_rows():
-    batch = SampleBatch(f=RepeatedValues(np.zeros((1, 4)), [2], 4))
-    with pytest.raises(TypeError, match=r"column f holds RepeatedValues"):
-        batch[:1]
-
-
 @pytest.mark.parametrize("take", [lambda b: b[:1], lambda b: b.shuffle(), lambda b: list(b.rows())])
 def test_time_major_sequences_cannot_be_taken_apart(take):
     batch = SampleBatch(a=np.zeros((3, 2)), seq_lens=[3, 1], _time_major=True)
@@ -363,14 +304,10 @@ class TestCopies:
             assert b is not a
             assert not _share(a, b)
 
-    def test_of_infos_and_repeated_values_are_lists_and_arrays_of_their_own(self):
-        repeated = RepeatedValues(np.zeros((1, 4)), np.array([2]), 4)
-        batch = SampleBatch(infos=[{"a": 1}], f=repeated)
-        made = batch.copy()
-        made["infos"].append({})
-        made["f"].values[:], made["f"].lengths[:] = 1.0, 3
-        assert (batch["infos"], plain(repeated.lengths), made["f"].max_len) == ([{"a": 1}], [2], 4)
-        assert not repeated.values.any()
+    def test_of_infos_are_lists_of_their_own(self):
+        batch = SampleBatch(infos=[{"a": 1}])
+        batch.copy()["infos"].append({})
+        assert batch["infos"] == [{"a": 1}]
 
     def test_of_nests_are_nests_of_their_own(self):
         batch = episodes()
@@ -380,15 +317,9 @@ class TestCopies:
     def test_keep_what_is_known_of_the_batch(self):
         batch = SampleBatch({"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _num_grad_updates=2.5)
         batch.set_training()
-        batch["b"] = [1]
-        del batch["b"]
-        batch["a"]
         made = batch.copy()
         for name in ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training"):
             assert getattr(made, name) == getattr(batch, name)
-        made["a"], made["c"] = made["a"], [2]
-        assert (made.accessed_keys, made.added_keys, made.deleted_keys) == ({"a"}, {"b", "c"}, {"b"})
-        assert batch.added_keys == {"b"}
 
 
 class TestPickles:
@@ -402,8 +333,6 @@ class TestPickles:
         assert plain(made) == plain(batch)
         for name in ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training", "count"):
             assert getattr(made, name) == getattr(batch, name)
-        made["a"] = made["a"]
-        assert (made.accessed_keys, made.added_keys) == ({"a"}, set())
 
     def test_hold_arrays_out_of_band(self):
         batch = SampleBatch(
@@ -419,16 +348,6 @@ class TestPickles:
         made = pickle.loads(frame, buffers=buffers)
         assert np.shares_memory(made["whole"], batch["whole"])
         assert made["part"].shape == (1000, 4)
-
-    def test_leave_the_interceptor_behind(self):
-        batch = SampleBatch(a=[1, 2])
-        batch.set_get_interceptor(lambda column: column + 1)
-        assert plain(pickle.loads(pickle.dumps(batch))["a"]) == [1, 2]
-
-    def test_of_a_subclass_are_of_that_class(self):
-        made = pickle.loads(pickle.dumps(Named("x", {"a": [1, 2]})))
-        assert type(made) is Named
-        assert plain(made) == {"a": [1, 2]}
 
     def test_deep_copies_have_their_own_arrays(self):
         batch = episodes()
@@ -451,8 +370,6 @@ def test_bytes_are_those_of_all_leaves():
     frames = np.array([b"1234", b"12"], dtype=object)
     batch["d"] = frames
     assert batch.size_bytes() == 52 + frames.nbytes + sum(map(sys.getsizeof, frames))
-    batch["f"] = RepeatedValues({"v": np.zeros((1, 4))}, np.array([2]), 4)
-    assert batch.size_bytes() == 52 + frames.nbytes + sum(map(sys.getsizeof, frames)) + 40
 
 
 def test_it_says_what_it_is():

@@ -279,20 +279,8 @@ def test_the_general_path_gives_the_same_data_bit_for_bit(mode: str):
         for name in one:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
             assert one[name].dtype == other[name].dtype
-    untimed = {"perf_stats": {}, "connector_metrics": {}}
+    untimed = {"perf_stats": {}}
     assert [metrics._replace(**untimed) for metrics in told] == [metrics._replace(**untimed) for metrics in also_told]
-
-
-def test_the_ways_to_and_from_the_policy_are_measured_each_by_itself():
-    worker, _ = counting_worker(SHORT, observation_filter="MeanStdFilter")
-    with worker:
-        worker.sample()
-        measured = worker.get_policy().get_connector_metrics()
-        told = worker.get_metrics()[0]
-    assert measured["agent_connectors"] != measured["action_connectors"]
-    assert all(milliseconds > 0 for part in measured.values() for milliseconds in part.values())
-    assert told.connector_metrics.keys() == {"default_policy"}
-    assert told.perf_stats["mean_inference_ms"] > 0
 
 
 def test_optional_columns_are_there_on_request_and_shifted_by_one():

@@ -15,7 +15,6 @@ from swath.rollout_workers import (
     RolloutWorker,
     collect_episodes,
     collect_metrics,
-    is_compressed,
     make_multi_agent,
     synchronous_parallel_sample,
 )
@@ -218,17 +217,6 @@ def test_the_caller_gets_as_many_steps_as_asked_for():
             batch = whole.sample()
             assert batch.count >= 20
             assert batch["terminateds"][-1]
-
-
-@pytest.mark.parametrize("how", [True, "bulk"])
-@pytest.mark.parametrize("n", [0, 2])
-def test_compressed_fragments_are_joined_and_stay_compressed(how, n):
-    pytest.importorskip("lz4")
-    with made(n=n) as plain, made(n=n, compress_observations=how) as compressed:
-        wanted, batch = (workers.sample(min_env_steps=20) for workers in (plain, compressed))
-        assert is_compressed(batch["obs"] if how == "bulk" else batch["obs"][0])
-        batch.decompress_if_needed()
-        assert same(batch, wanted)
 
 
 def test_policies_of_many_agents_are_sampled_by_all_workers():

@@ -154,15 +154,6 @@ def test_there_must_be_rows():
         policy.learn_on_batch(SampleBatch())
 
 
-def test_compressed_columns_are_unpacked_for_learning():
-    pytest.importorskip("lz4")
-    one, other = ppo(), ppo()
-    batch = batch_for(one)
-    one.learn_on_batch(batch.copy().compress(bulk=True))
-    other.learn_on_batch(batch)
-    assert equal(one.get_weights(), other.get_weights())
-
-
 def test_the_optimiser_is_adam_with_its_keywords_and_the_learning_rate():
     policy = ppo(lr=0.5, optimizer={"eps": 0.1, "betas": (0.5, 0.9)})
     (group,) = policy.optimizer.param_groups

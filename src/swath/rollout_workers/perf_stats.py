@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal, get_args
 
 Part = Literal["raw_obs_processing", "inference", "action_processing", "env_wait", "env_render"]
@@ -18,12 +18,10 @@ class PerfStats:
     `step` begins one and says whether it is timed; if so, `lap` counts what passed since then, or since the last lap.
 
     Args:
-        ema_coef: give moving averages, with this weight of what is new; None gives means of all timed steps.
         clock: gives seconds.
     """
 
-    def __init__(self, ema_coef: float | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._ema_coef = ema_coef
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._steps = self._timed = 0
         self._since = 0.0
@@ -41,24 +39,11 @@ class PerfStats:
     def lap(self, part: Part) -> None:
         """Count the time up to now as spent on this part."""
         now = self._clock()
-        passed, self._since = now - self._since, now
-        if self._ema_coef is None:
-            self._seconds[part] = self._seconds.get(part, 0.0) + passed
-        else:
-            before = self._seconds.get(part, passed)
-            self._seconds[part] = before + self._ema_coef * (passed - before)
+        self._seconds[part] = self._seconds.get(part, 0.0) + now - self._since
+        self._since = now
 
     def get(self) -> dict[str, float]:
-        """Milliseconds per step by part, `mean_…_ms`; 0 for one that never was; empty before the first step."""
+        """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was; empty before the first step."""
         if not self._timed:
             return {}
-        scale = 1e3 if self._ema_coef is not None else 1e3 / self._timed
-        return {f"mean_{part}_ms": self._seconds.get(part, 0.0) * scale for part in get_args(Part)}
-
-
-def connector_metrics(stats: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Milliseconds per step on the way to policies and from them to envs, of what `PerfStats.get` gives."""
-    return {
-        "agent_connectors": {"raw_obs_processing_ms": stats.get("mean_raw_obs_processing_ms", 0.0)},
-        "action_connectors": {"action_processing_ms": stats.get("mean_action_processing_ms", 0.0)},
-    }
+        return {f"mean_{part}_ms": self._seconds.get(part, 0.0) * 1e3 / self._timed for part in get_args(Part)}

@@ -14,8 +14,7 @@ from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.callbacks import DefaultCallbacks
-from swath.rollout_workers.config.copying import copied
-from swath.rollout_workers.config.policy_spec import PolicySpec
+from swath.rollout_workers.config.policy_spec import PolicySpec, copied
 from swath.rollout_workers.nests import map_nest
 from swath.rollout_workers.policy_views import BEFORE, views
 
@@ -43,7 +42,6 @@ class Policy(ABC):
         num_grad_updates: how often its weights were updated by gradients.
         distributed_world_size: how many ranks average their gradients.
         callbacks: whose `on_learn_on_batch` is called; the worker sets it.
-        connector_metrics: what `get_connector_metrics` gives; the worker sets it.
         looks_at_episodes: whether it reads the `episodes` that it is given; False spares the worker to make them. A
             class that acts in its own way looks at them unless its body says otherwise.
         acts_in_space: whether envs get its actions as they are, whatever `normalize_actions` says. Likewise false for a
@@ -65,7 +63,6 @@ class Policy(ABC):
         self.global_timestep = self.num_grad_updates = 0
         self.distributed_world_size = 1
         self.callbacks: DefaultCallbacks | None = None
-        self.connector_metrics: dict[str, dict[str, float]] = {"agent_connectors": {}, "action_connectors": {}}
 
     def __repr__(self) -> str:
         name = self.config.get("__policy_id")
@@ -297,9 +294,11 @@ class Policy(ABC):
         """None: there are no TensorFlow sessions."""
         return None  # noqa: RET501  an empty method would look as if it were to be written
 
-    def get_connector_metrics(self) -> dict[str, dict[str, float]]:
-        """Milliseconds per step on the way to the policy and from it to the envs, by what is done there."""
-        return {kind: dict(times) for kind, times in self.connector_metrics.items()}
+    def get_connector_metrics(self) -> None:
+        """Raise: there are no connectors."""
+        raise NotImplementedError(
+            "there are no connectors; `perf_stats` of worker.get_metrics() has the times of steps"
+        )
 
 
 def states_in(columns: Mapping[str, Any]) -> list[Any]:

@@ -28,7 +28,7 @@ def summarize_episodes(
         `episode_return_{min,mean,max}`, the same as `episode_reward_…`, and `episode_return_raw_…` before clipping, NaN
         if there is no episode; `policy_reward_…` by policy; `episode_len_mean`, `episodes_timesteps_total`,
         `num_episodes`, also as `episodes_this_iter`, `num_faulty_episodes`; `hist_stats`, `custom_metrics`,
-        `episode_media`, `sampler_perf`, `connector_metrics`.
+        `episode_media`, `sampler_perf`.
     """
     whole = [episode for episode in episodes if not episode.episode_faulty]
     new = sum(not episode.episode_faulty for episode in (episodes if new_episodes is None else new_episodes))
@@ -51,7 +51,6 @@ def summarize_episodes(
         ),
         "episode_media": _lists(_items(episode.media for episode in whole)),
         "sampler_perf": _means(_lists(_items(episode.perf_stats for episode in whole))),
-        "connector_metrics": _means(_lists(_items(_connectors(whole)))),
     }
 
 
@@ -113,13 +112,3 @@ def _custom(lists: Mapping[str, Sequence[Any]], *, keep: bool) -> dict[str, Any]
         for name, values in known.items()
         for kind, value in _lowest_mean_highest(values).items()
     }  # fmt: skip
-
-
-def _connectors(episodes: Iterable[RolloutMetrics]) -> Iterable[Mapping[str, float]]:
-    """What each pipeline of each policy measured."""
-    return (
-        measured
-        for episode in episodes
-        for pipelines in episode.connector_metrics.values()
-        for measured in pipelines.values()
-    )

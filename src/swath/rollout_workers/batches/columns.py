@@ -1,13 +1,9 @@
-"""A dict of columns: how they are stored, read and counted.
-
-batch["obs"] ──▶ stored ──▶ interceptor, if there is one ──▶ the reader        cached until the column changes
-"""
+"""A dict of columns: how they are stored, read and counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Number
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +19,18 @@ _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'trunc
 _SHARED = ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "_is_training")
 """What holds for parts of a batch as for the whole."""
 
-_OWN = ("_env_steps", "packed_rows")
+_GONE = {
+    "compress": "columns are not compressed; store batches with numpy.savez_compressed",
+    "decompress_if_needed": "columns are never compressed; leave it out",
+    "pack_if_needed": "columns are not compressed; leave it out",
+    **dict.fromkeys(
+        ("set_get_interceptor", "get_interceptor"), "columns are read as they are; call to_device() for tensors"
+    ),
+    **dict.fromkeys(
+        ("accessed_keys", "added_keys", "deleted_keys"), "batches do not record what is read; name the columns you need"
+    ),
+}
+"""What RLlib's batches have and these do not: the way out, by name."""
 
 
 class Columns(dict[str, Any]):
@@ -34,16 +41,13 @@ class Columns(dict[str, Any]):
         max_seq_len: no sequence is longer.
         zero_padded: each sequence takes `max_seq_len` rows, with zeros behind its end.
         num_grad_updates: of the policy that acted; a mean, if there were several.
-        packed_rows: rows of columns that are packed whole, since they cannot be counted.
-        accessed_keys: columns that were read.
-        added_keys: columns that were set after the batch was made.
-        deleted_keys: columns that were deleted.
     """
 
     time_major: bool | None
     max_seq_len: int | None
     zero_padded: bool
     num_grad_updates: float | None
+    _env_steps: int | None = None
 
     def __init__(
         self,
@@ -59,7 +63,6 @@ class Columns(dict[str, Any]):
         if ColumnNames.DONES in given:
             raise KeyError(_NO_DONES)
         super().__init__({name: as_column(name, value) for name, value in given.items()})
-        self._reset()
         seq_lens = dict.get(self, ColumnNames.SEQ_LENS)
         if seq_lens is None:
             self.pop(ColumnNames.SEQ_LENS, None)
@@ -68,50 +71,29 @@ class Columns(dict[str, Any]):
         self.time_major, self.max_seq_len, self.zero_padded = _time_major, _max_seq_len, _zero_padded
         self.num_grad_updates, self._is_training = _num_grad_updates, bool(_is_training)
 
-    def _reset(self) -> None:
-        self._env_steps: int | None = None
-        self.packed_rows: int | None = None
-        self.accessed_keys: set[str] = set()
-        self.added_keys: set[str] = set()
-        self.deleted_keys: set[str] = set()
-        self._interceptor: Callable[[Any], Any] | None = None
-        self._intercepted: dict[str, tuple[Any, Any]] = {}
-
     @property
     def count(self) -> int:
         """Rows: the sum of `seq_lens`, else the rows of the first column that can be counted, else 0."""
-        return attempt_count_timesteps(self) or self.packed_rows or 0
+        return attempt_count_timesteps(self)
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, name: str) -> Any:
-        column = dones_of(self) if name == ColumnNames.DONES else super().__getitem__(name)
-        self.accessed_keys.add(name)
-        return column if self._interceptor is None else self._seen(name, column)
+        return dones_of(self) if name == ColumnNames.DONES else super().__getitem__(name)
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"there is no column {name!r}; there are {', '.join(dict.keys(self)) or 'none'}")
 
-    def _seen(self, name: str, column: Any) -> Any:
-        """What the interceptor makes of a column; asked again only if the column is another."""
-        known = self._intercepted.get(name)
-        if known is None or known[0] is not column:
-            assert self._interceptor is not None
-            known = self._intercepted[name] = (column, self._interceptor(column))
-        return known[1]
+    if not TYPE_CHECKING:  # a type checker must see which attributes there are not
+
+        def __getattr__(self, name: str) -> Any:
+            raise refused_attribute(self, name)
 
     def __setitem__(self, name: str, column: Any) -> None:
         if name == ColumnNames.DONES:
             raise KeyError(_NO_DONES)
-        if name not in self:
-            self.added_keys.add(name)
         super().__setitem__(name, as_column(name, column))
-        self._intercepted.pop(name, None)
-
-    def __delitem__(self, name: str) -> None:
-        super().__delitem__(name)
-        self.deleted_keys.add(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """A column, or the default if there is none."""
@@ -134,16 +116,6 @@ class Columns(dict[str, Any]):
     def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
         self.update(other)
         return self
-
-    def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
-        """Show readers `fn(column)` instead of each column; `fn` is asked again only after a column is set or shuffled.
-
-        None shows the columns themselves. Operations on rows are on the columns themselves, their results have no
-        interceptor; `copy` keeps it.
-        """
-        if fn is not self._interceptor:
-            self._intercepted = {}
-        self._interceptor = fn
 
     @property
     def is_training(self) -> bool:
@@ -170,23 +142,23 @@ class Columns(dict[str, Any]):
         """Whether the rows are from several agents, so that `env_steps` is a number of its own."""
         return self._env_steps is not None
 
-    def take_notes_of(self, other: Columns) -> None:
-        """Count env steps, show columns and know what was read as another batch does, of which this is a copy."""
-        for name in _OWN:
-            setattr(self, name, getattr(other, name))
-        self.accessed_keys, self.added_keys = set(other.accessed_keys), set(other.added_keys)
-        self.deleted_keys, self._interceptor = set(other.deleted_keys), other._interceptor
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Columns and attributes; neither the interceptor nor what was read. Arrays travel out of band.
+        """Columns and attributes; arrays travel out of band.
 
         NumPy gives only arrays without gaps out of band, so the others are packed tightly first.
         """
         columns = {name: map_nest(_without_gaps, column) for name, column in self.items()}
-        return _rebuilt, (type(self), columns, {name: getattr(self, name) for name in (*_SHARED, *_OWN)})
+        state = {name: getattr(self, name) for name in (*_SHARED, "_env_steps")}
+        return type(self), (columns,), state
 
 
 SomeColumns = TypeVar("SomeColumns", bound=Columns)
+
+
+def refused_attribute(batch: object, name: str) -> AttributeError:
+    """The error for an attribute that a batch does not have, with the way out where RLlib's batches have it."""
+    why = f": {_GONE[name]}" if name in _GONE else ""
+    return AttributeError(f"{type(batch).__name__} has no attribute {name!r}{why}", name=name, obj=batch)
 
 
 def as_column(name: str, value: Any) -> Any:
@@ -245,12 +217,3 @@ def _as_seq_lens(value: Any) -> Any:
 
 def _without_gaps(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
-
-
-def _rebuilt(cls: type[SomeColumns], columns: dict[str, Any], attributes: dict[str, Any]) -> SomeColumns:
-    made = cls.__new__(cls)
-    dict.update(made, columns)
-    Columns._reset(made)  # noqa: SLF001  the part of `__init__` that every batch needs, whatever arguments a subclass has
-    for name, value in attributes.items():
-        setattr(made, name, value)
-    return made

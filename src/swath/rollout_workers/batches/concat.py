@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from swath.rollout_workers.batches.columns import Columns, SomeColumns
-from swath.rollout_workers.batches.compression import is_compressed
-from swath.rollout_workers.batches.leaves import joined, leaves, map_together
+from swath.rollout_workers.batches.leaves import joined, map_together
 from swath.rollout_workers.batches.lengths import check_lengths
 from swath.rollout_workers.batches.names import counts_sequences
 
@@ -64,8 +63,6 @@ def _joined(name: str, batches: list[Columns]) -> Any:
     try:
         return map_together(partial(joined, axis=axis), columns)
     except (ValueError, RuntimeError) as error:
-        if any(is_compressed(leaf) for column in columns for _, leaf in leaves(column)):
-            raise ValueError(f"column {name!r} is compressed as a whole; call decompress_if_needed() first") from None
         raise ValueError(f"columns named {name!r} do not fit: {error}") from error
 
 

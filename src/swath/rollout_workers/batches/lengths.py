@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from swath.rollout_workers.batches.columns import Columns
-from swath.rollout_workers.batches.compression import is_compressed
 from swath.rollout_workers.batches.leaves import leaves, rows_of
 from swath.rollout_workers.batches.names import ColumnNames, is_state_in
-from swath.rollout_workers.batches.repeated import RepeatedValues
 from swath.rollout_workers.batches.sequences import Sequences
 
 
@@ -35,21 +33,10 @@ def check_lengths(batch: Columns) -> None:
 
 
 def check_rows(batch: Columns) -> None:
-    """Raise `ValueError` unless the columns are equally long and can be taken apart by rows.
-
-    Raises:
-        TypeError: a column that has no rows.
-    """
-    if _are_plainly_even(batch):
-        return
+    """Raise `ValueError` unless the columns are equally long and can be taken apart by rows."""
     check_lengths(batch)
     if batch.time_major and ColumnNames.SEQ_LENS in batch:
         raise ValueError("the columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
-    for path, leaf in ((path, leaf) for name, column in batch.items() for path, leaf in leaves(column, (name,))):
-        if is_compressed(leaf):
-            raise ValueError(f"column {_named(path)} is compressed as a whole; call decompress_if_needed() first")
-        if isinstance(leaf, RepeatedValues):
-            raise TypeError(f"column {_named(path)} holds RepeatedValues, which have no rows; take their `values`")
 
 
 def _are_plainly_even(batch: Columns) -> bool:

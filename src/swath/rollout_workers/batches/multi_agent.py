@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 from tensordict import TensorDict
 
 from swath.options import count
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, OBSERVATIONS
+from swath.rollout_workers.batches.columns import refused_attribute
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.batches.steps import by_steps
 from swath.words import kind_of
@@ -97,21 +98,14 @@ class MultiAgentBatch:
             batch.to_device(device, framework, pin_memory, use_stream, stream)
         return self
 
+    if not TYPE_CHECKING:  # a type checker must see which attributes there are not
+
+        def __getattr__(self, name: str) -> Any:
+            raise refused_attribute(self, name)
+
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
         """One TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
         return TensorDict({pid: batch.to_tensordict(keys) for pid, batch in self.policy_batches.items()}, batch_size=[])
-
-    def compress(self, bulk: bool = False, columns: Collection[str] = OBSERVATIONS) -> Self:
-        """Compress these columns of each policy in place; see `SampleBatch.compress`."""
-        for batch in self.policy_batches.values():
-            batch.compress(bulk, columns)
-        return self
-
-    def decompress_if_needed(self, columns: Collection[str] = OBSERVATIONS) -> Self:
-        """Undo `compress` in place, where it was done."""
-        for batch in self.policy_batches.values():
-            batch.decompress_if_needed(columns)
-        return self
 
     def size_bytes(self) -> int:
         """Bytes of all columns."""

@@ -52,10 +52,6 @@ class ColumnNames:
     """Rows of each sequence, for recurrent policies; `state_in_0`, … have one row per sequence."""
 
 
-OBSERVATIONS = frozenset({ColumnNames.OBS, ColumnNames.NEXT_OBS})
-"""What is worth compressing."""
-
-
 def is_state_in(name: str) -> bool:
     """Whether the column holds states at the beginnings of sequences."""
     return name.startswith(STATE_IN)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.rollout_workers.batches import compression, concat, cuts, lengths, padding, rows, shuffling, slices, views
+from swath.rollout_workers.batches import concat, cuts, lengths, padding, rows, shuffling, slices, views
 from swath.rollout_workers.batches.columns import Columns, like
-from swath.rollout_workers.batches.device import Transfer, to_device
+from swath.rollout_workers.batches.device import to_device
 from swath.rollout_workers.batches.from_td import columns_of
 from swath.rollout_workers.batches.leaves import Leaf, leaves
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, OBSERVATIONS, ColumnNames
-from swath.rollout_workers.batches.repeated import RepeatedValues
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
 from swath.rollout_workers.batches.to_td import to_tensordict
 from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.nests import map_nest
@@ -123,7 +122,7 @@ class SampleBatch(ColumnNames, Columns):
         Objects in `infos` and the like are the same in both.
         """
         made = like(self, {name: map_nest(_same if shallow else _copied, column) for name, column in self.items()})
-        made.take_notes_of(self)
+        made.set_env_steps(self._env_steps)
         return made
 
     def shuffle(self, generator: np.random.Generator | None = None) -> Self:
@@ -173,19 +172,21 @@ class SampleBatch(ColumnNames, Columns):
             device: where to.
             framework: only "torch".
             pin_memory: copy through page-locked memory (CUDA).
-            use_stream: copy on a stream of its own (CUDA); what follows on the current stream waits for it.
-            stream: that stream; None for a new one.
+            use_stream: refused; so is `stream`.
+            stream: None.
 
         Returns:
             This batch.
 
         Raises:
             NotImplementedError: another framework.
+            ValueError: `use_stream` or `stream`.
         """
         if framework != "torch":
             raise NotImplementedError(f"framework={framework!r} is not served; use 'torch'")
-        transfer = Transfer.of(device, pin_memory=pin_memory, use_stream=use_stream, stream=stream)
-        to_device(self, transfer)
+        if use_stream or stream is not None:
+            raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
+        to_device(self, device, pin_memory=pin_memory)
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
@@ -210,30 +211,6 @@ class SampleBatch(ColumnNames, Columns):
             ValueError: another batch size.
         """
         return cls(columns_of(td))
-
-    def compress(self, bulk: bool = False, columns: Collection[str] = OBSERVATIONS) -> Self:
-        """Compress these columns with LZ4 in place, row by row, or each as a whole.
-
-        Rows can be taken of columns that are compressed row by row.
-
-        Returns:
-            This batch.
-
-        Raises:
-            ImportError: LZ4 is not installed.
-            TypeError: a column of tensors or objects.
-        """
-        compression.compress(self, bulk=bulk, columns=columns)
-        return self
-
-    def decompress_if_needed(self, columns: Collection[str] = OBSERVATIONS) -> Self:
-        """Undo `compress` in place, where it was done; unpacks pickles: trust the source.
-
-        Returns:
-            This batch.
-        """
-        compression.decompress(self, columns)
-        return self
 
     def is_single_trajectory(self) -> bool:
         """Whether no row but the last is done."""
@@ -282,16 +259,12 @@ def _same(leaf: Leaf) -> Leaf:
 
 
 def _copied(leaf: Leaf) -> Leaf:
-    if isinstance(leaf, RepeatedValues):
-        return RepeatedValues(map_nest(_copied, leaf.values), _copied(leaf.lengths), leaf.max_len)
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     return leaf.copy() if isinstance(leaf, np.ndarray | list) else leaf
 
 
 def _bytes(leaf: Leaf) -> int:
-    if isinstance(leaf, RepeatedValues):
-        return sum(_bytes(part) for nest in (leaf.values, leaf.lengths) for _, part in leaves(nest))
     if isinstance(leaf, np.ndarray | torch.Tensor):
         return int(leaf.nbytes) + sum(sys.getsizeof(row) for row in _objects_in(leaf))
     return sys.getsizeof(leaf)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import Mapper
+from swath.rollout_workers.config.mapping import is_policy_to_train, mapper
 from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.config.registry import creator_of, register_env
-from swath.rollout_workers.config.to_train import is_policy_to_train
 
 __all__ = [
     "DEFAULT_POLICY_ID",
     "AlgorithmConfig",
-    "Mapper",
     "PolicySpec",
     "creator_of",
     "is_policy_to_train",
+    "mapper",
     "register_env",
 ]

@@ -1,29 +1,19 @@
-"""The settings of workers and their policies."""
+"""The settings of workers and their policies, as users of RLlib set them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NoReturn, Self, TypeAlias
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.config.callbacks import CallbacksSettings
-from swath.rollout_workers.config.env_runners import EnvRunnersSettings
-from swath.rollout_workers.config.environment import EnvironmentSettings
-from swath.rollout_workers.config.fault_tolerance import FaultToleranceSettings
-from swath.rollout_workers.config.fragments import auto_length
-from swath.rollout_workers.config.mapping import without_episode
-from swath.rollout_workers.config.mapping_style import MappingStyle
-from swath.rollout_workers.config.multi_agent import MultiAgentSettings, Policies
-from swath.rollout_workers.config.places import PlacesSettings
+from swath.rollout_workers.config.container import UNCHANGED, SettingsDict
+from swath.rollout_workers.config.mapping import is_policy_to_train, mapper
 from swath.rollout_workers.config.policy_spec import PolicySpec, specs
-from swath.rollout_workers.config.remainder import RemainderSettings
-from swath.rollout_workers.config.setup import Kind, Spaces, Surroundings, complete
-from swath.rollout_workers.config.to_train import is_policy_to_train
-from swath.rollout_workers.config.training import TrainingSettings
-from swath.rollout_workers.config.validation import validate
+from swath.rollout_workers.config.settings import SETTINGS, Callback
+from swath.rollout_workers.config.setup import Kind, Spaces, SpaceSources
 
-if TYPE_CHECKING:
-    PolicySetup = tuple[dict[str, PolicySpec], Callable[..., bool] | None]
+Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
+PolicySetup: TypeAlias = tuple[dict[str, PolicySpec], Callable[..., bool] | None]
 
 _NO_ALGORITHMS = (
     "there are no algorithms to build here: build a WorkerSet(config=…) and update policies by worker.learn_on_batch, "
@@ -31,21 +21,12 @@ _NO_ALGORITHMS = (
 )
 
 
-class AlgorithmConfig(
-    EnvironmentSettings,
-    EnvRunnersSettings,
-    MultiAgentSettings,
-    TrainingSettings,
-    CallbacksSettings,
-    FaultToleranceSettings,
-    PlacesSettings,
-    RemainderSettings,
-    MappingStyle,
-):
+class AlgorithmConfig(SettingsDict):
     """Settings of workers, set by fluent methods, as attributes, or from a dict; checked where they are set.
 
     Fluent methods change only what they are given and return the config, so that calls can be chained:
-    `AlgorithmConfig().env_runners(num_env_runners=2).training(gamma=0.9)`.
+    `AlgorithmConfig().env_runners(num_env_runners=2).training(gamma=0.9)`. Old names of settings mean those that have
+    replaced them.
 
     Args:
         algo_class: kept, not used: there are no algorithms here.
@@ -55,7 +36,7 @@ class AlgorithmConfig(
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__()
-        self.algo_class = algo_class
+        vars(self)["algo_class"] = algo_class
 
     def __repr__(self) -> str:
         default = AlgorithmConfig()
@@ -69,11 +50,16 @@ class AlgorithmConfig(
         return set(self.policies) != {DEFAULT_POLICY_ID}
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Steps of each sub-env in a call, worked out for that worker if it is `"auto"`."""
+        """Steps of each sub-env in a call, worked out for that worker if it is `"auto"`.
+
+        That is the even share of `train_batch_size` rounded down, one more on the first workers, at least 1. Worker 0,
+        which samples where there are no others, counts as one of the first.
+        """
         if isinstance(self.rollout_fragment_length, int):
             return self.rollout_fragment_length
-        workers = max(1, self.num_env_runners)
-        return auto_length(self.train_batch_size, self.num_envs_per_env_runner, workers, worker_index)
+        num_envs = self.num_envs_per_env_runner
+        share, rest = divmod(self.train_batch_size, num_envs * max(1, self.num_env_runners))
+        return max(1, share + ((worker_index - 1) * num_envs < rest if rest else 0))
 
     def get_multi_agent_setup(
         self,
@@ -95,11 +81,22 @@ class AlgorithmConfig(
             ValueError: a policy without class or space, or whose agents have different spaces.
         """
         own: dict[Kind, Any] = {"observation": self.observation_space, "action": self.action_space}
-        around = Surroundings(env, spaces or {}, without_episode(self.policy_mapping_fn), own)
+        sources = SpaceSources(env, spaces or {}, mapper(self.policy_mapping_fn), own)
         given = self.policies if policies is None else specs("policies", policies)
-        setup = {
-            pid: complete(pid, spec, default_policy_class, around, self.of_policy(spec)) for pid, spec in given.items()
-        }
+        setup = {}
+        for policy_id, spec in given.items():
+            policy_class = spec.policy_class or default_policy_class
+            if policy_class is None:
+                raise ValueError(
+                    f"policy {policy_id!r} has no class: give its PolicySpec a policy_class, or a default_policy_class"
+                )
+            seen, acted = spec.observation_space, spec.action_space
+            setup[policy_id] = PolicySpec(
+                policy_class,
+                sources.space(policy_id, "observation") if seen is None else seen,
+                sources.space(policy_id, "action") if acted is None else acted,
+                self.of_policy(spec),
+            )
         return setup, is_policy_to_train(self.policies_to_train)
 
     def of_policy(self, spec: PolicySpec) -> AlgorithmConfig:
@@ -125,7 +122,19 @@ class AlgorithmConfig(
         Raises:
             ValueError: two of them contradict each other.
         """
-        validate(self)
+        if self.use_gae and not self.use_critic:
+            raise ValueError("use_gae=True needs use_critic=True: it is made of values; set use_gae=False as well")
+        to_train = self.policies_to_train
+        unknown = set() if to_train is None or callable(to_train) else set(to_train) - set(self.policies)
+        if unknown:
+            raise ValueError(f"policies_to_train has {sorted(unknown)}, but policies are {sorted(self.policies)}")
+        if self.in_evaluation and self.evaluation_config is not None:
+            raise ValueError(
+                "in_evaluation=True is for configs from get_evaluation_config_object; evaluation_config must be None"
+            )
+        self.get_evaluation_config_object()  # settings that wait to be applied are tried
+        for spec in self.policies.values():
+            self.of_policy(spec)
 
     def build(self, *_: Any, **__: Any) -> NoReturn:
         """There are no algorithms here.
@@ -136,3 +145,194 @@ class AlgorithmConfig(
         raise NotImplementedError(_NO_ALGORITHMS)
 
     build_algo = build
+
+    def environment(self, env: Any = UNCHANGED, **settings: Any) -> Self:
+        """Say which env is used, and what becomes of its actions and rewards.
+
+        - `env`: what a `WorkerSet` without `env_creator` makes: a gymnasium id, a registered name, a class or callable.
+        - `env_config`: what the `EnvContext` holds; added to what is there, dict by dict.
+        - `observation_space`, `action_space`: of policies for which neither spec nor env has one.
+        - `clip_rewards`: True takes the sign, a number clips to [-number, number].
+        - `normalize_actions`: policies act in [-1, 1], which is stretched to the bounds of a `Box`.
+        - `clip_actions`: then clip to those bounds.
+        """
+        return self._given(env=env, **settings)
+
+    def env_runners(self, num_env_runners: Any = UNCHANGED, **settings: Any) -> Self:
+        """Say how many workers there are, how much each collects in a call, and what it runs on.
+
+        - `num_env_runners`: remote workers of a set.
+        - `num_envs_per_env_runner`: sub-envs of each worker.
+        - `rollout_fragment_length`: steps of each sub-env in a call; "auto": what `train_batch_size` needs.
+        - `batch_mode`: "truncate_episodes", fragments of that length; "complete_episodes", whole ones of at least that.
+        - `explore`: sample actions; False takes the mode.
+        - `observation_filter`: by name, or `f(shape) -> Filter`.
+        - `create_local_env_runner`: a set with remote workers has worker 0 as well.
+        - `create_env_on_local_worker`: worker 0 has an env although there are remote workers.
+        - `num_cpus_per_env_runner`: CPUs a worker asks for; also its torch threads.
+        - `num_gpus_per_env_runner`: GPUs a worker asks for; above 0 its policies are on one.
+        - `custom_resources_per_env_runner`: amounts by name, for Ray.
+        - `validate_env_runners_after_construction`: a set waits until all workers are up.
+        - `sample_timeout_s`: seconds that `WorkerSet.sample` waits.
+        - `max_requests_in_flight_per_env_runner`: asynchronous requests, per worker and tag.
+        - `use_worker_filter_stats`: filters of workers count when they are synchronised.
+        - `update_worker_filter_stats`: workers get the filters that result.
+        """
+        return self._given(num_env_runners=num_env_runners, **settings)
+
+    rollouts = env_runners
+
+    def exploration(self, explore: bool = UNCHANGED, **settings: Any) -> Self:
+        """Say whether actions are sampled, as `env_runners(explore=…)`; the policy decides how."""
+        return self._given(explore=explore, **settings)
+
+    def multi_agent(self, policies: Any = UNCHANGED, **settings: Any) -> Self:
+        """Say which policies there are, and which agents each acts for.
+
+        - `policies`: `PolicySpec` or a tuple of up to four by policy id; or ids alone.
+        - `policy_mapping_fn`: `f(agent_id, episode, worker=worker) -> policy id`; `worker` only if it takes it.
+        - `policies_to_train`: ids, or `f(policy_id, batch=None) -> bool`; None: all.
+        - `count_steps_by`: what `rollout_fragment_length` counts, "env_steps" or "agent_steps".
+        """
+        return self._given(policies=policies, **settings)
+
+    def training(self, gamma: float = UNCHANGED, **settings: Any) -> Self:
+        """Say how policies learn.
+
+        - `gamma`: discount.
+        - `lr`: learning rate.
+        - `lr_schedule`: `[[step, rate], …]` from step 0, interpolated at `global_timestep`; None: `lr` always.
+        - `grad_clip`: bound of gradients; None: none.
+        - `grad_clip_by`: what is bounded: "global_norm", "norm" of each, or "value" of every element.
+        - `train_batch_size`: env steps of all workers together, for `rollout_fragment_length="auto"`.
+        - `num_epochs`: passes of `sample_and_learn` over its batch.
+        - `minibatch_size`: rows of a minibatch there; None or 0: the whole batch.
+        - `model`: the default network; added to what is there, key by key.
+        - `optimizer`: keywords of Adam; likewise.
+        - `lambda_`: of generalised advantage estimation.
+        - `use_gae`: advantages by it, else discounted returns.
+        - `use_critic`: advantages are relative to the value function.
+        - `clip_param`: how far PPO's ratio may leave 1.
+        - `vf_clip_param`: bound of the value function's squared error.
+        - `vf_loss_coeff`: weight of the value function's loss.
+        - `entropy_coeff`: weight of the entropy.
+        - `entropy_coeff_schedule`: as `lr_schedule`; None: `entropy_coeff` always.
+        - `use_kl_loss`: whether the KL divergence is part of PPO's loss.
+        - `kl_coeff`: its weight at the start.
+        - `kl_target`: what `update_kl` steers it to.
+        - `ignore_action_bounds`: `RandomPolicy` acts as if a `Box` were unbounded.
+        """
+        return self._given(gamma=gamma, **settings)
+
+    def callbacks(self, callbacks_class: Any = UNCHANGED, **settings: Any) -> Self:
+        """Say who is called when something happens.
+
+        - `callbacks_class`: a class derived from `DefaultCallbacks`, or a list of them, called in order.
+        - `on_episode_end` and each other method of `DefaultCallbacks`: a function with its keywords, or a list of such.
+        """
+        return self._given(callbacks_class=callbacks_class, **settings)
+
+    @property
+    def callback_functions(self) -> dict[str, Callback | list[Callback]]:
+        """The functions that are set, by event (`"on_episode_end"`)."""
+        prefix = "callbacks_"
+        values = {name.removeprefix(prefix): vars(self)[name] for name in SETTINGS if name.startswith(f"{prefix}on_")}
+        return {event: functions for event, functions in values.items() if functions is not None}
+
+    def fault_tolerance(self, restart_failed_env_runners: bool = UNCHANGED, **settings: Any) -> Self:
+        """Say who is replaced when workers die or envs raise, and how long is waited.
+
+        - `restart_failed_env_runners`: a worker that died is replaced.
+        - `ignore_env_runner_failures`: else it is left out; with neither, its death is raised.
+        - `max_num_env_runner_restarts`: replacements per worker.
+        - `delay_between_env_runner_restarts_s`: seconds before the second replacement, doubling up to 30.
+        - `num_consecutive_env_runner_failures_tolerance`: deaths in a row before the set gives up.
+        - `restart_failed_sub_environments`: a sub-env that raised is rebuilt; else its exception is raised.
+        - `env_runner_health_probe_timeout_s`: how long `probe_unhealthy_workers` waits.
+        - `env_runner_restore_timeout_s`: seconds for any worker to start up.
+        - `env_runner_hang_timeout_s`: a request that takes longer is a death; None: no limit.
+        - `max_num_sub_environment_restarts`: failures of a sub-env in a row before its exception is raised.
+        - `delay_between_sub_environment_restarts_s`: seconds before it is rebuilt, doubling to 5.
+        """
+        return self._given(restart_failed_env_runners=restart_failed_env_runners, **settings)
+
+    def debugging(self, seed: int | None = UNCHANGED, **settings: Any) -> Self:
+        """Say what is repeatable, and what is logged.
+
+        - `seed`: root of all seeds; None: nothing is seeded.
+        - `fake_sampler`: one real batch, then copies of it.
+        - `log_level`: of the logger `swath`.
+        """
+        return self._given(seed=seed, **settings)
+
+    def python_environment(self, extra_python_environs_for_driver: Any = UNCHANGED, **settings: Any) -> Self:
+        """Say which variables are put into `os.environ`.
+
+        - `extra_python_environs_for_driver`: of the process of worker 0.
+        - `extra_python_environs_for_worker`: of those of the others.
+        """
+        return self._given(extra_python_environs_for_driver=extra_python_environs_for_driver, **settings)
+
+    def resources(self, num_gpus: float = UNCHANGED, **settings: Any) -> Self:
+        """Say what worker 0 runs on; the others' resources are in `env_runners`.
+
+        - `num_gpus`: above 0 its policies are on a GPU.
+        - `_fake_gpus`: act as if GPUs were there, on the CPU.
+        """
+        return self._given(num_gpus=num_gpus, **settings)
+
+    def framework(self, framework: str = UNCHANGED, **settings: Any) -> Self:
+        """Say that it is "torch": there is no other."""
+        return self._given(framework=framework, **settings)
+
+    def api_stack(
+        self,
+        enable_rl_module_and_learner: bool = UNCHANGED,
+        enable_env_runner_and_connector_v2: bool = UNCHANGED,
+    ) -> Self:
+        """Say that it is the old one, with policies and rollout workers, by False twice: there is no other."""
+        return self._given(
+            enable_rl_module_and_learner=enable_rl_module_and_learner,
+            enable_env_runner_and_connector_v2=enable_env_runner_and_connector_v2,
+        )
+
+    def evaluation(self, evaluation_config: Any = UNCHANGED, **settings: Any) -> Self:
+        """Say what is different for workers that evaluate.
+
+        - `evaluation_config`: overrides, added to what is there dict by dict; or a whole config.
+        - `in_evaluation`: these workers do; their seeds are not those of training.
+        """
+        return self._given(evaluation_config=evaluation_config, **settings)
+
+    def reporting(self, keep_per_episode_custom_metrics: bool = UNCHANGED, **settings: Any) -> Self:
+        """Say what `collect_metrics` gives.
+
+        - `keep_per_episode_custom_metrics`: custom metrics as lists, one value per episode.
+        """
+        return self._given(keep_per_episode_custom_metrics=keep_per_episode_custom_metrics, **settings)
+
+    def experimental(self, _disable_preprocessor_api: bool = UNCHANGED, **settings: Any) -> Self:
+        """Say what is done differently from the rule.
+
+        - `_disable_preprocessor_api`: observations reach policies as the env returned them.
+        """
+        return self._given(_disable_preprocessor_api=_disable_preprocessor_api, **settings)
+
+    def offline_data(self, input_: str = UNCHANGED, **settings: Any) -> Self:
+        """Say where rows come from.
+
+        - `input_`: "sampler", envs; "dataset", the worker's `dataset_shards`.
+        """
+        return self._given(input_=input_, **settings)
+
+    def checkpointing(self, **settings: Any) -> Self:
+        """Nothing here writes checkpoints: what is set has no effect, and is warned of."""
+        return self._given(**settings)
+
+    def rl_module(self, **settings: Any) -> Self:
+        """There are no RLModules: each setting is refused, with what to do instead."""
+        return self._given(**settings)
+
+    def learners(self, **settings: Any) -> Self:
+        """There are no learners: each setting is refused, with what to do instead."""
+        return self._given(**settings)

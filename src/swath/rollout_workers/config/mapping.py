@@ -1,13 +1,19 @@
-"""Which policy acts for an agent: functions of the user's, called with as much as they take."""
+"""Which policy acts for an agent, and which policies learn: functions of the user's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeAlias
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.words import kind_of
+
+Mapping: TypeAlias = Callable[..., str]
+"""`f(agent_id, episode, worker=None)`: the id of the policy that acts for the agent."""
+
+PoliciesToTrain: TypeAlias = set[str] | list[str] | tuple[str, ...] | frozenset[str] | Callable[..., bool]
 
 
 def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001
@@ -15,48 +21,42 @@ def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, 
     return DEFAULT_POLICY_ID
 
 
-@dataclass(frozen=True)
-class Mapper:
-    """A mapping function that is called with `worker` only if it takes one.
-
-    Attributes:
-        function: the user's.
-        takes_worker: whether it does.
-    """
-
-    function: Callable[..., str]
-    takes_worker: bool
-
-    @classmethod
-    def of(cls, function: Callable[..., str]) -> Mapper:
-        """Look at the function once."""
-        return cls(function, _takes(function, "worker"))
-
-    def __call__(self, agent_id: Hashable, episode: Any, worker: Any = None) -> str:
-        """The policy's id, for an agent and its episode; `episode` is None while spaces are inferred."""
-        if self.takes_worker:
-            return self.function(agent_id, episode, worker=worker)
-        return self.function(agent_id, episode)
-
-
-def without_episode(function: Callable[..., str]) -> Callable[[Hashable], str]:
-    """The mapping of agents alone, for when there is no episode yet."""
-    mapper = Mapper.of(function)
-
-    def policy_of(agent_id: Hashable) -> str:
-        try:
-            return mapper(agent_id, None)
-        except Exception as error:
-            error.add_note(f"in policy_mapping_fn({agent_id!r}, None): episode is None while spaces are inferred")
-            raise
-
-    return policy_of
-
-
-def _takes(function: Callable[..., Any], keyword: str) -> bool:
+def mapper(function: Mapping) -> Mapping:
+    """The user's mapping as a function that takes `worker`, which is passed on only to one that takes it."""
     try:
         parameters = signature(function).parameters.values()
-    except ValueError:  # some functions that are built in have no signature to look at: they take no such keyword
-        return False
-    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return any(p.kind is Parameter.VAR_KEYWORD or (p.name == keyword and p.kind in by_name) for p in parameters)
+    except ValueError:  # some functions that are built in have no signature: they take no such keyword
+        parameters = {}.values()
+    if any(p.kind is Parameter.VAR_KEYWORD or p.name == "worker" for p in parameters):
+        return function
+    return lambda agent_id, episode, worker=None: function(agent_id, episode)  # noqa: ARG005
+
+
+def ids_or_function(name: str, value: object) -> PoliciesToTrain | None:
+    """The value, if it says which policies learn; None stands for all.
+
+    Raises:
+        TypeError: it does not; a string is no collection of ids here.
+    """
+    if value is None or callable(value):
+        return value
+    if isinstance(value, list | set | tuple | frozenset) and all(isinstance(each, str) for each in value):
+        return value
+    raise TypeError(
+        f"{name}={value!r} is {kind_of(value)}; it must be a list, set or tuple of policy ids, "
+        "or f(policy_id, batch=None) -> bool"
+    )
+
+
+def is_policy_to_train(value: object) -> Callable[..., bool] | None:
+    """The question as a function `f(policy_id, batch=None) -> bool`; None if all learn.
+
+    Raises:
+        TypeError: it is no collection of ids and no function.
+    """
+    given = ids_or_function("is_policy_to_train", value)
+    return given if given is None or callable(given) else partial(_is_among, frozenset(given))
+
+
+def _is_among(ids: frozenset[str], policy_id: str, batch: Any = None) -> bool:  # noqa: ARG001
+    return policy_id in ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from swath.errors import warn_of_no_effect
@@ -43,11 +43,7 @@ def model(name: str, value: object) -> dict[str, Any]:
     for key, why in _REFUSED.items():
         if given.get(key):
             raise ValueError(f"{name}[{key!r}]={given[key]!r} is not served: {why}")
+    for key in sorted(given.keys() - _CHECKS.keys() - _REFUSED.keys()):
+        warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")
     own = {key: check(f"{name}[{key!r}]", given.get(key, default)) for key, (default, check) in _CHECKS.items()}
     return {**given, **own}
-
-
-def warn_of_unread_keys(value: Mapping[str, Any]) -> None:
-    """Say once per key that the default network does not read it."""
-    for key in sorted(value.keys() - _CHECKS.keys() - _REFUSED.keys()):
-        warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from swath.rollout_workers.config.checks import refuse
-from swath.rollout_workers.config.copying import Copied, copied
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -18,7 +16,7 @@ _WANTED = "a dict of PolicySpec (or a tuple of up to four) by policy id, or a se
 
 
 @dataclass
-class PolicySpec(Copied):
+class PolicySpec:
     """A policy's class, spaces and settings; what is empty is found out when workers are built.
 
     Attributes:
@@ -41,18 +39,25 @@ class PolicySpec(Copied):
         """The four by name, not copied."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def serialize(self) -> dict[str, Any]:
-        """The four by name, with the class as `"module:name"` where it can be imported again by that."""
-        return {**self.get_state(), "policy_class": _name_of(self.policy_class)}
+    serialize = get_state
 
     @classmethod
     def deserialize(cls, d: Mapping[str, Any]) -> PolicySpec:
-        """What was serialized.
+        """What was serialized."""
+        return cls(**d)
 
-        Raises:
-            ValueError: its class is named, and cannot be imported.
-        """
-        return cls(**{**d, "policy_class": _class_of(d["policy_class"])})
+
+def copied(value: Any) -> Any:
+    """A copy whose dicts, lists, tuples, sets, arrays and configs are new; classes, functions and spaces are shared."""
+    if isinstance(value, dict | list):
+        fresh: Any = copy(value)  # whatever its class needs to be built
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            fresh[key] = copied(item)
+        return fresh
+    if isinstance(value, tuple):
+        items = map(copied, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value.copy() if hasattr(value, "copy") and not isinstance(value, type) else value
 
 
 def specs(name: str, value: object) -> dict[str, PolicySpec]:
@@ -69,13 +74,10 @@ def specs(name: str, value: object) -> dict[str, PolicySpec]:
         value = dict.fromkeys(value)
     if not isinstance(value, Mapping) or not value:
         refuse(name, value, _WANTED)
-    return {_id(name, policy): _spec(f"{name}[{policy!r}]", spec) for policy, spec in value.items()}
-
-
-def _id(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        refuse(f"the policy id in {name}", value, "a string that is not empty")
-    return value
+    for policy_id in value:
+        if not isinstance(policy_id, str) or not policy_id:
+            refuse(f"the policy id in {name}", policy_id, "a string that is not empty")
+    return {policy_id: _spec(f"{name}[{policy_id!r}]", spec) for policy_id, spec in value.items()}
 
 
 def _spec(name: str, value: object) -> PolicySpec:
@@ -86,27 +88,3 @@ def _spec(name: str, value: object) -> PolicySpec:
     if not isinstance(value, PolicySpec):
         refuse(name, value, "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)")
     return value
-
-
-def _name_of(policy_class: type | None) -> str | type | None:
-    """`"module:name"`; the class itself if it is not found by that in another process."""
-    if policy_class is None or policy_class.__module__ == "__main__":
-        return policy_class
-    name = f"{policy_class.__module__}:{policy_class.__qualname__}"
-    found: object = sys.modules.get(policy_class.__module__)
-    for part in policy_class.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return name if found is policy_class else policy_class
-
-
-def _class_of(named: object) -> Any:
-    if not isinstance(named, str):
-        return named
-    module, _, path = named.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as lost:
-        raise ValueError(f"policy_class={named!r} cannot be imported: {lost}") from lost
-    return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium as gym
 
 from swath.rollout_workers.config.checks import function, refuse
-from swath.rollout_workers.config.environment import EnvName
 
 Creator: TypeAlias = Callable[[Any], Any]
+EnvName: TypeAlias = str | type | Callable[..., Any]
+"""A gymnasium id, a registered name, a class, or a function of the `EnvContext`."""
 
 _creators: dict[str, Creator] = {}
 
@@ -32,14 +34,9 @@ def creator_of(env: EnvName) -> Creator:
     """What makes an env of an `EnvContext`: the class or function, what is registered, or gymnasium by id."""
     if not isinstance(env, str):
         return env
-    return _creators.get(env) or _ById(env)
+    return _creators.get(env) or partial(_make_by_id, env)
 
 
-class _ById:
-    """Makes a gymnasium env of an id, with the context's content as keywords; it can be sent to workers."""
-
-    def __init__(self, env_id: str) -> None:
-        self._id = env_id
-
-    def __call__(self, context: Mapping[str, Any]) -> gym.Env[Any, Any]:
-        return gym.make(self._id, **context)
+def _make_by_id(env_id: str, context: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """A gymnasium env, with the context's content as keywords."""
+    return gym.make(env_id, **context)

@@ -88,7 +88,7 @@ def standardized(column: Any) -> np.ndarray[Any, Any]:
 
 
 def _prepared(batch: SampleBatch, fields: Sequence[str]) -> SampleBatch:
-    rows = batch.copy(shallow=True).decompress_if_needed()
+    rows = batch.copy(shallow=True)
     missing = [field for field in fields if field not in rows]
     if missing:
         raise KeyError(f"standardize_fields names {missing}; the batch has {sorted(rows)}")

@@ -15,13 +15,12 @@ from swath.rollout_workers.metrics import LEARNER_STATS
 
 
 def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
-    """A batch with columns of its own, decompressed, sequences padded to equal length; the given one stays as it is.
+    """A batch with columns of its own, sequences padded to equal length; the given one stays as it is.
 
     Raises:
         ValueError: no rows, or no `seq_lens` for a policy that remembers.
     """
     batch = samples.copy(shallow=True) if isinstance(samples, SampleBatch) else SampleBatch(samples)
-    batch.decompress_if_needed()
     if not batch.count:
         raise ValueError(f"there is nothing to learn from in {batch!r}; give a batch with rows")
     if recurrent and not batch.zero_padded:

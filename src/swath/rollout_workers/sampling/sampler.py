@@ -22,7 +22,6 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.hosts.processing import ProcessingHost, blank
 from swath.rollout_workers.metrics_log import MetricsLog
-from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
@@ -260,17 +259,15 @@ class Sampler:
         self.parts.log.add(self._metrics(result) for result in results)
 
     def _metrics(self, result: Result) -> RolloutMetrics:
-        stats = self.parts.actor.laps.perf.get()
         episode = None if self.parts.watch is None else self.parts.watch.episode(result.trajectory)
         return RolloutMetrics(
             result.length,
             result.reward,
             {(LONE_AGENT, self.parts.finisher.policy_id): result.reward},
-            custom_metrics=None if episode is None else episode.custom_metrics,
-            perf_stats=stats,
-            hist_data=None if episode is None else episode.hist_data,
-            media=None if episode is None else episode.media,
-            connector_metrics={self.parts.finisher.policy_id: connector_metrics(stats)},
+            custom_metrics={} if episode is None else episode.custom_metrics,
+            perf_stats=self.parts.actor.laps.perf.get(),
+            hist_data={} if episode is None else episode.hist_data,
+            media={} if episode is None else episode.media,
             episode_reward_raw=result.raw_reward,
             env_index=result.env,
         )

@@ -76,7 +76,6 @@ class Arguments:
         return EnvContext(
             config.env_config,
             self.worker_index,
-            remote=config.remote_worker_envs or config.gym_env_vectorize_mode == "async",
             num_workers=self.num_workers,
             recreated_worker=self.recreated_worker,
         )

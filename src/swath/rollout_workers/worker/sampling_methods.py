@@ -10,7 +10,6 @@ from swath.rollout_workers.config import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.metrics_log import MetricsLog
-from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.worker.dataset import DatasetReader
@@ -107,21 +106,15 @@ class SamplingMethods(PolicyMethods):
         except Exception as error:
             error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self._book.version})")
             raise
-        measured = connector_metrics(self._laps.perf.get())
-        for policy in self.policy_map.values():
-            policy.connector_metrics = measured
         return batch
 
     def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int | None) -> Batch:
-        """What is handed out, shown to callbacks and compressed."""
+        """What is handed out, shown to callbacks."""
         n_steps = sum(batch.count for batch in batches.values()) if env_steps is None else env_steps
         whole: Batch = MultiAgentBatch(batches, n_steps)
         if set(batches) == set(self.policy_map) == {DEFAULT_POLICY_ID}:
             whole = MultiAgentBatch.wrap_as_needed(batches, n_steps)
         self.callbacks.on_sample_end(worker=self, env_runner=self, samples=whole)
-        how = self.config.compress_observations
-        if how:
-            whole.compress(bulk=how == "bulk")
         return whole
 
     def _batches(self) -> Iterator[Batch]:

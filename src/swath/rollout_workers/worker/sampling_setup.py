@@ -13,7 +13,7 @@ from swath.rollout.hosts.base import ArrayHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import Mapper
+from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.hosts.filming import FilmedHost
 from swath.rollout_workers.hosts.laps import Laps
@@ -167,7 +167,7 @@ def scene_of(lenient: LenientHost, policies: Policies, station: Station) -> Scen
         station.worker,
         policies.callbacks,
         policies.map,
-        lambda: Mapper.of(policies.mapping),
+        lambda: mapper(policies.mapping),
         sub_env,
         station.base_env,
     )

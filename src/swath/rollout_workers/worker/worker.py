@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Self
 
 from swath.errors import warn
@@ -105,7 +104,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self._arguments.set_environment()
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = self._arguments.context
-        self._laps = Laps(PerfStats(own.sampler_perf_stats_ema_coef))
+        self._laps = Laps(PerfStats())
         self._log, self._reader = MetricsLog(), self._make_reader()
         self._seeds = self._make_seeds()
         self._streams = None if self._seeds is None else self._seeds.streams()
@@ -198,8 +197,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def _station(self) -> Station:
         unrolls = UnrollIds((self.worker_index << WORKER_BITS) + (self.life << LIFE_BITS))
-        films = self.config.render_env and self.worker_index == min(1, self.num_workers)
-        kept = self._arguments.log_dir if films else None
         return Station(
             self,
             self.worker_index,
@@ -210,8 +207,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
             self._log,
             unrolls,
             self._laps,
-            None if kept is None else Path(kept) / f"worker_{self.worker_index}.mp4",
-            films,
         )
 
     def _make_seeds(self) -> Seeds | None:

@@ -15,7 +15,6 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate, WorkerLost
-from swath.rollout_workers.batches.compression import is_compressed
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.leaves import holds_objects, leaves
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
@@ -205,7 +204,7 @@ def joined(fragments: Sequence[AskedFragment], *, concat: bool) -> Batch | list[
         for each in fragments:
             _own_objects(each.batch)
         if concat and len(fragments) > 1:
-            return one([each.batch for each in fragments])
+            return concat_samples([each.batch for each in fragments])
         batches: list[Batch] = [each.batch.copy() for each in fragments]
         return batches[0] if concat else batches
     finally:
@@ -235,22 +234,7 @@ def as_asked(batches: list[Batch], *, concat: bool) -> Batch | list[Batch]:
     """As one batch, or as they are."""
     if not concat:
         return batches
-    return batches[0] if len(batches) == 1 else one(batches)
-
-
-def one(batches: Sequence[Batch]) -> Batch:
-    """Batches as a new one; columns that are compressed as a whole are so again."""
-    if not any(_is_compressed_whole(batch) for batch in batches):
-        return concat_samples(batches)
-    for batch in batches:
-        batch.decompress_if_needed()
-    whole = concat_samples(batches)
-    whole.compress(bulk=True)
-    return whole
-
-
-def _is_compressed_whole(batch: Batch) -> bool:
-    return any(is_compressed(leaf) for each in _parts(batch) for column in each.values() for _, leaf in leaves(column))
+    return batches[0] if len(batches) == 1 else concat_samples(batches)
 
 
 def _parts(batch: Batch) -> Iterable[SampleBatch]:

@@ -15,7 +15,6 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.metrics_log import MetricsLog
-from swath.rollout_workers.perf_stats import connector_metrics
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
@@ -223,17 +222,15 @@ class MultiAgentSampler:
         self._tell("on_episode_start", [env])
 
     def _metrics(self, play: Play) -> RolloutMetrics:
-        episode, stats = play.episode, self.parts.laps.perf.get()
-        acted = dict.fromkeys(seat.role.policy_id for seat in play.seats.values())
+        episode = play.episode
         return RolloutMetrics(
             episode.length,
             episode.total_reward,
             episode.agent_rewards,
             episode.custom_metrics,
-            stats,
+            self.parts.laps.perf.get(),
             episode.hist_data,
             episode.media,
-            connector_metrics={policy_id: connector_metrics(stats) for policy_id in acted},
             episode_reward_raw=play.tally.raw_reward,
             env_index=play.env,
         )
