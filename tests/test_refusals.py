@@ -9,7 +9,20 @@ from swath.rollout_workers import AlgorithmConfig, MultiAgentBatch, SampleBatch
 COLLECTORS: list = [
     pytest.param(lambda: swath.RayReplayBuffer, AttributeError, "torchrl.data.RayReplayBuffer", id="RayReplayBuffer"),
 ]
-WEIGHTS: list = []
+UPDATE = r"call update_policy_weights_\(\) of the collector that is to have the weights"
+WEIGHTS: list = [
+    pytest.param(lambda: swath.WeightSyncScheme().send({}), RuntimeError, UPDATE, id="send by hand"),
+    pytest.param(lambda: swath.WeightSyncScheme().receive(), RuntimeError, UPDATE, id="receive by hand"),
+    pytest.param(lambda: swath.WeightSyncScheme().connect(), RuntimeError, UPDATE, id="connect by hand"),
+    pytest.param(
+        lambda: swath.Collector(
+            "CartPole-v1", frames_per_batch=1, weight_recv_schemes={"policy": swath.RayWeightSyncScheme()}
+        ),
+        RuntimeError,
+        UPDATE,
+        id="a scheme that no collector of this process sends with",
+    ),
+]
 EVALUATION: list = []
 GONE_NAMES = {
     "RepeatedValues": "padded values and their lengths as two columns",

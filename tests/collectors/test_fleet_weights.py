@@ -69,7 +69,7 @@ REFUSED = {
     "a device without workers": ({"weights": weights(2), "worker_ids": "meta"}, ValueError, "no policy runs there"),
     "weights of a stranger": ({"weights": {2: weights(2)}}, ValueError, r"for the workers \[2\]; this collector has"),
     "numbers and names": ({"weights": {0: weights(2), "weight": 1}}, ValueError, "mix worker numbers and names"),
-    "workers twice": ({"weights": {0: weights(2)}, "worker_ids": 0}, ValueError, "worker_ids and weights by worker"),
+    "workers twice": ({"weights": {0: weights(2)}, "worker_ids": 0}, ValueError, "publish it without worker_ids"),
     "another keyword": ({"weihgts": weights(2)}, TypeError, "unexpected keyword"),
     "no weights": ({"policy_or_weights": 3}, TypeError, "weights are an int"),
     "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),

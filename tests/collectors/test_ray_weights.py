@@ -1,9 +1,6 @@
-"""Weights on Ray: the updater of its actors, the default scheme, schemes without a collector."""
+"""Weights on Ray: the updater of its actors, and schemes."""
 
-import gc
-import pickle
-import threading
-from queue import SimpleQueue
+import copy
 
 import pytest
 import torch
@@ -14,9 +11,9 @@ from weight_toys import VERSION, acted, counting_env, multi, multi_async, weight
 import ray_cluster
 from swath import NoWeightSyncScheme, RayCollector, RayWeightSyncScheme, RayWeightUpdater
 from swath.errors import Closed
-from swath.weight_update.ray_channel import RayChannel
 
 N_FRAMES = 2
+SCHEME = RayWeightSyncScheme()
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +24,9 @@ def ray():
 @pytest.fixture(scope="module")
 def shared(ray):
     """A collector for tests that leave its workers as they are; actors take seconds to begin."""
-    made = RayCollector(counting_env, Always(1), num_collectors=2, frames_per_batch=2 * N_FRAMES, sync=True)
+    schemes = {"policy": SCHEME}
+    options = {"num_collectors": 2, "frames_per_batch": 2 * N_FRAMES, "sync": True, "weight_sync_schemes": schemes}
+    made = RayCollector(counting_env, Always(1), **options)
     yield made
     made.shutdown()
 
@@ -47,6 +46,7 @@ class Kept:
 
     def remote(self, *, policy_weights):
         self.sent.append(policy_weights)
+        return ray_cluster.up().put(None)
 
 
 def test_the_ids_are_the_actors_and_an_interval_below_0_is_0():
@@ -85,7 +85,7 @@ FORMS = {"a module": Always, "a dict": weights, "a TensorDict": lambda value: Te
 def test_weights_of_any_form_are_sent(ray, form):
     updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept()])
     updater.push_weights(form(2), worker_ids=[1])
-    updater.push_weights({0: form(0)})
+    updater.push_weights(form(0), worker_ids=0)
     sent = [[ray.get(one).weights()["weight"].item() for one in actor.sent] for actor in updater.remote_collectors]
     assert sent == [[0], [2]]
     with pytest.raises(ValueError, match=r"worker_ids=2: there is no such actor; there are \[0, 1\]"):
@@ -108,7 +108,7 @@ def test_a_push_through_a_collector_is_one_version_on_its_channel(ray):
         made.update_policy_weights_()
         assert acted(made) == [(2, 1), (2, 1)]
         made.update_policy_weights_(weights(0), worker_ids=1)
-        made.update_policy_weights_({0: Always(1)})
+        made.update_policy_weights_(Always(1), worker_ids=0)
         assert acted(made) == [(1, 3), (0, 2)]
     with pytest.raises(Closed):
         updater.push_weights()
@@ -138,7 +138,7 @@ def test_a_reborn_worker_is_never_skipped(ray):
 def test_what_failed_at_an_actor_is_raised_by_the_next_push(collector, ray):
     updater = RayWeightUpdater(TensorDict({"other": torch.zeros(1)}), collector.remote_collectors)
     updater.push_weights()
-    ray.wait(updater._deliveries._pending, num_returns=2, timeout=60)
+    assert collector.get_distant_attr("worker_idx") == [0, 1], "calls are answered in order"
     with pytest.raises(KeyError, match="do not fit the policy"):
         updater.push_weights(weights(1))
     updater.push_weights(weights(1))
@@ -152,8 +152,7 @@ def test_actors_take_weights_directly_and_stamp_them_with_negative_versions(coll
     assert all(version < 0 for _, version in rows)
 
 
-def test_the_default_scheme_is_rays_and_updates_ride_along(collector):
-    assert isinstance(collector._outlet.schemes["policy"], RayWeightSyncScheme)
+def test_updates_ride_along_with_an_updater_and_without(collector):
     assert collector.weight_updater is None
     collector.update_policy_weights_(weights(0))
     version = collector.policy_version
@@ -187,75 +186,18 @@ def test_handles_answer_what_is_public_and_nothing_else(collector, ray):
     assert not any(hasattr(first, name) for name in ("collect", "control", "__len__", "__bool__"))
 
 
-def test_an_actor_reads_a_scheme_that_is_registered_with_it(collector, ray):
-    sender = RayWeightSyncScheme()
-    sender.init_on_sender(weights=weights(0))
+def test_an_actor_takes_schemes_of_the_collector_that_built_it_and_no_others(collector, ray):
     actor = collector.remote_collectors[0]
-    ray.get(actor.register_scheme_receiver.remote({"policy": pickle.loads(pickle.dumps(sender))}))
-    sender.send(weights(2))
-    collector.update_policy_weights_(weights(1))
-    assert [action for action, _ in acted(collector)] == [2, 1]
+    ray.get(actor.register_scheme_receiver.remote({"policy": copy.copy(SCHEME)}))
     ray.get(actor.register_scheme_receiver.remote({"policy": NoWeightSyncScheme()}))
-    sender.shutdown()
+    collector.update_policy_weights_(weights(2))
+    assert [action for action, _ in acted(collector)] == [2, 2]
+    with pytest.raises(RuntimeError, match=r"pass weights to update_policy_weights_\(\) of its handle"):
+        ray.get(actor.register_scheme_receiver.remote({"policy": RayWeightSyncScheme()}))
 
 
-def test_a_scheme_without_a_collector_is_read_by_the_whole_cluster(ray):
-    sender, target = RayWeightSyncScheme(), Always(0)
-    sender.init_on_sender(model_id="policy", weights=weights(1))
-    reader = pickle.loads(pickle.dumps(sender))
-    reader.init_on_receiver(model_id="policy", model=target)
-    assert reader.receive() is None
-    sender.send(weights(2))
-    assert reader.receive(timeout=60)["weight"] == 2
-    assert target.weight == 2
-    assert reader.receive(timeout=0.05) is None
-
-    @ray.remote(num_cpus=0)
-    def elsewhere(scheme):
-        model = torch.nn.Module()
-        model.weight = torch.nn.Parameter(torch.zeros(()))
-        scheme.init_on_receiver(model_id="policy", model=model, worker_idx=3)
-        scheme.connect()
-        return model.weight.item()
-
-    assert ray.get(elsewhere.remote(sender)) == 2
-    sender.send({3: weights(0)})
-    assert ray.get(elsewhere.remote(sender)) == 0
-    assert reader.receive() is None, "that was for another"
-    sender.shutdown()
-    with pytest.raises(RuntimeError, match="cannot be reached"):
-        reader.receive()
-
-
-def test_a_forgotten_channel_is_ended_where_ray_may_be_called_whichever_thread_finds_it(ray, monkeypatch):
-    """Ray's own thread finds garbage, too, and waits for itself for ever if it calls Ray."""
-    kill, ends = ray.kill, SimpleQueue()
-
-    def noted(actor, **options):
-        kill(actor, **options)
-        ends.put((actor, threading.current_thread()))
-
-    monkeypatch.setattr(ray, "kill", noted)
-    gc.collect()
-    gc.disable()
-    try:
-        cycle = [RayChannel()]
-        cycle.append(cycle)
-        actor = cycle[0]._actor
-        del cycle
-        finder = threading.Thread(target=gc.collect)
-        finder.start()
-        finder.join()
-    finally:
-        gc.enable()
-    while (end := ends.get(timeout=60))[0] is not actor:
-        """Somebody else's."""
-    assert end[1] not in (finder, threading.main_thread())
-
-
-def test_a_collector_elsewhere_follows_a_collector_on_ray(collector):
-    reader = pickle.loads(pickle.dumps(collector._outlet.schemes["policy"]))
-    with multi(Always(1), weight_recv_schemes={"policy": reader}) as follower:
+def test_a_collector_of_this_process_follows_a_collector_on_ray(collector):
+    with multi(Always(1), weight_recv_schemes={"policy": copy.copy(SCHEME)}) as follower:
         collector.update_policy_weights_(weights(2))
         assert follower.next()["action"].unique().tolist() == [2]
 

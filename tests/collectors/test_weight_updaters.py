@@ -84,14 +84,6 @@ def test_without_ids_there_is_one_delivery_that_names_nobody():
     assert updater.log == ["map", ("sync", None), "hook"]
 
 
-def test_each_worker_can_get_weights_of_its_own():
-    updater = Recording()
-    updater.push_weights({1: weights(1), 0: weights(2)})
-    assert [entry[1] for entry in updater.log if entry[0] == "sync"] == [1, 0]
-    with pytest.raises(ValueError, match="worker_ids and weights by worker"):
-        updater.push_weights({1: weights(1)}, worker_ids=0)
-
-
 def test_modules_are_mapped_to_their_data_and_other_things_refused():
     mapped = Recording()._maybe_map_weights(nn.Linear(1, 1))
     assert isinstance(mapped, TensorDict)
@@ -274,12 +266,12 @@ def test_a_push_is_one_version_for_however_many_workers():
         made.update_policy_weights_(weights(2))
         assert made.policy_version == 1
         assert acted(made) == [(2, 1), (2, 1)]
-        made.update_policy_weights_({0: weights(0), 1: weights(1)})
-        assert acted(made) == [(0, 2), (1, 2)]
-        made.update_policy_weights_(weights(2), worker_ids=[1])
-        assert acted(made) == [(0, 2), (2, 3)]
+        made.update_policy_weights_(weights(0), worker_ids=[1])
+        assert acted(made) == [(2, 1), (0, 2)]
         updater.push_weights(weights(1))
-        assert acted(made) == [(1, 4), (1, 4)], "also when it is called directly"
+        assert acted(made) == [(1, 3), (1, 3)], "also when it is called directly"
+        with pytest.raises(ValueError, match="not within a push of an updater"):
+            made.update_policy_weights_({0: weights(0), 1: weights(1)})
 
 
 def test_within_a_push_publish_weights_tells_the_version_that_it_will_be():

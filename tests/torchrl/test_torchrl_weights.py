@@ -1,6 +1,6 @@
 """Weights of transforms: models that are reached by a path in the worker."""
 
-import pickle
+import copy
 
 import pytest
 import torch
@@ -46,16 +46,13 @@ def test_a_transform_of_the_workers_envs_is_updated_beside_the_policy(backend):
         assert batch.tolist() == [-3, 5]
 
 
-def test_a_collector_takes_a_transforms_weights_from_elsewhere():
-    sender = MultiProcessedWeightSyncScheme()
-    sender.init_on_sender(model_id=FIRST, model=(model := norm(7)))
-    receivers = {FIRST: pickle.loads(pickle.dumps(sender))}
-    with Collector(
-        normed, lean_left, frames_per_batch=4, reset_at_each_iter=True, weight_recv_schemes=receivers
-    ) as made:
-        assert shift(made) == 0
-        sender.send(model)
-        assert shift(made) == 7
-        assert made.policy_version == 1
-        assert isinstance(made.get_model(FIRST), ObservationNorm)
-    sender.shutdown()
+def test_a_collector_takes_a_transforms_weights_from_another():
+    sender, options = MultiProcessedWeightSyncScheme(), {"frames_per_batch": 4, "reset_at_each_iter": True}
+    with MultiSyncCollector([normed], lean_left, backend="inline", weight_sync_schemes={FIRST: sender}, **options):
+        receivers = {FIRST: copy.copy(sender)}
+        with Collector(normed, lean_left, weight_recv_schemes=receivers, **options) as made:
+            assert shift(made) == 0
+            sender.send(norm(7))
+            assert shift(made) == 7
+            assert made.policy_version == 1
+            assert isinstance(made.get_model(FIRST), ObservationNorm)

@@ -1,10 +1,6 @@
-"""Models for tests of schemes, and readers in other processes."""
+"""Models for tests of schemes."""
 
 from __future__ import annotations
-
-import pickle
-import subprocess
-import sys
 
 import torch
 from torch import nn
@@ -63,39 +59,3 @@ class Plain(nn.Linear):
     @property
     def values(self):
         return {value for tensor in self.parameters() for value in tensor.detach().reshape(-1).tolist()}
-
-
-def copied(scheme):
-    """What arrives where a scheme is sent."""
-    return pickle.loads(pickle.dumps(scheme))
-
-
-def reader_of(scheme, model, worker_idx=None, model_id="policy"):
-    """A receiving copy of a sender."""
-    made = copied(scheme)
-    made.init_on_receiver(model_id=model_id, model=model, worker_idx=worker_idx)
-    return made
-
-
-READS = """
-import pickle, sys
-from torch import nn
-scheme = pickle.loads(bytes.fromhex(sys.stdin.read()))
-model = nn.Linear(3, 1)
-scheme.init_on_receiver(model_id="policy", model=model)
-try:
-    weights = scheme.receive()
-except RuntimeError as error:
-    print("RuntimeError", error)
-else:
-    print(None if weights is None else set(model.weight.detach().reshape(-1).tolist()))
-"""
-
-
-def read_elsewhere(pickled):
-    """What another process receives through a pickled scheme."""
-    child = subprocess.run(
-        [sys.executable, "-c", READS], input=pickled.hex(), capture_output=True, text=True, check=False, timeout=100
-    )
-    assert child.returncode == 0, child.stderr
-    return child.stdout.strip()

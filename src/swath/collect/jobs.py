@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
@@ -103,6 +104,7 @@ class WorkerJobs:
         public: methods that can be called on workers by others.
         writers: with what they write for themselves, if they do.
         in_threads: they live in threads of this process.
+        key: names the collector; no other one has it.
     """
 
     templates: dict[int, Template]
@@ -111,6 +113,7 @@ class WorkerJobs:
     public: Sequence[str] = ()
     writers: Writers | None = None
     in_threads: bool = False
+    key: str = field(default_factory=lambda: uuid4().hex)
 
     def replaces(self, worker: int) -> bool:
         """Whether this worker is replaced when its env raises."""
@@ -125,7 +128,7 @@ class WorkerJobs:
         )
         model = standing.described.get(name.worker)
         writing = None if self.writers is None else self.writers.request(worker.devices.storing)
-        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, writing)
+        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, writing, self.key)
         return Job(
             partial(build_remote, request, template.make),
             name,

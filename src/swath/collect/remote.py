@@ -62,6 +62,7 @@ class RemoteRequest:
         masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
         writing: with what it writes for itself, if it does.
+        built_by: key of the collector that asks it.
     """
 
     worker: WorkerRequest
@@ -70,6 +71,7 @@ class RemoteRequest:
     masked: bool = False
     model: Description | None = None
     writing: WriteRequest | None = None
+    built_by: str = ""
 
 
 class RemoteWorker(Answers, Responder):
@@ -85,6 +87,7 @@ class RemoteWorker(Answers, Responder):
 
     def __init__(self, request: RemoteRequest) -> None:
         super().__init__()
+        self._built_by = request.built_by
         built = build_worker(replace(request.worker, stopped=self._stopped))
         self._worker, self._acting = built.worker, built.acting
         self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
@@ -131,7 +134,6 @@ class RemoteWorker(Answers, Responder):
         }
 
     def _make(self, ask: Ask) -> Parcel:
-        self._receive()
         if self.pre_collect_hook is not None:
             with noted(f"pre_collect_hook in {self._worker.who}"):
                 self.pre_collect_hook()

@@ -1,4 +1,4 @@
-"""How weights reach a worker past its collection: by its handle, or by schemes that it reads itself.
+"""How weights reach a worker past its collection: by its handle.
 
 They act from the next fragment on, and stamp it with a negative version: no channel has given them a number.
 """
@@ -14,26 +14,23 @@ from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
 
 
-class Received(Protocol):
-    """A receiving scheme, as a worker needs it."""
+class Copied(Protocol):
+    """A scheme, as a worker needs it."""
 
-    def init_on_receiver(self, *, model_id: str, context: Any, model: Any, worker_idx: int | None) -> None:
-        """Make it a reader for a model here."""
+    @property
+    def sends(self) -> bool:
+        """Whether updates of its model publish anything."""
 
-    def receive(self) -> Any:
-        """Apply what is newer than what it has seen; `None` if there is nothing."""
-
-    def shutdown(self) -> None:
-        """Forget it."""
+    @property
+    def origin(self) -> tuple[str, str] | None:
+        """Key of the collector that publishes what it reads, and the model."""
 
 
 class RemoteWeights(ABC):
     """What a worker's handle offers for weights. Runs between two fragments."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._own_versions = 0
-        self._schemes: dict[str, Received] = {}
+    _built_by: str
+    _own_versions = 0
 
     @property
     @abstractmethod
@@ -93,55 +90,35 @@ class RemoteWeights(ABC):
         self._set({one: _plain(source) for one, source in by_model.items()})
 
     def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
-        """Set weights; without any take the newest of each registered scheme, if there is something newer.
+        """Set weights; without any nothing happens: the collector's come with its requests.
 
         Raises:
-            ValueError: several are given, or some beside registered schemes.
+            ValueError: several are given.
         """
-        given = any(one is not None for one in (policy_or_weights, weights, policy))
-        if self._schemes and given:
-            raise ValueError("weights are given, but this worker takes its weights from registered receivers")
-        if given:
+        if any(one is not None for one in (policy_or_weights, weights, policy)):
             self.update_policy_weights_(policy_or_weights, weights=weights, policy=policy)
-        else:
-            self._receive()
 
     def register_scheme_receiver(
-        self, weight_recv_schemes: Mapping[str, Received], *, synchronize_weights: bool = True
+        self,
+        weight_recv_schemes: Mapping[str, Copied],
+        *,
+        synchronize_weights: bool = True,  # noqa: ARG002  the next request brings the newest in any case
     ) -> None:
-        """Take the newest weights of these schemes at the start of every fragment from now on.
+        """Take the weights of the collector that built this worker. They come with its requests, also without this.
 
         Args:
-            weight_recv_schemes: by model; one that was registered for the same model is shut down.
-            synchronize_weights: take the newest now, too, if there is one.
+            weight_recv_schemes: by model; copies of that collector's schemes.
+            synchronize_weights: both values hold.
+
+        Raises:
+            RuntimeError: a copy of another collector's scheme.
         """
         for model_id, scheme in weight_recv_schemes.items():
-            scheme.init_on_receiver(
-                model_id=model_id,
-                context=self,
-                model=self._receiving(model_id),
-                worker_idx=self.worker_idx,
-            )
-            old = self._schemes.pop(model_id, None)
-            if old is not None and old is not scheme:
-                old.shutdown()
-            self._schemes[model_id] = scheme
-        if synchronize_weights:
-            self._receive()
-
-    def _receiving(self, model_id: str) -> Any:
-        """What a scheme puts weights into."""
-        return self.get_model(model_id)
-
-    def _receive(self) -> None:
-        """Take what is newer; what came before one that raises is in the models, and is another version."""
-        news = False
-        try:
-            for scheme in self._schemes.values():
-                news |= scheme.receive() is not None
-        finally:
-            if news:
-                self._set({})
+            if scheme.sends and (scheme.origin is None or scheme.origin[0] != self._built_by):
+                raise RuntimeError(
+                    f"the scheme for {model_id!r} is none of the collector that built this worker; pass weights to "
+                    "update_policy_weights_() of its handle, or of that collector"
+                )
 
     def _set(self, by_model: Mapping[str, Any]) -> None:
         taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}

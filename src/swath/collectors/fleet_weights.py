@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,11 +13,14 @@ import torch
 from swath.collect.making.devices import as_device
 from swath.collectors.fleet_assembly import Assembled
 from swath.collectors.outlet import Items, Publication, WeightOutlet
-from swath.weight_update.mail import EVERYONE, Post
-from swath.weight_update.outlet import Reads
+from swath.weight_update.outlet import OUTLETS, Newest
+from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
+
+EVERYONE = -1
+"""Stands for all workers, also for those to come."""
 
 
 class FleetWeights(WeightOutlet):
@@ -32,6 +36,14 @@ class FleetWeights(WeightOutlet):
         self._assembled, self._collection = assembled, assembled.collection
         self._channel = assembled.collection.desk.channel
         self._manifests: dict[str, Manifest] = {}
+        self.key = assembled.jobs.key
+        self._serials = itertools.count(1)
+        self._newest: dict[tuple[str, int], int] = {}
+        OUTLETS[self.key] = self
+
+    def close(self) -> None:
+        """Nobody reads here any more."""
+        OUTLETS.pop(self.key, None)
 
     @property
     def version(self) -> int:
@@ -69,10 +81,24 @@ class FleetWeights(WeightOutlet):
             worker: (one.life, made.get(worker, 0)) for worker, one in sorted(standings.items()) if one.phase != "gone"
         }
 
-    def newest(self, model_id: str) -> Post:
-        """Snapshots of what was published last."""
-        found = {who: self._channel.newest(who).get(model_id) for who in (EVERYONE, *self._apart())}
-        return {who: snapshot for who, snapshot in found.items() if snapshot is not None}
+    def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
+        """A scheme serves this model from now on.
+
+        Raises:
+            RuntimeError: another one does.
+        """
+        other = self.schemes.setdefault(model_id, scheme)
+        if other is not scheme:
+            raise RuntimeError(f"another scheme serves {model_id!r} of this collector already; use that one")
+        if scheme.sends:
+            self.learn(model_id)
+
+    def newest(self, model_id: str, worker: int | None, seen: int) -> Newest | None:
+        """What was published last for a worker, or for all; `None` if that was no later than `seen`."""
+        who = EVERYONE if worker is None else worker
+        serial = max(self._newest.get((model_id, one), 0) for one in (EVERYONE, who))
+        snapshot = self._channel.newest(who).get(model_id) if serial > seen else None
+        return None if snapshot is None else Newest(serial, snapshot)
 
     def learn(self, model_id: str) -> None:
         """Ask what the weights of a model must look like, so that updates need not wait for the answer."""
@@ -80,29 +106,21 @@ class FleetWeights(WeightOutlet):
             self._manifest(model_id)
 
     def begin(self, *, built_there: bool) -> None:
-        """Let workers begin with what the schemes were sent, or initialised with; the first request brings it.
+        """Let workers begin with what the schemes have; the first request brings it.
 
         It is version 0, the state at construction. Weights of a policy that is built in this process are there already.
 
         Args:
             built_there: whether the workers build the policy.
         """
-        first = Publication()
-        for model_id, scheme in self.schemes.items():
-            if not scheme.sends:
-                continue
-            for who, weights in self._first(model_id, scheme, built_there=built_there).items():
-                first.add(self._of_model(model_id, weights, None if who == EVERYONE else [who]))
-        if first.begun:
-            self._channel.publish_each(first.each, version=0, others=first.everyone or None)
-
-    def _first(self, model_id: str, scheme: Reads, *, built_there: bool) -> dict[int, Any]:
-        sent = scheme.sent_to(EVERYONE)
-        own = {worker: scheme.sent_to(worker) for worker in self.workers}
-        post = {EVERYONE: sent, **{worker: one for worker, one in own.items() if not _equal(one, sent)}}
-        found = {who: snapshot.weights() for who, snapshot in post.items() if snapshot is not None}
-        source = self.fetched(model_id) if not found and (built_there or model_id != POLICY) else None
-        return found if source is None else {EVERYONE: source}
+        sources = {
+            model_id: self.fetched(model_id)
+            for model_id, scheme in self.schemes.items()
+            if scheme.sends and (built_there or model_id != POLICY)
+        }
+        first = {model_id: self._item(model_id, source) for model_id, source in sources.items() if source is not None}
+        if first:
+            self._channel.publish(first, version=0)
 
     def _has_weights(self, model_id: str) -> bool:
         return not self._manifest(model_id).empty
@@ -114,13 +132,17 @@ class FleetWeights(WeightOutlet):
         version = self._publish(publication.everyone, _once(publication.each))
         for change in publication.also:
             change()
+        self._note(publication)
         return version
 
     def _publish(self, everyone: Items, each: dict[int, Items]) -> int:
         return self._channel.publish_each(each, others=everyone or None) if each else self._channel.publish(everyone)
 
-    def _snapshot(self, model_id: str, item: Snapshot | None) -> Snapshot | None:  # noqa: ARG002  it is one
-        return item
+    def _note(self, publication: Publication) -> None:
+        """Readers may take this from now on."""
+        serial = next(self._serials)
+        for who, items in {EVERYONE: publication.everyone, **publication.each}.items():
+            self._newest.update({(model_id, who): serial for model_id in items})
 
     def _named(self, who: Any) -> list[int]:
         if isinstance(who, int) and not isinstance(who, bool):
@@ -133,11 +155,6 @@ class FleetWeights(WeightOutlet):
         if not found:
             raise ValueError(f"worker_ids={who!r}: no policy runs there; workers and devices are {places}")
         return found
-
-    def _apart(self) -> list[int]:
-        """Workers that were sent weights of their own after those for all."""
-        of_all = self._channel.version_for(EVERYONE)
-        return [worker for worker in self.workers if self._channel.version_for(worker) != of_all]
 
     def _manifest(self, model_id: str) -> Manifest:
         """What the weights of a model must look like, as the first worker that answers says."""

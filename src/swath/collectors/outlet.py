@@ -1,6 +1,6 @@
 """Where a collector's weights go out: the one way for its update methods, its updater, schemes and receivers.
 
-weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ put, as one version ─▶ readers of the schemes are told
+weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ put, as one version
                                          └─ within one_version(): kept until its end
 """
 
@@ -13,10 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from swath.weight_update.mail import EVERYONE, Post
-from swath.weight_update.outlet import Reads
+from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.names import POLICY, by_worker
-from swath.weights.snapshot import Snapshot
 
 Items: TypeAlias = dict[str, Any]
 """By model, weights that were checked and copied; `None` for a model without weights."""
@@ -40,21 +38,16 @@ class Publication:
     also: list[Callable[[], None]] = field(default_factory=list)
     begun: bool = False
 
-    def add(self, later: Publication) -> None:
-        """Publish this, too, instead of what was to be published of the same models."""
+    def add(self, items: Items, workers: Sequence[int] | None) -> None:
+        """Publish these, too, instead of what was to be published of the same models for the same workers."""
         self.begun = True
-        self.also.extend(later.also)
-        self.everyone.update(later.everyone)
-        for items in self.each.values():
-            for model_id in later.everyone:
-                items.pop(model_id, None)
-        for worker, items in later.each.items():
+        if workers is None:
+            self.everyone.update(items)
+            for own in self.each.values():
+                for model_id in items:
+                    own.pop(model_id, None)
+        for worker in workers or ():
             self.each.setdefault(worker, {}).update(items)
-
-    def of(self, model_id: str) -> dict[int, Any]:
-        """What is published of one model, by worker or for `EVERYONE`."""
-        parts = {EVERYONE: self.everyone, **self.each}
-        return {who: items[model_id] for who, items in parts.items() if model_id in items}
 
 
 class WeightOutlet(ABC):
@@ -71,9 +64,11 @@ class WeightOutlet(ABC):
     def __init__(self, policy: Any) -> None:
         self.policy = policy
         self.updater: Any = None
-        self.schemes: dict[str, Reads] = {}
-        self._lock = threading.RLock()
+        self.schemes: dict[str, WeightSyncScheme] = {}
         self._mine = threading.local()
+
+    def close(self) -> None:  # noqa: B027  where nobody can read there is nothing to do
+        """Nobody reads here any more."""
 
     @property
     @abstractmethod
@@ -110,25 +105,17 @@ class WeightOutlet(ABC):
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
 
-    @abstractmethod
-    def newest(self, model_id: str) -> Post:
-        """Snapshots of what was published last."""
-
     def has_source(self) -> bool:
         """Whether there are weights of the policy to fetch where none are given, or none are needed."""
         return self.fetched() is not None or not self._has_weights(POLICY)
 
-    def attach(self, model_id: str, scheme: Any) -> None:
+    @abstractmethod
+    def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
         """A scheme serves this model from now on.
 
         Raises:
-            RuntimeError: another one does.
+            RuntimeError: another one does, or none can.
         """
-        other = self.schemes.setdefault(model_id, scheme)
-        if other is not scheme:
-            raise RuntimeError(f"another scheme serves {model_id!r} of this collector already; use that one")
-        if scheme.sends:
-            self.learn(model_id)
 
     def learn(self, model_id: str) -> None:  # noqa: B027  in this process there is nothing to ask
         """A model will get weights: what must be asked about it is better asked now."""
@@ -144,7 +131,7 @@ class WeightOutlet(ABC):
         """Weights by model as one version, all or nothing.
 
         Args:
-            given: modules, TensorDicts, dicts, or `{worker: weights}`; `None` for what is to be fetched.
+            given: modules, TensorDicts, dicts; `None` for what is to be fetched; `{worker: weights}` for one model.
             worker_ids: whom it is for; the others keep what they have.
             also: changes tensors of this process in the same moment.
 
@@ -156,19 +143,25 @@ class WeightOutlet(ABC):
             TypeError, KeyError, ValueError: weights do not fit, or there is no such worker.
         """
         self.require_open()
-        workers, publication = self.addressed(worker_ids), Publication()
-        for model_id, source in given.items():
-            if self._sends(model_id):
-                publication.add(self._of_model(model_id, source, workers))
-        if also is not None:
-            publication.add(Publication(also=[also]))
-        if given and not publication.begun:
+        workers, kept = self.addressed(worker_ids), self._kept
+        sources = {model_id: source for model_id, source in given.items() if self._sends(model_id)}
+        if given and not sources:
             return self.version
-        kept = self._kept
-        if kept is None:
-            return self._put_and_tell(publication)
-        kept.add(publication)
-        return self.version + 1
+        publication = kept or Publication()
+        each = {model_id: by_worker(source) for model_id, source in sources.items()}
+        if any(own is not None for own in each.values()):
+            if len(given) > 1 or worker_ids is not None or kept is not None:
+                raise ValueError(
+                    "{worker: weights} is one version of one model: publish it without worker_ids, without other "
+                    "models, and not within a push of an updater"
+                )
+            for model_id, own in each.items():
+                self._add_each(publication, model_id, own or {})
+        else:
+            publication.add({model_id: self._item(model_id, source) for model_id, source in sources.items()}, workers)
+        if also is not None:
+            publication.also.append(also)
+        return self._put(publication) if kept is None else self.version + 1
 
     @contextmanager
     def one_version(self) -> Iterator[None]:
@@ -180,12 +173,12 @@ class WeightOutlet(ABC):
         finally:
             self._mine.kept = outer
         if mine.begun:
-            self._put_and_tell(mine)
+            self._put(mine)
 
     def fetched(self, model_id: str = POLICY) -> Any:
         """The weights of a scheme's source, or of the user's own policy; `None` if there are none."""
         scheme = self.schemes.get(model_id)
-        source = None if scheme is None else scheme.source()
+        source = None if scheme is None else scheme.source
         return self.policy if source is None and model_id == POLICY else source
 
     def to_push(self) -> Any:
@@ -217,10 +210,6 @@ class WeightOutlet(ABC):
     def _put(self, publication: Publication) -> int:
         """Make this the newest; the version."""
 
-    @abstractmethod
-    def _snapshot(self, model_id: str, item: Any) -> Snapshot | None:
-        """What was taken, for readers of a scheme."""
-
     @property
     def _kept(self) -> Publication | None:
         kept: Publication | None = getattr(self._mine, "kept", None)
@@ -230,36 +219,17 @@ class WeightOutlet(ABC):
         scheme = self.schemes.get(model_id)
         return scheme is None or scheme.sends
 
-    def _of_model(self, model_id: str, given: Any, workers: Sequence[int] | None) -> Publication:
-        source = self.fetched(model_id) if given is None else given
-        each = by_worker(source)
-        if each is None:
-            item = self._item(model_id, source)
-            return (
-                Publication({model_id: item})
-                if workers is None
-                else Publication(each={worker: {model_id: item} for worker in workers})
-            )
+    def _add_each(self, publication: Publication, model_id: str, each: Mapping[int, Any]) -> None:
         unknown = sorted(set(each) - set(self.workers))
         if unknown:
             raise ValueError(f"weights are for the workers {unknown}; this collector has {sorted(self.workers)} only")
-        meant = {worker: own for worker, own in each.items() if workers is None or worker in workers}
-        return Publication(each={worker: {model_id: self._item(model_id, own)} for worker, own in meant.items()})
+        for worker, own in each.items():
+            publication.add({model_id: self._item(model_id, own)}, [worker])
 
-    def _item(self, model_id: str, source: Any) -> Any:
+    def _item(self, model_id: str, given: Any) -> Any:
         scheme = self.schemes.get(model_id)
+        source = self.fetched(model_id) if given is None else given
         mapped = source if scheme is None else scheme.prepared(source)
         if mapped is None and self._has_weights(model_id):
             raise RuntimeError(NO_SOURCE.format(model_id=model_id))
         return self._taken(model_id, mapped)
-
-    def _put_and_tell(self, publication: Publication) -> int:
-        with self._lock:
-            version = self._put(publication)
-            for model_id, scheme in self.schemes.items():
-                items = publication.of(model_id) if scheme.is_read else {}
-                post = {who: self._snapshot(model_id, item) for who, item in items.items()}
-                there = {who: snapshot for who, snapshot in post.items() if snapshot is not None}
-                if there:
-                    scheme.published(there)
-        return version

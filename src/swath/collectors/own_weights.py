@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,25 +12,12 @@ from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
 from swath.collect.making.devices import as_device
 from swath.collectors.outlet import Items, Publication, WeightOutlet
-from swath.weight_update.mail import EVERYONE, Post
+from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.loading import plan
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, take
 
 Change = Callable[[], None]
-
-
-class _Taken(NamedTuple):
-    """Weights that were checked and copied.
-
-    Attributes:
-        change: copies them in; `None` if the model has none.
-        source: where they came from, for those who read along.
-    """
-
-    change: Change | None
-    source: Any
 
 
 class OwnWeights(WeightOutlet):
@@ -60,6 +47,17 @@ class OwnWeights(WeightOutlet):
         """Raise `Closed` after shutdown."""
         self._collection.gate.require_open()
 
+    def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
+        """Refused.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"{scheme} cannot send {model_id!r} of a Collector in this process, where the policy itself acts; call "
+            "update_policy_weights_()"
+        )
+
     def addressed(self, worker_ids: Any) -> list[int] | None:
         """The one worker; it can be named where an updater may do so.
 
@@ -86,11 +84,6 @@ class OwnWeights(WeightOutlet):
         """Its life, and how many batches it has made."""
         return {0: (self._collection.worker.life, self._collection.counters.batches)}
 
-    def newest(self, model_id: str) -> Post:
-        """What acts here, once something was published."""
-        snapshot = self._copy(model_id) if self.version else None
-        return {} if snapshot is None else {EVERYONE: snapshot}
-
     def model(self, model_id: str) -> Any:
         """The model of an id.
 
@@ -102,25 +95,18 @@ class OwnWeights(WeightOutlet):
     def _has_weights(self, model_id: str) -> bool:
         return not Manifest.of(self._acting.module if model_id == POLICY else self.model(model_id)).empty
 
-    def _taken(self, model_id: str, source: Any) -> _Taken:
+    def _taken(self, model_id: str, source: Any) -> Change | None:
         if model_id == POLICY:
-            return _Taken(self._acting.plan(source), source)
+            return self._acting.plan(source)
         model = self.model(model_id)
-        return _Taken(plan(model, source) if isinstance(model, nn.Module) else None, source)
+        return plan(model, source) if isinstance(model, nn.Module) else None
 
     def _put(self, publication: Publication) -> int:
         items: Items = {**publication.everyone, **publication.each.get(0, {})}
-        changes = [*publication.also, *(item.change for item in items.values() if item.change is not None)]
+        changes = [*publication.also, *(change for change in items.values() if change is not None)]
 
         def change() -> None:
             for one in changes:
                 one()
 
         return self._collection.publish(change if changes else None)
-
-    def _snapshot(self, model_id: str, item: _Taken) -> Snapshot | None:
-        return None if item.change is None else self._copy(model_id, item.source)
-
-    def _copy(self, model_id: str, source: Any = None) -> Snapshot | None:
-        model = self._acting.module if model_id == POLICY else self.model(model_id)
-        return take(model if source is None else source, Manifest.of(model))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         self._collector = _built(request, made)
         one = isinstance(self._collector, Collector)
         self._inside: Inside = OneInside(self._collector) if one else ManyInside(self._collector)
-        self._outlet = Directly(self._set)
+        self._built_by = request.built_by
         self._episodes: Episodes = ()
         self._lost = Tally()
         self._inside.tell(self._heard)
@@ -175,7 +175,6 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         return self._inside.manifest_of(model_id)
 
     def _make(self, ask: Ask) -> Parcel:
-        self._receive()
         self._inside.be_random(ask.randomly)
         if ask.frames is not None:
             self._inside.share_out(ask.frames)
@@ -236,22 +235,8 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
     def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
         self._inside.bring(models, version)
 
-    def _receiving(self, model_id: str) -> None:
-        """Schemes that find no model put weights into the outlet of what they receive for."""
-
     def _heard(self, episodes: Episodes) -> None:
         self._episodes += episodes
-
-
-class Directly:
-    """Where schemes put weights that are for one worker alone."""
-
-    def __init__(self, take: Callable[[Mapping[str, Any]], None]) -> None:
-        self._take = take
-
-    def publish(self, given: Mapping[str, Any]) -> None:
-        """Set them."""
-        self._take(given)
 
 
 def _built(request: RemoteRequest, made: MakeCollector) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swath.errors import warn
-from swath.weights.names import POLICY, by_worker
+from swath.weights.names import POLICY
 from swath.words import kind_of
 
 
@@ -51,14 +51,6 @@ class WeightArguments:
         if self.model_id is not None:
             raise ValueError("weights_dict and model_id are both given; the dict names the models")
         return self.weights_dict
-
-    def per_worker(self) -> Mapping[int, Any] | None:
-        """`{worker: weights}`, if that was given.
-
-        Raises:
-            ValueError: worker numbers and names are mixed.
-        """
-        return by_worker(next(iter(self._given().values()), None))
 
     def _given(self) -> dict[str, Any]:
         forms = ("positional", "weights", "policy", "weights_dict")

@@ -189,18 +189,15 @@ class TakesWeights:
     def _end_weights(self) -> None:
         """Nothing of schemes is left after shutdown."""
         self._receivers.close()
-        for scheme in self._outlet.schemes.values():
-            scheme.ended()
+        self._outlet.close()
 
     def _require_ready(self) -> None:
         self._background.raise_kept()
         self._outlet.require_open()
 
     def _publish(self, given: WeightArguments, worker_ids: Any) -> int:
-        by_model, each = given.by_model(), given.per_worker()
+        by_model = given.by_model()
         self._outlet.require_models(*by_model)
-        if each is not None and worker_ids is not None:
-            raise ValueError(f"worker_ids and weights by worker {sorted(each)} are both given; give one of them")
         return self._outlet.publish(by_model, worker_ids)
 
     def _push(self, updater: WeightUpdaterBase, given: WeightArguments, worker_ids: Any) -> None:

@@ -81,7 +81,7 @@ class WeightSettings:
         if automatic.off or not self.built_there:
             return
         scheme = self.schemes.get(POLICY)
-        supplied = scheme is not None and (not scheme.sends or scheme.source() is not None)
+        supplied = scheme is not None and (not scheme.sends or scheme.source is not None)
         if self.updater.supplies if self.updater is not None else supplied or self.policy is not None:
             return
         raise ValueError(

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import ClassVar
 
 from swath.errors import warn_of_no_effect
-from swath.weight_update.mail import OwnChannel
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weight_update.strategy import Form
 
 
 class RayWeightSyncScheme(WeightSyncScheme):
-    """Serves one model; without a collector its weights are in a small Ray actor, so that the whole cluster reads them.
+    """Serves one model.
 
     Args:
-        strategy: `"tensordict"` or `"state_dict"`: the form in which receivers get weights.
+        strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
         backend: has no effect: there are no process groups.
     """
-
-    _open_at_once: ClassVar[bool] = False
 
     def __init__(self, strategy: Form = "tensordict", backend: str = "gloo") -> None:
         super().__init__(strategy)
         if backend != "gloo":
             warn_of_no_effect(f"backend={backend!r}", "weights travel by Ray's object store")
 
-    @staticmethod
-    def _own_channel() -> OwnChannel:
-        made: OwnChannel = import_module("swath.weight_update.ray_channel").RayChannel()
-        return made
-
 
 class MultiProcessWeightSyncScheme(WeightSyncScheme):
     """Serves one model; `send` waits for the workers unless told otherwise.
 
     Args:
-        strategy: `"tensordict"` or `"state_dict"`: the form in which receivers get weights.
+        strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
         sync: whether `send` waits until the collector's workers run the weights.
     """
 
@@ -53,7 +44,7 @@ class SharedMemWeightSyncScheme(WeightSyncScheme):
     """Serves one model; `send` waits for the workers unless told otherwise.
 
     Args:
-        strategy: `"tensordict"` or `"state_dict"`: the form in which receivers get weights.
+        strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
         sync: whether `send` waits until the collector's workers run the weights.
         per_worker_weights: both values allow `{worker: weights}`.
     """

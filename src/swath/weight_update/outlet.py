@@ -1,45 +1,32 @@
-"""What a collector is for a scheme: where its weights go out."""
+"""What a collector is for a scheme: where its weights go out, and where other collectors of this process read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
-from swath.weight_update.mail import Post
 from swath.weights.snapshot import Snapshot
 
-ATTRIBUTE = "_outlet"
 
+class Newest(NamedTuple):
+    """The newest weights that a reader has not seen.
 
-class Reads(Protocol):
-    """A scheme, as a collector sees it."""
+    Attributes:
+        serial: grows with each publication.
+        snapshot: the reader's own.
+    """
 
-    @property
-    def sends(self) -> bool:
-        """Whether updates of its model publish anything."""
-
-    @property
-    def is_read(self) -> bool:
-        """Whether others read its own channel, so that it must be told what is published."""
-
-    def source(self) -> Any:
-        """The model or weights that are fetched where none are given; `None` if it has none."""
-
-    def sent_to(self, worker: int) -> Snapshot | None:
-        """What was sent to a worker before a collector came; `None` if nothing was."""
-
-    def prepared(self, weights: Any) -> Any:
-        """The weights as they are to be published."""
-
-    def ended(self) -> None:
-        """The collector was shut down."""
-
-    def published(self, post: Post) -> None:
-        """These were published."""
+    serial: int
+    snapshot: Snapshot
 
 
 class Outlet(Protocol):
     """Publishes weights to the workers of one collector. Any thread may use it."""
+
+    @property
+    def key(self) -> str:
+        """Names the collector; no other one has it."""
 
     @property
     def workers(self) -> Sequence[int]:
@@ -56,7 +43,7 @@ class Outlet(Protocol):
         """
 
     def publish(self, given: Mapping[str, Any], worker_ids: Any = None) -> int:
-        """Weights by model as one version, also `{worker: weights}`; those that are `None` are fetched."""
+        """Weights by model as one version; those that are `None` are fetched."""
 
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run the newest version.
@@ -65,11 +52,15 @@ class Outlet(Protocol):
             WorkerLate: they do not in time.
         """
 
-    def newest(self, model_id: str) -> Post:
-        """What was published last."""
+    def newest(self, model_id: str, worker: int | None, seen: int) -> Newest | None:
+        """What was published last for a worker, or for all; `None` if that was no later than `seen`."""
+
+
+OUTLETS: WeakValueDictionary[str, Outlet] = WeakValueDictionary()
+"""Those of the collectors of this process that are not shut down, by key."""
 
 
 def outlet_of(context: Any) -> Outlet | None:
     """That of a collector; `None` for anything else."""
-    outlet: Outlet | None = getattr(context, ATTRIBUTE, None)
+    outlet: Outlet | None = getattr(context, "_outlet", None)
     return outlet

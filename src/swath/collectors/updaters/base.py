@@ -14,7 +14,6 @@ from torch import nn
 
 from swath.collectors.outlet import WeightOutlet
 from swath.weight_update.outlet import outlet_of
-from swath.weights.names import by_worker
 from swath.words import kind_of
 
 
@@ -40,8 +39,8 @@ class WeightUpdaterBase(ABC):
         """Deliver weights to workers, then call the post hooks.
 
         Args:
-            policy_or_weights: a module, a TensorDict, a dict, or `{worker: weights}`; `None` for the server's weights,
-                or where there are none those of the collector's policy.
+            policy_or_weights: a module, a TensorDict, or a dict; `None` for the server's weights, or where there are
+                none those of the collector's policy.
             worker_ids: an int, a device, or a list of these; `None` for `all_worker_ids()`.
 
         Raises:
@@ -134,15 +133,7 @@ class WeightUpdaterBase(ABC):
 
     def _push(self, given: Any, worker_ids: Any) -> None:
         """All steps but the hooks."""
-        weights = self._found(given)
-        each = by_worker(weights)
-        if each is None:
-            self._deliver(self._maybe_map_weights(weights), worker_ids)
-            return
-        if worker_ids is not None:
-            raise ValueError(f"worker_ids and weights by worker {sorted(each)} are both given; give one of them")
-        for worker, own in each.items():
-            self._deliver(self._maybe_map_weights(own), worker)
+        self._deliver(self._maybe_map_weights(self._found(given)), worker_ids)
 
     def _found(self, given: Any) -> Any:
         """The weights that were passed, or the server's, or those of the collector's policy."""

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.weight_update.deliveries import Deliveries, Stored
+from swath.extras import need
+from swath.weights.manifest import Manifest
+from swath.weights.snapshot import Snapshot, copied
 
 
 class RayWeightUpdater(WeightUpdaterBase):
@@ -25,7 +27,7 @@ class RayWeightUpdater(WeightUpdaterBase):
         self.policy_weights = policy_weights
         self.remote_collectors = remote_collectors
         self.max_interval = max(0, max_interval)
-        self._deliveries = Deliveries()
+        self._pending: list[Any] = []
         self._batches: dict[int, int] = {}
         self._updated: dict[int, tuple[int, int]] = {}
 
@@ -41,7 +43,7 @@ class RayWeightUpdater(WeightUpdaterBase):
             Closed: the collector was shut down.
             Exception: what an earlier delivery failed with.
         """
-        self._deliveries.raise_failed()
+        self._raise_failed()
         super().push_weights(policy_or_weights, worker_ids)
 
     def _get_server_weights(self) -> Stored:
@@ -80,9 +82,57 @@ class RayWeightUpdater(WeightUpdaterBase):
         for worker in self.all_worker_ids() if worker_id is None else [worker_id]:
             if worker not in self.all_worker_ids():
                 raise ValueError(f"worker_ids={worker!r}: there is no such actor; there are {self.all_worker_ids()}")
-            self._deliveries.send([self.remote_collectors[worker]], stored)
+            answer = self.remote_collectors[worker].update_policy_weights_.remote(policy_weights=stored.reference)
+            self._pending.append(answer)
             self._batches[worker] = 0
+
+    def _raise_failed(self) -> None:
+        """Raise the first failure since the last call; the others are in its notes."""
+        if not self._pending:
+            return
+        done, self._pending = _ray().wait(self._pending, num_returns=len(self._pending), timeout=0)
+        failures = [error for error in map(_failure, done) if error is not None]
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"another delivery failed, too: {other!r}")
+            raise failures[0]
 
 
 def _stored(weights: Any) -> Stored:
     return weights if isinstance(weights, Stored) else Stored(weights)
+
+
+class Stored:
+    """Weights as they were when it was made; in Ray's object store, once, as soon as somebody needs them there.
+
+    Args:
+        source: a module, a TensorDict or a dict, or a reference of Ray's to one of these.
+    """
+
+    def __init__(self, source: Any) -> None:
+        if isinstance(source, _ray().ObjectRef):
+            source = _ray().get(source)
+        manifest = Manifest.of_weights(source)
+        self.snapshot: Snapshot = copied(manifest.fitted(source), manifest)
+        self.weights = self.snapshot.weights()
+        self._reference: Any = None
+
+    @property
+    def reference(self) -> Any:
+        """Of the snapshot in the store."""
+        if self._reference is None:
+            self._reference = _ray().put(self.snapshot)
+        return self._reference
+
+
+def _ray() -> Any:
+    """Ray, if it is installed."""
+    return need("ray", extra="ray", why="for weights that are sent to Ray actors")
+
+
+def _failure(answer: Any) -> Exception | None:
+    try:
+        _ray().get(answer)
+    except Exception as error:  # noqa: BLE001  of any type; the caller raises it
+        return error
+    return None
