@@ -10,7 +10,6 @@ from threading import TIMEOUT_MAX
 from typing import Any, Literal, get_args
 
 from swath.errors import warn
-from swath.words import kind_of
 
 OnEnvError = Literal["raise", "reset", "restart"]
 TrajFormat = Literal["padded", "cat"]
@@ -24,7 +23,7 @@ def count(name: str, value: object, *, least: int | None = 1) -> int:
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         wanted = "an integer" if least is None else f"an integer of at least {least}"
-        raise ValueError(f"{name}={value!r} is {kind_of(value)}; it must be {wanted}")
+        raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {wanted}")
     number = int(value.__index__())
     if least is not None and number < least:
         raise ValueError(f"{name}={number} must be at least {least}")
@@ -260,7 +259,9 @@ class Survival:
 
     def __post_init__(self) -> None:
         if not isinstance(self.restarts, Restarts):
-            raise TypeError(f"restarts is {kind_of(self.restarts)}; give Restarts(…), which says how often")
+            raise TypeError(
+                f"restarts is of type {type(self.restarts).__name__}; give Restarts(…), which says how often"
+            )
         if self.min_workers is not None:
             count("min_workers", self.min_workers)
         deadline("fragment_timeout_s", self.fragment_timeout_s)
@@ -294,4 +295,4 @@ class Hooks:
             ("post_collect_hook", self.after),
         ):
             if hook is not None and not callable(hook):
-                raise TypeError(f"{name} is {kind_of(hook)}; it must be callable or None")
+                raise TypeError(f"{name} is of type {type(hook).__name__}; it must be callable or None")

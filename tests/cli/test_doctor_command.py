@@ -130,7 +130,7 @@ def test_a_trained_policy_is_examined(swath):
     ("arguments", "message"),
     [
         ([], "doctor: name an env, such as: swath doctor CartPole-v1"),
-        (["named_things:LENGTH"], "named_things:LENGTH: an env source is an int; it must be"),
+        (["named_things:LENGTH"], "named_things:LENGTH: an env source is of type int; it must be"),
         (["CartPole-v1", "--policy", "named_things:nowhere"], "named_things:nowhere: named_things has no nowhere"),
         (["CartPole-v1", "--policy", "nowhere"], "no checkpoint at nowhere"),
         (["CartPole-v1", "--policy=a", "--policy-factory=b:c"], "--policy and --policy-factory are two ways"),

@@ -188,7 +188,7 @@ def test_what_a_derived_next_raises_leaves_the_draw_as_its_own_type(build):
 
 
 def test_what_is_no_batch_is_named(build):
-    with pytest.raises(TypeError, match=r"next\(\) of Answers42 gave an int; it must give a TensorDict"):
+    with pytest.raises(TypeError, match=r"next\(\) of Answers42 gave int; it must give a TensorDict"):
         build(Answers42).next()
 
 

@@ -358,7 +358,7 @@ def test_state_that_does_not_fit_changes_nothing():
                 OrderedDict(good, worker2=good["worker0"]),
             ),
             "weight weight has shape": (ValueError, small),
-            "is a list": (TypeError, [good]),
+            "is of type list": (TypeError, [good]),
         }
         for message, (error, state) in wrong.items():
             with pytest.raises(error, match=message):

@@ -158,7 +158,7 @@ def test_hooks_can_be_read_and_replaced_while_alive():
         made.next()
         made.post_collect_hook = made.pre_collect_hook = None
         made.next()
-        with pytest.raises(TypeError, match="post_collect_hook is an int"):
+        with pytest.raises(TypeError, match="post_collect_hook is of type int"):
             made.post_collect_hook = 3
     assert len(log.calls) == 2
 

@@ -210,7 +210,7 @@ def test_one_entry_counts_for_all_and_others_numbers_are_refused(build):
     with pytest.raises(KeyError, match="lacks"):
         other.load_state_dict(lacking)
     other.load_state_dict(lacking, strict=False)
-    with pytest.raises(TypeError, match="the state is an int"):
+    with pytest.raises(TypeError, match="the state is of type int"):
         other.load_state_dict(3)
 
 

@@ -148,11 +148,11 @@ def test_cascade_execute_follows_paths_and_calls():
         assert made.cascade_execute("stats", workers="per_worker").keys() == {*made.stats("per_worker")}
         assert made.cascade_execute("state_dict")["frames"] == 0
         assert made.get_distant_attr("policy.seen[0]") == 0
-        with pytest.raises(ValueError, match=r"'policy\.weight' is a Parameter, which takes no arguments"):
+        with pytest.raises(ValueError, match=r"'policy\.weight' is of type Parameter, which takes no arguments"):
             made.cascade_execute("policy.weight", 1)
-        with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on an Always"):
+        with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on Always"):
             made.cascade_execute("policy.wait")
-        with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on a list"):
+        with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on list"):
             made.get_distant_attr("env[7]")
 
 
@@ -193,7 +193,7 @@ def test_attributes_of_env_policy_and_buffer():
             made.get_model("critic")
     with collector(CountingVectorEnv(2)) as made:
         assert made.getattr_env("num_envs") == 2
-        with pytest.raises(AttributeError, match="missing on a NoneType"):
+        with pytest.raises(AttributeError, match="missing on NoneType"):
             made.getattr_rb("written")
 
 

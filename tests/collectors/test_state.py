@@ -141,7 +141,7 @@ def test_weights_that_do_not_fit_change_nothing():
 
 
 def test_what_is_no_state_dict_is_refused():
-    with collector() as made, pytest.raises(TypeError, match="the state dict is a list"):
+    with collector() as made, pytest.raises(TypeError, match="the state dict is of type list"):
         made.load_state_dict([made.state_dict()])
 
 

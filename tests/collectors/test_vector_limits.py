@@ -32,5 +32,5 @@ def test_a_vector_env_that_is_to_be_built_anew_must_not_be_an_instance():
     rules, faults = EpisodeRules(), Faults("reset")
     require_resettable(spec(AutoresetMode.SAME_STEP), rules, faults, None)
     require_resettable(EnvListHost([CountingEnv()]).spec, rules, faults, COUNTED)
-    with pytest.raises(ValueError, match="on_env_error='reset' builds a CountingEnv anew: pass a callable that"):
+    with pytest.raises(ValueError, match="on_env_error='reset' builds CountingEnv anew: pass a callable that"):
         require_resettable(spec(AutoresetMode.SAME_STEP), rules, faults, COUNTED)

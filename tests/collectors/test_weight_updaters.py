@@ -90,7 +90,7 @@ def test_modules_are_mapped_to_their_data_and_other_things_refused():
     assert not mapped["weight"].requires_grad
     for same in (TensorDict(weights(1)), weights(1)):
         assert Recording()._maybe_map_weights(same) is same
-    with pytest.raises(TypeError, match="weights are an int; pass a module"):
+    with pytest.raises(TypeError, match="weights are of type int; pass a module"):
         Recording().push_weights(3)
 
 

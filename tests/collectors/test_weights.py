@@ -84,7 +84,7 @@ REFUSED = {
     "a worker that is not there": ({"weights": {1: two()}}, ValueError, r"for the workers \[1\]; this collector has"),
     "kinds of keys": ({"weights": {0: two(), "weight": torch.tensor(2.0)}}, ValueError, "mix worker numbers and names"),
     "another keyword": ({"weihgts": two()}, TypeError, r"unexpected keyword arguments \['weihgts'\]"),
-    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are an int; pass a module"),
+    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are of type int; pass a module"),
     "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),
     "a wrong shape": ({"weights": {"weight": torch.zeros(2)}}, ValueError, "nothing was changed"),
     "one of two wrong": (

@@ -210,7 +210,7 @@ class Odd(Memory):
 
 
 def test_a_client_that_cannot_write_is_refused():
-    with pytest.raises(TypeError, match=r"client\(\) of the replay buffer gave an object without extend\(\)"):
+    with pytest.raises(TypeError, match=r"client\(\) of the replay buffer gave object without extend\(\)"):
         fleet(replay_buffer=Odd(object()), backend="inline")
 
 

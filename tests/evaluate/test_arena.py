@@ -55,7 +55,7 @@ def test_every_form_gives_its_slots(env, num_envs, slots, batch_shape, built):
         ([CoinEnv(), CoinEnv()], 4, ValueError, "must be 2, or None"),
         ([CoinEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
         ([lambda: coins(2)], None, TypeError, "a list takes single envs"),
-        (3, None, TypeError, "an env source is an int"),
+        (3, None, TypeError, "an env source is of type int"),
         (lambda: None, None, TypeError, "returned None"),
         ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
     ],

@@ -168,7 +168,7 @@ def test_numbers_out_of_range_are_refused(options, says):
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_what_is_no_result_is_refused(paired):
-    with pytest.raises(TypeError, match="result_b is an int; give an EvalResult"):
+    with pytest.raises(TypeError, match="result_b is of type int; give an EvalResult"):
         compare(evaluated([1.0, 2.0]), 3, paired=paired)
 
 

@@ -115,7 +115,7 @@ def test_one_policy_is_needed_and_not_two(given, says):
         ({"max_steps": 0}, ValueError, "max_steps=0"),
         ({"timeout_s": -1}, ValueError, "timeout_s=-1"),
         ({"seed": "x"}, TypeError, "seed='x'"),
-        ({"callback": 3}, TypeError, "callback is an int"),
+        ({"callback": 3}, TypeError, "callback is of type int"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(options, error, says):

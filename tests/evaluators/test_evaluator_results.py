@@ -123,7 +123,7 @@ def test_steps_are_counted_where_none_is_given_and_refused_requests_use_none_up(
                 ev.trigger_eval(shift, step=wrong)
         with pytest.raises(TypeError, match="step="):
             ev.evaluate(step=torch.tensor(1.5))  # which has __index__, and refuses it
-        with pytest.raises(TypeError, match="weights are an int"):
+        with pytest.raises(TypeError, match="weights are of type int"):
             ev.trigger_eval(5)
         ev.trigger_eval()
         results = [ev.wait() for _ in range(4)]

@@ -87,7 +87,7 @@ def test_envs_in_other_processes_are_not_reached_and_the_way_out_is_named():
 
 def test_something_else_is_refused_at_the_call():
     with Evaluator(normal, still, num_trajectories=1) as evaluator:
-        with pytest.raises(TypeError, match="weights are a list"):
+        with pytest.raises(TypeError, match="weights are of type list"):
             evaluator.trigger_eval(weights_dict={"env.obs_rms": [1.0]})
         for wrong in ([("env.obs_rms", SENT)], {1: SENT}, 5):
             with pytest.raises(TypeError, match=r"weights_dict is .*by model id"):

@@ -250,7 +250,7 @@ def test_an_env_that_raised_may_begin_another_episode(copies):
 @pytest.mark.parametrize("place", ["direct", "thread", "process"])
 def test_an_instance_that_would_have_to_be_built_anew_is_refused_when_the_collector_is_built(place):
     elsewhere = {} if place == "direct" else {"backend": place, "num_collectors": 1}
-    refusal = "^on_env_error='reset' builds a Herd anew: pass a callable that returns it, not an instance"
+    refusal = "^on_env_error='reset' builds Herd anew: pass a callable that returns it"
     with pytest.raises(ValueError, match=refusal):
         Collector(Herd(), frames_per_batch=LENGTH, on_env_error="reset", **elsewhere)
 

@@ -95,7 +95,7 @@ def test_tensors_that_share_memory_are_saved_apart(tmp_path):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"a": {"b": [1, object()]}}, "a/b/1 is an object"),
+        ({"a": {"b": [1, object()]}}, "a/b/1 is of type object"),
         ({"a": {None: 1}}, "a has the key None"),
         ({"a": {True: 1}}, "a has the key True"),
     ],

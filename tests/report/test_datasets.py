@@ -139,7 +139,7 @@ def test_an_entry_that_parquet_has_no_place_for_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     writer = DatasetWriter.begin(tmp_path / "a.parquet", {})
     rows = rows_of(0, 2).set("info", "words")
-    with pytest.raises(TypeError, match="entry 'info' is a NonTensorData; Parquet files hold tensors"):
+    with pytest.raises(TypeError, match="entry 'info' is of type NonTensorData; Parquet files hold tensors"):
         writer.append(rows, None)
 
 

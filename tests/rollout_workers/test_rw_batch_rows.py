@@ -158,7 +158,7 @@ class TestExactSlices:
             ((0, 1, 0, 2), r"1 rows cannot be from sequences of \[2, 3\] rows"),
             ((0, 1, 3, 3), r"1 rows cannot be from sequences of \[\] rows"),
             ((-3, -1), r"end=-1 must be at least 0"),
-            ((0.5, 2), r"start=0.5 is a float"),
+            ((0.5, 2), r"start=0.5 is of type float"),
         ],
     )
     def test_that_make_no_sense_are_refused(self, arguments, message):
@@ -247,7 +247,7 @@ class TestTimeSlices:
             ({"size": 0}, r"size=0 must be at least 1"),
             ({"k": -1}, r"size=-1 must be at least 1"),
             ({"num_slices": 0}, r"num_slices=0 must be at least 1"),
-            ({"size": 1.5}, r"size=1.5 is a float"),
+            ({"size": 1.5}, r"size=1.5 is of type float"),
         ],
     )
     def test_that_make_no_sense_are_refused(self, how, message):

@@ -310,7 +310,7 @@ def test_policies_without_torch_and_devices_out_of_reach_are_refused_before_join
     place = Place("tcp://127.0.0.1:1", 0, 2, "gloo")
     policy = ppo()
     drawn = RandomPolicy(policy.observation_space, policy.action_space, {})
-    with pytest.raises(ValueError, match="policy 'r' is a RandomPolicy"):
+    with pytest.raises(ValueError, match="policy 'r' is of type RandomPolicy"):
         Ranks.join(place, {"p": policy, "r": drawn})
     with pytest.raises(ValueError, match="backend='nccl' cannot reach policy 'p' on cpu"):
         Ranks.join(Place("tcp://127.0.0.1:1", 0, 2, "nccl"), {"p": policy})

@@ -23,8 +23,8 @@ def state_of(worker):
 
 REFUSED = {
     "a number that is none": (lambda w: w.set_weights(w.get_weights(), weights_seq_no="7"), "weights_seq_no='7'"),
-    "global vars with weights": (lambda w: w.set_weights(w.get_weights(), 5), "global_vars=5 is an int"),
-    "a timestep": (lambda w: w.set_global_vars({"timestep": "x"}), "'timestep'.*='x' is a str"),
+    "global vars with weights": (lambda w: w.set_weights(w.get_weights(), 5), "global_vars=5 is of type int"),
+    "a timestep": (lambda w: w.set_global_vars({"timestep": "x"}), "'timestep'.*='x' is of type str"),
     "numbers of updates": (lambda w: w.set_global_vars({"num_grad_updates_per_policy": None}), "give a dict by policy"),
     "a class that is none": (lambda w: w.add_policy("a", 5), "policy_cls=5 must be a class"),
     "a class for a policy": (lambda w: w.add_policy("a", policy=PPOTorchPolicy), "an object of one"),
@@ -98,7 +98,7 @@ def test_gradients_of_nobody_who_learns_make_no_version(worker):
 
 
 def test_exploring_is_yes_or_no(worker):
-    with pytest.raises(ValueError, match="explore='no' is a str; it must be True or False"):
+    with pytest.raises(ValueError, match="explore='no' is of type str; it must be True or False"):
         worker.sample(explore="no")
 
 

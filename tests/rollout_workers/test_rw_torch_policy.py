@@ -126,7 +126,7 @@ def wrong(answer):
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (lambda obs: [obs], TypeError, r"Wrong gave a list; it must give dist_inputs or \(dist_inputs, value\)"),
+        (lambda obs: [obs], TypeError, r"Wrong gave list; it must give dist_inputs or \(dist_inputs, value\)"),
         (lambda obs: torch.zeros(2, 5), ValueError, r"gives dist_inputs \[2, 5\] for 2 rows; it must give \[2, 2\]"),
         (lambda obs: (torch.zeros(2, 2), torch.zeros(3)), ValueError, r"gives values \[3\]"),
     ],

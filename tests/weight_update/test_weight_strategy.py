@@ -115,7 +115,7 @@ def test_another_strategy_is_refused():
 
 
 def test_what_is_no_weights_is_refused():
-    with pytest.raises(TypeError, match="weights are an int"):
+    with pytest.raises(TypeError, match="weights are of type int"):
         WeightStrategy().extract_weights(3)
 
 

@@ -89,7 +89,7 @@ BAD = {
         ValueError,
         "has dtype torch.float32, the policy's has torch.int64",
     ),
-    "no tensor": (lambda w: w.update({"0.bias": [0.0] * 4}), TypeError, "weight 0.bias is a list"),
+    "no tensor": (lambda w: w.update({"0.bias": [0.0] * 4}), TypeError, "weight 0.bias is of type list"),
     "a name that is no string": (
         lambda w: w.update({("0", "bias"): torch.zeros(4)}),
         TypeError,

@@ -112,9 +112,9 @@ BAD = {
     "numbers": (
         lambda: changed("body.0.bias", [1.0, 2.0, 3.0]),
         TypeError,
-        "body.0.bias is a list; it must be a tensor",
+        "body.0.bias is of type list; it must be a tensor",
     ),
-    "a path": (lambda: "weights.pt", TypeError, "weights are a str; pass a module"),
+    "a path": (lambda: "weights.pt", TypeError, "weights are of type str; pass a module"),
 }
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from swath.cli.failure import UsageError, told_if_broken_off
 from swath.cli.offers import envs_in, likely_in
 from swath.nearby import near
-from swath.words import kind_of
 
 ABSENT = object()
 ATARI = "ALE/"
@@ -50,7 +49,7 @@ def maker_named(name: str) -> Any:
     found = env_named(name)
     if isinstance(found, str) or callable(found):
         return found
-    raise UsageError(f"{name} is {kind_of(found)}; name a class or function that makes an env, or an id")
+    raise UsageError(f"{name} is of type {type(found).__name__}; name a class or function that makes an env, or an id")
 
 
 def require_env(name: str | None, example: str) -> str:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from swath.words import kind_of
-
 _PART = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<item>[^\]]+)\]")
 
 
@@ -24,7 +22,7 @@ def follow(root: Any, path: str) -> Any:
         try:
             value = value[part] if is_item else getattr(value, part)
         except (AttributeError, LookupError, TypeError) as error:
-            raise AttributeError(f"{part!r} of the path {path!r} is missing on {kind_of(value)}") from error
+            raise AttributeError(f"{part!r} of the path {path!r} is missing on {type(value).__name__}") from error
     return value
 
 
@@ -39,7 +37,7 @@ def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     if callable(found):
         return found(*args, **kwargs)
     if args or kwargs:
-        raise ValueError(f"{path!r} is {kind_of(found)}, which takes no arguments")
+        raise ValueError(f"{path!r} is of type {type(found).__name__}, which takes no arguments")
     return found
 
 

@@ -13,7 +13,6 @@ from swath.collect.worker import Worker
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.hosts.base import Stateful
 from swath.weights.loading import plan
-from swath.words import kind_of
 
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
@@ -52,7 +51,9 @@ def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) 
         ValueError: weights, for a policy that has none; also only if `strict`.
     """
     if not isinstance(saved, Mapping):
-        raise TypeError(f"the state dict is {kind_of(saved)}; give what state_dict() of a collector returned")
+        raise TypeError(
+            f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector returned"
+        )
     require_parts(saved, has_weights=acting.module is not None, strict=strict)
     weights = saved.get(WEIGHTS) if acting.module is not None else None
     changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]

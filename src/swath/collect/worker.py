@@ -29,7 +29,6 @@ from swath.rollout.spaces import Array, Leaves
 from swath.rollout.tensordicts import TensorDictRows
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
-from swath.words import kind_of
 
 MOST_RESTARTS_IN_A_ROW = 3
 _log = logging.getLogger("swath")
@@ -188,7 +187,7 @@ class Worker:
         """
         n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
-            warn_of_no_effect("seed", f"{kind_of(host.env)} takes seeds only where it is made")
+            warn_of_no_effect("seed", f"{type(host.env).__name__} takes seeds only where it is made")
         first = self.place.worker * n if seeding.first_env is None else seeding.first_env
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True

@@ -19,7 +19,6 @@ from swath.collect.shaping import Part, Shaper, moved_for
 from swath.collect.whole import WholeEpisodes
 from swath.options import Hooks, Trajectories
 from swath.rollout.fragment import Fragment, Layout
-from swath.words import kind_of
 from swath.workers.outcome import frozen
 
 
@@ -125,7 +124,7 @@ class Writers:
         """
         client = self.unused.pop() if self.unused else self.buffer.client()
         if not callable(getattr(client, "extend", None)):
-            raise TypeError(f"client() of the replay buffer gave {kind_of(client)} without extend()")
+            raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
         return WriteRequest(client, self.trajectories, self.keep_ids, device, self.cut)
 
 

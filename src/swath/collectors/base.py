@@ -10,7 +10,6 @@ from typing import Any, NoReturn, Self
 
 from swath.collect.deliver import Drawn
 from swath.report.progress import Progress
-from swath.words import kind_of
 
 
 class Batches(Iterator[Any]):
@@ -99,7 +98,7 @@ class BaseCollector(ABC):
             TypeError: always; the message names the way out.
         """
         raise TypeError(
-            f"{kind_of(self)} cannot be copied or pickled; build another one where it is needed, "
+            f"{type(self).__name__} cannot be copied or pickled; build another one where it is needed, "
             "and carry its state over with state_dict() and load_state_dict()"
         )
 

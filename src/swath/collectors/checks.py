@@ -9,7 +9,6 @@ from typing import Any
 from swath.errors import warn_of_no_effect
 from swath.options import count
 from swath.rollout.episodes.trajectory_ids import MOST_WORKERS
-from swath.words import kind_of
 
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 
@@ -51,7 +50,7 @@ def whole_number(name: str, value: Any) -> int:
         TypeError: it is none; a bool is none either.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}={value!r} is {kind_of(value)}; it must be an int")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; it must be an int")
     return int(value.__index__())
 
 
@@ -101,7 +100,7 @@ def with_methods(name: str, value: Any, *methods: str) -> Any:
     """
     for method in methods if value is not None else ():
         if not callable(getattr(value, method, None)):
-            raise TypeError(f"{name} is {kind_of(value)} without {method}(); give it that method")
+            raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
     return value
 
 

@@ -15,7 +15,6 @@ from swath.collectors.fleet_assembly import Assembled, spread_seed
 from swath.collectors.fleet_stand_in import stand_in_for
 from swath.weights.names import POLICY
 from swath.weights.snapshot import take
-from swath.words import kind_of
 from swath.workers.tickets import Ticket
 
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
@@ -55,7 +54,7 @@ class FleetState:
         """
         self._assembled.collection.gate.require_open()
         if not isinstance(state_dict, Mapping):
-            raise TypeError(f"the state dict is {kind_of(state_dict)}; give what state_dict() returned")
+            raise TypeError(f"the state dict is of type {type(state_dict).__name__}; give what state_dict() returned")
         names = {f"worker{worker}": worker for worker in sorted(self._assembled.described)}
         missing = [part for part in (*names, *OWN) if part not in state_dict]
         if missing and strict:

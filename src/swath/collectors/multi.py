@@ -34,7 +34,6 @@ from swath.report.progress import as_progress
 from swath.rollout.policies.exploration import ExplorationType
 from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
-from swath.words import kind_of
 
 
 class MultiCollector(FleetState, ManyWorkers):
@@ -245,7 +244,7 @@ class MultiCollector(FleetState, ManyWorkers):
                 )
             self.__class__ = MultiSyncCollector if sync else MultiAsyncCollector
         elif sync not in (None, self._sync):
-            raise ValueError(f"sync={sync} is not what {kind_of(self)} does; leave it out, or use MultiCollector")
+            raise ValueError(f"sync={sync} is not what {type(self).__name__} does; leave it out, or use MultiCollector")
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """Stop background mode, ask workers to close their envs, then end them. Twice is fine; from any thread.

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from swath.collectors.nesting import Nesting
 from swath.collectors.spreading import spread
 from swath.collectors.worker_settings import BY_WORKER, SETTINGS, WorkerSettings
-from swath.words import kind_of
 
 COLLECTION = (
     "init_random_frames",
@@ -121,7 +120,7 @@ def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any]]
     rows = spread("remote_configs", remote_configs, n_workers)
     for row in rows:
         if row is not None and not isinstance(row, Mapping):
-            raise TypeError(f"remote_configs has {kind_of(row)}; give a dict of options of ray.remote()")
+            raise TypeError(f"remote_configs has {type(row).__name__}; give a dict of options of ray.remote()")
     return [row or {} for row in rows]
 
 
@@ -146,7 +145,7 @@ def threads_of(resources: Sequence[Mapping[str, Any]]) -> list[int]:
 
 def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any, nesting: Nesting) -> dict[str, Any]:
     if not isinstance(keywords, Mapping):
-        raise TypeError(f"collector_kwargs has {kind_of(keywords)}; give a dict of keywords of Collector")
+        raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
     row = {name: value for name, (value, _) in own.items()}
     for name, value in keywords.items():
         _require_known(name, nesting)

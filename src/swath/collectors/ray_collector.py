@@ -35,7 +35,6 @@ from swath.report.progress import as_progress
 from swath.rollout.policies.exploration import ExplorationType
 from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
-from swath.words import kind_of
 
 
 class RayCollector(ManyWorkers):
@@ -293,7 +292,9 @@ class RayCollector(ManyWorkers):
         workers = sorted(self._assembled.described)
         rows: list[Any] = list(state_dict) if isinstance(state_dict, list | tuple) else [state_dict] * len(workers)
         if not all(isinstance(row, Mapping) for row in rows):
-            raise TypeError(f"the state is {kind_of(state_dict)}; give what state_dict() gave, or one entry of it")
+            raise TypeError(
+                f"the state is of type {type(state_dict).__name__}; give what state_dict() gave, or one entry of it"
+            )
         if len(rows) != len(workers):
             raise ValueError(f"the state is of {len(rows)} workers, this collector has {len(workers)}; give as many")
         own = rows[0].get("coordinator")

@@ -30,7 +30,6 @@ from swath.keys import VERSION
 from swath.options import Hooks
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import Snapshot
-from swath.words import kind_of
 from swath.workers.packing import Parcel
 
 FAREWELL_S = 24 * 3600.0
@@ -258,7 +257,7 @@ def _built(request: RemoteRequest, made: MakeCollector) -> Any:
 def _require_batch(collector: Any, given: Any) -> TensorDictBase:
     if not isinstance(given, TensorDictBase):
         kind = type(collector).__name__
-        raise TypeError(f"next() of {kind} gave {kind_of(given)}; it must give a TensorDict [*B, T]")
+        raise TypeError(f"next() of {kind} gave {type(given).__name__}; it must give a TensorDict [*B, T]")
     return given
 
 

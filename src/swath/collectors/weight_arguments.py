@@ -8,7 +8,6 @@ from typing import Any
 
 from swath.errors import warn
 from swath.weights.names import POLICY
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,9 @@ class WeightArguments:
         if self.weights_dict is None:
             return {POLICY if self.model_id is None else self.model_id: next(iter(given.values()), None)}
         if not isinstance(self.weights_dict, Mapping):
-            raise TypeError(f"weights_dict is {kind_of(self.weights_dict)}; it must be a dict of weights by model")
+            raise TypeError(
+                f"weights_dict is of type {type(self.weights_dict).__name__}; it must be a dict of weights by model"
+            )
         if self.model_id is not None:
             raise ValueError("weights_dict and model_id are both given; the dict names the models")
         return self.weights_dict

@@ -11,7 +11,6 @@ from swath.weight_update.declared import require_schemes
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.due import Automatic
 from swath.weights.names import POLICY
-from swath.words import kind_of
 
 Schemes = Mapping[str, WeightSyncScheme]
 
@@ -104,7 +103,7 @@ def made_updater(given: Any, policy: Any) -> WeightUpdaterBase | None:
         made = given()
     if made is not None and not isinstance(made, WeightUpdaterBase):
         raise TypeError(
-            f"weight_updater is {kind_of(made)}; give an instance of a WeightUpdaterBase, a class of these, or "
-            "a callable that makes one"
+            f"weight_updater is of type {type(made).__name__}; give an instance of a WeightUpdaterBase, a class of "
+            "these, or a callable that makes one"
         )
     return made

@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from swath.keys import OBSERVATION, Key
 from swath.rollout.spaces import Leaf, plain_leaves
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def misfits(value: Any, space: spaces.Space[Any]) -> Iterator[Misfit]:
         try:
             entry = reduce(getitem, leaf.path, value)
         except (KeyError, IndexError, TypeError):
-            yield Misfit("missing", leaf.key, f"{kind_of(value)} without it", f"{leaf.space}")
+            yield Misfit("missing", leaf.key, f"{type(value).__name__} without it", f"{leaf.space}")
             continue
         misfit = _misfit(entry, leaf)
         if misfit:
@@ -74,7 +73,7 @@ def _is_kind(entry: Any, array: Any, leaf: Leaf) -> bool:
 
 
 def _kind(entry: Any, array: Any) -> str:
-    return str(array.dtype) if isinstance(entry, np.ndarray | np.generic) else kind_of(entry)
+    return str(array.dtype) if isinstance(entry, np.ndarray | np.generic) else type(entry).__name__
 
 
 def _beyond(array: Any, leaf: Leaf, space: spaces.Box) -> Misfit | None:

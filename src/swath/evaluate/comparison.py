@@ -16,7 +16,6 @@ from swath.evaluate.interval import CONFIDENCE, RESAMPLES, Bootstrap, Floats
 from swath.evaluate.record import NO_SEED
 from swath.evaluate.result import EvalResult
 from swath.evaluate.statistics import Ints
-from swath.words import kind_of
 
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
@@ -75,7 +74,7 @@ def compare(
     """
     for name, given in (("result_a", result_a), ("result_b", result_b)):
         if not isinstance(given, EvalResult):
-            raise TypeError(f"{name} is {kind_of(given)}; give an EvalResult, as evaluations return it")
+            raise TypeError(f"{name} is of type {type(given).__name__}; give an EvalResult, as evaluations return it")
     bootstrap = Bootstrap(confidence, n_resamples, seed)
     if paired:
         return _compare_pairs(*_pairs(result_a, result_b), bootstrap)

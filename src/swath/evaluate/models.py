@@ -24,7 +24,6 @@ from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY, owner
 from swath.weights.snapshot import Snapshot, fitting
-from swath.words import kind_of
 
 _ENV = "env"
 _STEP = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d+)\]")
@@ -58,7 +57,7 @@ class Models:
         """
         model = self._found(model_id)[0]
         if not hasattr(model, "state_dict"):
-            raise TypeError(f"the model {model_id!r}, {kind_of(model)}, has no weights to keep")
+            raise TypeError(f"the model {model_id!r}, {type(model).__name__}, has no weights to keep")
         return model.state_dict()
 
     def check(self, model_id: str, extras: Mapping[str, Any]) -> None:
@@ -114,7 +113,7 @@ class Models:
 
     def _advice(self) -> str:
         """What to do where envs may have it, but cannot be looked into."""
-        elsewhere = [kind_of(layer) for layer in layers(self._setting.host.env) if is_elsewhere(layer)]
+        elsewhere = [type(layer).__name__ for layer in layers(self._setting.host.env) if is_elsewhere(layer)]
         if not elsewhere:
             return ""
         return f"; envs of {elsewhere[0]} live in other processes, where none is sent to: give one env, and num_envs"

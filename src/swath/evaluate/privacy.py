@@ -16,7 +16,6 @@ from swath.rollout.policies.calling import the_policy
 from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import PrivateStreams, preserved
 from swath.seeds import derive
-from swath.words import kind_of
 
 
 @contextmanager
@@ -79,7 +78,7 @@ def require_own(policy: Any) -> None:
     for name, value in {**referred.globals, **referred.nonlocals}.items():
         if isinstance(value, torch.nn.Module):
             raise TypeError(
-                f"{the_policy(policy)} is a function that refers to {name}, {kind_of(value)}, and "
+                f"{the_policy(policy)} is a function that refers to {name}, {type(value).__name__}, and "
                 "cannot be copied with it; evaluation runs a private copy, so pass a module that does the same, or "
                 "policy_factory, which builds one"
             )

@@ -22,7 +22,6 @@ from swath.evaluate.solo import Solo
 from swath.evaluate.stopping import StopRule
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import apply, take
-from swath.words import kind_of
 from swath.workers.packing import Parcel
 
 
@@ -114,7 +113,7 @@ class Soloist:
         policy = self._setting.policy
         fitting = take(weights.open().weights(), Manifest.of(policy))
         if fitting is None:
-            raise TypeError(f"weights were submitted, but the policy, {kind_of(policy)}, has none; submit None")
+            raise TypeError(f"weights were submitted, but the policy, {type(policy).__name__}, has none; submit None")
         apply(fitting, policy)
         self._version = max(self._version + 1, version)
 

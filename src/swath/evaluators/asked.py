@@ -19,7 +19,6 @@ from swath.evaluators.placing import Place
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.sources import is_env_instance
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         if self.init is not None and not callable(self.init):
-            raise TypeError(f"init_fn is {kind_of(self.init)}; it must be callable, or None")
+            raise TypeError(f"init_fn is of type {type(self.init).__name__}; it must be callable, or None")
         count("num_workers", self.number)
         count("retries", self.retries, least=0)
         if self.place == "thread" and self.number != 1:
@@ -137,10 +136,10 @@ class Cast:
         if self.policy is not None and self.factory is not None:
             raise ValueError("give `policy` or `policy_factory`, not both")
         if self.factory is not None and not callable(self.factory):
-            raise TypeError(f"policy_factory is {kind_of(self.factory)}; it must be callable")
+            raise TypeError(f"policy_factory is of type {type(self.factory).__name__}; it must be callable")
         if self.policy is not None and not (callable(self.policy) or isinstance(self.policy, Predicts)):
             raise TypeError(
-                f"policy is {kind_of(self.policy)}; it must be a callable, an nn.Module, a TensorDict "
+                f"policy is of type {type(self.policy).__name__}; it must be a callable, an nn.Module, a TensorDict "
                 "module, or an object with predict"
             )
 

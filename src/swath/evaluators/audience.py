@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from swath.evaluate.result import EvalResult
 from swath.evaluators.keeping import Keeper
-from swath.words import kind_of
 
 _log = logging.getLogger("swath")
 
@@ -41,7 +40,7 @@ class Audience:
         self, on_result: Callable[[Any], Any] | None, keeper: Keeper | None = None, prefix: str = "eval"
     ) -> None:
         if on_result is not None and not callable(on_result):
-            raise TypeError(f"on_result is {kind_of(on_result)}; it must be callable, or None")
+            raise TypeError(f"on_result is of type {type(on_result).__name__}; it must be callable, or None")
         self._on_result, self._keeper = on_result, keeper
         self._told = [f"{prefix}/{name}" for name in TOLD]
         self._warned = False

@@ -12,7 +12,6 @@ from swath.collect.making.devices import as_device
 from swath.errors import warn_of_no_effect
 from swath.evaluate.setting import Speedup
 from swath.options import TrajFormat, count
-from swath.words import kind_of
 
 _ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "reset_at_each_iter": ((True,), "every evaluation starts from a reset"),
@@ -80,7 +79,7 @@ class Steps:
             raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
         object.__setattr__(self, "storing_device", as_device("storing_device", self.storing_device))
         if self.postproc is not None and not callable(self.postproc):
-            raise TypeError(f"postproc is {kind_of(self.postproc)}; it must be callable")
+            raise TypeError(f"postproc is of type {type(self.postproc).__name__}; it must be callable")
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class CollectorSettings:
         if given is None:
             return cls()
         if not isinstance(given, Mapping):
-            raise TypeError(f"collector_kwargs is {kind_of(given)}; give a dict of keywords of Collector")
+            raise TypeError(f"collector_kwargs is of type {type(given).__name__}; give a dict of keywords of Collector")
         used = {name: value for name, value in given.items() if not _holds_anyway(name, value)}
         of_steps = {name: used.pop(name) for name in _names(Steps) if name in used}
         for name in () if measured else _given(of_steps):

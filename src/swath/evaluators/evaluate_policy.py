@@ -22,7 +22,6 @@ from swath.rollout.hosts.specs import ArraySpec, HostSpec
 from swath.rollout.loop import Step
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.spaces import Leaves, joiner
-from swath.words import kind_of
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
@@ -179,7 +178,7 @@ class _Caller:
 
     def __init__(self, model: Any, callback: Callback) -> None:
         if not callable(callback):
-            raise TypeError(f"callback is {kind_of(callback)}; it must be callable, or None")
+            raise TypeError(f"callback is of type {type(callback).__name__}; it must be callable, or None")
         self._model, self._callback = model, callback
 
     def saw(self, step: Step, slot: int, scene: Scene) -> None:

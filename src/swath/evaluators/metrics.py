@@ -14,7 +14,6 @@ from swath.evaluate.numbers import NAMES
 from swath.evaluate.parts import Footage
 from swath.evaluate.recording import joined
 from swath.evaluators.collector_settings import Steps
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Metrics:
 
     def __post_init__(self) -> None:
         if self.measure is not None and not callable(self.measure):
-            raise TypeError(f"metrics_fn is {kind_of(self.measure)}; it must be callable, or None")
+            raise TypeError(f"metrics_fn is of type {type(self.measure).__name__}; it must be callable, or None")
 
     def __call__(self, footage: Sequence[Footage]) -> dict[str, Any]:
         """Its values by name.
@@ -50,7 +49,9 @@ class Metrics:
         with noted("metrics_fn"):
             measured = self.measure(batch)
         if not isinstance(measured, Mapping):
-            raise TypeError(f"metrics_fn returned {kind_of(measured)}; it must return a dict of names and numbers")
+            raise TypeError(
+                f"metrics_fn returned {type(measured).__name__}; it must return a dict of names and numbers"
+            )
         for name, value in measured.items():
             _require_new(name)
             _require_number(name, value)
@@ -78,4 +79,6 @@ def _require_new(name: Any) -> None:
 
 def _require_number(name: str, value: Any) -> None:
     if not isinstance(value, float | int | torch.Tensor):
-        raise TypeError(f"metrics_fn gave {name}={value!r}, {kind_of(value)}; give a float, an int, a bool or a tensor")
+        raise TypeError(
+            f"metrics_fn gave {name}={value!r}, {type(value).__name__}; give a float, an int, a bool or a tensor"
+        )

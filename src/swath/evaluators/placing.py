@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
-from swath.words import kind_of
-
 Place = Literal["thread", "process", "ray"]
 
 NUM_GPUS = 1
@@ -68,7 +66,7 @@ def resources_of(
     if not 0 <= num_gpus < float("inf"):
         raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
     if ray_kwargs is not None and not isinstance(ray_kwargs, Mapping):
-        raise TypeError(f"{said} is {kind_of(ray_kwargs)}; give a dict of options of ray.remote()")
+        raise TypeError(f"{said} is of type {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
     options = dict(ray_kwargs or {})
     if place != "ray":
         _require_unasked(place, num_gpus, options)

@@ -20,7 +20,6 @@ from swath.evaluators.tenure import Tenure
 from swath.evaluators.weights import snapshot_of
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
-from swath.words import kind_of
 from swath.workers.first import travelling
 
 NAMESPACE = "swath"
@@ -83,7 +82,7 @@ class RayEvalWorker:
         Reading.of(reward_keys, done_keys)
         for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker), ("init_fn", init_fn)):
             if not (callable(function) or (given == "init_fn" and function is None)):
-                raise TypeError(f"{given} is {kind_of(function)}; it must be callable")
+                raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
         registration = _registration(name, remote_kwargs.pop("namespace", NAMESPACE))
         recipe = Recipe(
             travelling(init_fn) or None,

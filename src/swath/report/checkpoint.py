@@ -18,7 +18,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from swath.report.atomic import replacing
-from swath.words import kind_of
 
 FORMAT = "swath-checkpoint"
 FORMAT_VERSION = 1
@@ -91,7 +90,9 @@ def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
         return {_TUPLE: items} if isinstance(value, tuple) else items
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise TypeError(f"{where or 'the state'} is {kind_of(value)}; a checkpoint holds tensors and plain values")
+    raise TypeError(
+        f"{where or 'the state'} is of type {type(value).__name__}; a checkpoint holds tensors and plain values"
+    )
 
 
 def _encode_dict(value: dict[Any, Any], where: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -23,7 +23,6 @@ from swath.rollout_workers.policies import roll_call
 from swath.rollout_workers.policies.exchange import exchanged, gathered
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.policy import Policy
-from swath.words import kind_of
 
 T = TypeVar("T")
 
@@ -148,7 +147,7 @@ def _require_reachable(backend: str, policies: Mapping[str, Policy]) -> dict[str
     for policy_id, policy in policies.items():
         if not isinstance(policy, TorchPolicy):
             raise ValueError(  # noqa: TRY004  what may be given depends on the other policies, too
-                f"policy {policy_id!r} is {kind_of(policy)}; gradients are averaged for a TorchPolicy only"
+                f"policy {policy_id!r} is of type {type(policy).__name__}; only TorchPolicy gradients are averaged"
             )
         if backend == "nccl" and policy.device.type != "cuda":
             raise ValueError(f"backend='nccl' cannot reach policy {policy_id!r} on {policy.device}; use 'gloo'")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from swath.weight_update.scheme import WeightSyncScheme
-from swath.words import kind_of
 
 
 def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
@@ -19,7 +18,7 @@ def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
     if schemes is None:
         return {}
     if not isinstance(schemes, Mapping):
-        raise TypeError(f"{name} is {kind_of(schemes)}; give a dict of schemes by model id")
+        raise TypeError(f"{name} is of type {type(schemes).__name__}; give a dict of schemes by model id")
     for model_id, scheme in schemes.items():
         if not (isinstance(model_id, str) and isinstance(scheme, WeightSyncScheme)):
             raise TypeError(f"{name} has {model_id!r}: {scheme!r}; give schemes by model id, as 'policy'")

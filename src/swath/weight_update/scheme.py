@@ -18,7 +18,6 @@ from swath.errors import Closed
 from swath.weight_update.outlet import OUTLETS, Outlet, outlet_of
 from swath.weight_update.strategy import Form, WeightStrategy
 from swath.weights.names import POLICY
-from swath.words import kind_of
 
 BY_COLLECTORS = (
     "schemes connect collectors of one process (weight_sync_schemes= sends, a copy in weight_recv_schemes= receives); "
@@ -355,5 +354,5 @@ def _joined(side: Side, later: Side) -> Side:
 def _required(context: Any) -> Outlet:
     outlet = outlet_of(context)
     if outlet is None:
-        raise TypeError(f"context is {kind_of(context)}; it must be a collector")
+        raise TypeError(f"context is of type {type(context).__name__}; it must be a collector")
     return outlet

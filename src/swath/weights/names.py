@@ -9,8 +9,6 @@ import torch
 from tensordict import TensorDictBase, is_non_tensor
 from torch import nn
 
-from swath.words import kind_of
-
 Flat = dict[str, Any]
 """Tensors by their dotted names; what `get_extra_state()` gave under names that end in `_extra_state`."""
 
@@ -42,7 +40,7 @@ def held_in(source: Any) -> Flat:
         return dict(_flatten(held_by(source), ""))
     if isinstance(source, TensorDictBase | Mapping):
         return dict(_flatten(source, ""))
-    raise TypeError(f"weights are {kind_of(source)}; pass a module, a TensorDict, or a dict of tensors")
+    raise TypeError(f"weights are of type {type(source).__name__}; pass a module, a TensorDict, or a dict of tensors")
 
 
 def held_by(module: nn.Module) -> Flat:
@@ -94,7 +92,7 @@ def _flatten(source: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, TensorDictBase | Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            raise TypeError(f"weight {prefix}{key} is {kind_of(value)}; it must be a tensor")
+            raise TypeError(f"weight {prefix}{key} is of type {type(value).__name__}; it must be a tensor")
 
 
 def _unwrapped(extra: Any) -> Any:

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import cloudpickle
 
 from swath.errors import RemoteFailure
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -89,5 +88,5 @@ def type_name(kind: type) -> str:
 def _thaw(data: bytes) -> BaseException:
     error = pickle.loads(data)  # noqa: S301  our own workers wrote it
     if not isinstance(error, BaseException):
-        raise TypeError(f"it became {kind_of(error)}")
+        raise TypeError(f"it became {type(error).__name__}")
     return error

@@ -120,10 +120,10 @@ def test_an_instance_that_cannot_be_copied_is_a_type_error_with_the_way_out():
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        (lambda: Source(3), TypeError, "an env source is an int; it must be a gymnasium id, a callable"),
-        (lambda: Source(None), TypeError, "an env source is a NoneType"),
+        (lambda: Source(3), TypeError, "an env source is of type int; it must be a gymnasium id, a callable"),
+        (lambda: Source(None), TypeError, "an env source is of type NoneType"),
         (lambda: Source(CountingEnv, copies=0), ValueError, "envs_per_worker=0 must be at least 1"),
-        (lambda: Source(CountingEnv, copies=True), ValueError, "envs_per_worker=True is a bool"),
+        (lambda: Source(CountingEnv, copies=True), ValueError, "envs_per_worker=True is of type bool"),
         (lambda: Source(CountingEnv, copies=0, copies_name="n_envs"), ValueError, "n_envs=0"),
         (lambda: Source(CountingEnv(), {"number": 3}), ValueError, "create_env_kwargs go to a callable or an id"),
         (lambda: Source(CountingVectorEnv(2), copies=3), ValueError, "copies|envs_per_worker=3 .* batched already"),

@@ -21,7 +21,6 @@ from torch.distributions import Categorical, Normal
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.rollout.policies.random_policy import RandomPolicy
-from swath.words import kind_of
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
 ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE, InteractionType.MEAN]
@@ -331,7 +330,7 @@ def test_a_policy_that_fits_nowhere_is_told_by_its_name_unless_that_says_nothing
 
 
 def test_what_cannot_be_called_or_read_is_a_type_error():
-    with pytest.raises(TypeError, match="policy is an int; it must be None, a callable"):
+    with pytest.raises(TypeError, match="policy is of type int; it must be None, a callable"):
         bound(3)
     with pytest.raises(TypeError, match="no readable signature; wrap it in a function"):
         bound(max)
@@ -566,7 +565,7 @@ def test_an_answer_of_another_form_than_the_first_is_named(name):
     answers = Seen(torch.zeros(3, dtype=torch.int64))
     policy = bound(answers)
     answers.answer = ANOTHER_FORM[name]
-    kind = kind_of(answers.answer)
+    kind = type(answers.answer).__name__
     with pytest.raises(TypeError, match=rf"answered with {kind}, unlike at construction; it must give \['action'\]"):
         policy(observed(spec_of(), 1))
 

@@ -247,7 +247,5 @@ def test_an_answer_of_another_form_than_the_first_is_named():
 
     spec = spec_of()
     policy = bind(Tired(), spec, observed(spec), Binding())
-    with pytest.raises(
-        TypeError, match=r"answered with a NoneType, unlike .* \['action', \('next', 'h'\)\] in the same"
-    ):
+    with pytest.raises(TypeError, match=r"answered with NoneType, unlike .* \['action', \('next', 'h'\)\] in the same"):
         policy(observed(spec, 1))

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from swath.rollout.hosts.specs import HostSpec
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,9 @@ def as_device(name: str, value: Any) -> torch.device | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | str | torch.device):
-        raise TypeError(f"{name}={value!r} is {kind_of(value)}; it must be a device, such as 'cpu' or 'cuda:0'")
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}; it must be a device, such as 'cpu' or 'cuda:0'"
+        )
     return torch.device(value)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.policies.random_policy import RandomPolicy
-from swath.words import kind_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class PolicyRequest:
             raise TypeError("policy and policy_factory are both given; give one or the other")
         if not (self.policy is None or isinstance(self.policy, RandomPolicy) or callable(self.policy)):
             raise TypeError(
-                f"policy is {kind_of(self.policy)}; it must be None, a callable, an nn.Module or a TensorDict module"
+                f"policy is of type {type(self.policy).__name__}; it must be None, a callable, an nn.Module "
+                "or a TensorDict module"
             )
         if self.factory is not None:
             self.single_factory()
@@ -57,6 +57,8 @@ class PolicyRequest:
                 raise ValueError(f"policy_factory has {len(factory)} entries for 1 worker; give one per worker")
             factory = factory[0]
         if not callable(factory):
-            raise TypeError(f"policy_factory is {kind_of(factory)}; it must be a callable that builds the policy")
+            raise TypeError(
+                f"policy_factory is of type {type(factory).__name__}; it must be a callable that builds the policy"
+            )
         built: Callable[..., Any] = factory
         return built

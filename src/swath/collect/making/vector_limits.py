@@ -6,7 +6,6 @@ from typing import Any
 
 from swath.options import EpisodeRules, Faults
 from swath.rollout.hosts.specs import HostSpec
-from swath.words import kind_of
 
 
 def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
@@ -40,6 +39,4 @@ def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, i
             "use one with autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
         )
     if faults.on_env_error == "reset" and not spec.alone and instance is not None:
-        raise ValueError(
-            f"on_env_error='reset' builds {kind_of(instance)} anew: pass a callable that returns it, not an instance"
-        )
+        raise ValueError(f"on_env_error='reset' builds {type(instance).__name__} anew: pass a callable that returns it")

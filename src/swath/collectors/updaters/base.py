@@ -14,7 +14,6 @@ from torch import nn
 
 from swath.collectors.outlet import WeightOutlet
 from swath.weight_update.outlet import outlet_of
-from swath.words import kind_of
 
 
 class WeightUpdaterBase(ABC):
@@ -118,7 +117,9 @@ class WeightUpdaterBase(ABC):
             return TensorDict.from_module(policy_or_weights).data
         if isinstance(policy_or_weights, TensorDictBase | dict):
             return policy_or_weights
-        raise TypeError(f"weights are {kind_of(policy_or_weights)}; pass a module, a TensorDict, or a dict of tensors")
+        raise TypeError(
+            f"weights are of type {type(policy_or_weights).__name__}; pass a module, a TensorDict, or a dict of tensors"
+        )
 
     def _skip_update(self, worker_id: Any) -> bool:  # noqa: ARG002  for those who override it
         """Whether this worker gets nothing this time. May be overridden."""

@@ -20,7 +20,6 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 from swath.extras import need
 from swath.keys import as_tuple
 from swath.report.atomic import replacing
-from swath.words import kind_of
 
 if TYPE_CHECKING:
     from swath.keys import Key
@@ -81,4 +80,4 @@ def column_of(key: Key) -> str:
 def _tensor(key: Key, entry: Any) -> torch.Tensor:
     if isinstance(entry, torch.Tensor):
         return entry
-    raise TypeError(f"entry {key!r} is {kind_of(entry)}; Parquet files hold tensors: leave it out")
+    raise TypeError(f"entry {key!r} is of type {type(entry).__name__}; Parquet files hold tensors: leave it out")

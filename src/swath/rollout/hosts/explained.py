@@ -21,7 +21,6 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.errors import BadAnswer
 from swath.nearby import near
-from swath.words import kind_of
 
 PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 """Wrappers that return what they wrap returned, or next to it."""
@@ -74,7 +73,7 @@ def described(answer: Any) -> str:
     try:
         return _described(answer)
     except Exception:  # noqa: BLE001  an object of the user's may raise whatever it is asked
-        return kind_of(answer)
+        return type(answer).__name__
 
 
 def _described(answer: Any) -> str:

@@ -26,7 +26,6 @@ from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of, has_ma
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout.spaces import action_leaves, observation_leaves
-from swath.words import kind_of
 
 FORMS = (
     "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env, a TorchRL env or a PettingZoo "
@@ -55,7 +54,7 @@ class Source:
             count(self.copies_name, self.copies)
         _require_no_aec(self.env)
         if not (isinstance(self.env, str) or is_env_instance(self.env) or callable(self.env)):
-            raise TypeError(f"an env source is {kind_of(self.env)}; it must be {FORMS}")
+            raise TypeError(f"an env source is of type {type(self.env).__name__}; it must be {FORMS}")
         if is_env_instance(self.env) and self.kwargs and not has_makers(self.env):
             raise ValueError(
                 "create_env_kwargs go to a callable or an id, or to the makers of a batched TorchRL env that has not "
@@ -278,4 +277,4 @@ def _require_no_aec(env: object) -> None:
 
 
 def _described(value: object) -> str:
-    return "None" if value is None else kind_of(value)
+    return "None" if value is None else type(value).__name__

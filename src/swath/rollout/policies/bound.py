@@ -16,7 +16,6 @@ from swath.rollout.buffer import Column
 from swath.rollout.policies.answers import Unpack
 from swath.rollout.policies.calling import Call
 from swath.rollout.spaces import Leaves
-from swath.words import kind_of
 
 
 class BoundPolicy(Protocol):
@@ -68,7 +67,7 @@ UNLIKE = (TypeError, ValueError, KeyError, IndexError, AttributeError)
 def changed(answer: Any, keys: Sequence[Key]) -> TypeError:
     """The error of a policy whose answers have another form than the first one had."""
     return TypeError(
-        f"the policy answered with {kind_of(answer)}, unlike at construction; "
+        f"the policy answered with {type(answer).__name__}, unlike at construction; "
         f"it must give {list(keys)} in the same form at every step"
     )
 

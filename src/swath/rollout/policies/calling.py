@@ -17,7 +17,6 @@ from tensordict.nn import TensorDictModuleBase
 
 from swath.keys import Key, as_key, as_tuple, nested
 from swath.rollout.policies.exploration import ExplorationType, exploring
-from swath.words import kind_of
 
 Inputs: TypeAlias = Sequence[torch.Tensor | None]
 Call: TypeAlias = Callable[[Inputs], Any]
@@ -133,7 +132,8 @@ def _ordered_call(function: Any, at: Sequence[int], extra: Mapping[str, Any]) ->
 def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
     if not callable(policy):
         raise TypeError(
-            f"policy is {kind_of(policy)}; it must be None, a callable, an nn.Module or a TensorDict module"
+            f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module "
+            "or a TensorDict module"
         )
     function = policy.forward if isinstance(policy, torch.nn.Module) else policy
     try:

@@ -9,8 +9,6 @@ import torch
 from tensordict.nn import CudaGraphModule
 from torch import nn
 
-from swath.words import kind_of
-
 
 def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
     """The policy as compiled, or captured in a CUDA graph, if that is asked for.
@@ -20,9 +18,13 @@ def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
     """
     for name, value in (("compile_policy", compile_policy), ("cudagraph_policy", cudagraph_policy)):
         if not (value is None or isinstance(value, bool | Mapping)):
-            raise ValueError(f"{name}={value!r} is {kind_of(value)}; it must be True, False or a dict of options")
+            raise ValueError(
+                f"{name}={value!r} is of type {type(value).__name__}; it must be True, False or a dict of options"
+            )
         if asked_for(value) and not callable(policy):
-            raise ValueError(f"{name} needs a policy that is called, and this is {kind_of(policy)}; leave it out")
+            raise ValueError(
+                f"{name} needs a policy that is called, and this is of type {type(policy).__name__}; leave it out"
+            )
     if asked_for(compile_policy):
         policy = torch.compile(policy, **_options(compile_policy))
     if asked_for(cudagraph_policy):

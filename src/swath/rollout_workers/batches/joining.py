@@ -9,7 +9,6 @@ from swath.rollout_workers.batches.concat import concat
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.words import kind_of
 
 
 def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
@@ -62,4 +61,4 @@ def _is_empty(sample: Any) -> bool:
 def _as_multi_agent(sample: Any) -> MultiAgentBatch:
     if isinstance(sample, SampleBatch | MultiAgentBatch):
         return sample.as_multi_agent()
-    raise ValueError(f"{kind_of(sample)} is no SampleBatch or MultiAgentBatch and cannot be joined with one")
+    raise ValueError(f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch and cannot be joined with one")

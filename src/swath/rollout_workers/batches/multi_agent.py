@@ -12,7 +12,6 @@ from swath.rollout_workers.batches.columns import refused_attribute
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.batches.steps import by_steps
-from swath.words import kind_of
 
 
 class MultiAgentBatch:
@@ -120,5 +119,5 @@ def _as_batch(policy_id: str, batch: Any) -> SampleBatch:
     if isinstance(batch, SampleBatch):
         return batch
     if not isinstance(batch, Mapping):
-        raise TypeError(f"policy {policy_id!r} has {kind_of(batch)}; give a SampleBatch or a dict of columns")
+        raise TypeError(f"policy {policy_id!r} has {type(batch).__name__}; give a SampleBatch or a dict of columns")
     return SampleBatch(batch)

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import Space
 
 from swath.options import count, deadline, seconds
-from swath.words import kind_of
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[str, object], T]
@@ -21,7 +20,7 @@ Schedule: TypeAlias = list[list[float]]
 
 def refuse(name: str, value: object, wanted: str) -> NoReturn:
     """Raise the `ValueError` that every check raises."""
-    raise ValueError(f"{name}={value!r} is {kind_of(value)}; it must be {wanted}")
+    raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {wanted}")
 
 
 def flag(name: str, value: object) -> bool:

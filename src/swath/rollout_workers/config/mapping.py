@@ -8,7 +8,6 @@ from inspect import Parameter, signature
 from typing import Any, TypeAlias
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.words import kind_of
 
 Mapping: TypeAlias = Callable[..., str]
 """`f(agent_id, episode, worker=None)`: the id of the policy that acts for the agent."""
@@ -43,7 +42,7 @@ def ids_or_function(name: str, value: object) -> PoliciesToTrain | None:
     if isinstance(value, list | set | tuple | frozenset) and all(isinstance(each, str) for each in value):
         return value
     raise TypeError(
-        f"{name}={value!r} is {kind_of(value)}; it must be a list, set or tuple of policy ids, "
+        f"{name}={value!r} is of type {type(value).__name__}; it must be a list, set or tuple of policy ids, "
         "or f(policy_id, batch=None) -> bool"
     )
 

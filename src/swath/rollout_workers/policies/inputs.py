@@ -13,7 +13,6 @@ from swath.rollout_workers.batches.leaves import array_of, as_array, as_tensor, 
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.nests import map_nest
-from swath.words import kind_of
 
 _WANTED = "dist_inputs or (dist_inputs, value)"
 _WANTED_RECURRENT = "(dist_inputs, states) or (dist_inputs, value, states)"
@@ -58,7 +57,7 @@ def run(model: Callable[..., Any], obs: Any, states: Sequence[Any], seq_lens: Te
             value = _flat(answer[1]) if len(answer) == 3 else None
             return Outputs(answer[0], value, list(answer[-1]))
     wanted = _WANTED if seq_lens is None else _WANTED_RECURRENT
-    raise TypeError(f"{type(model).__name__} gave {kind_of(answer)}; it must give {wanted}")
+    raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
 
 
 def on(device: torch.device, nest: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 from swath.options import count
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
-from swath.words import kind_of
 
 _CALLED = {
     "env_creator": "a function of an EnvContext that makes an env",
@@ -56,7 +55,7 @@ class Arguments:
         for name, wanted in _CALLED.items():
             given = getattr(self, name)
             if given is not None and not callable(given):
-                raise TypeError(f"{name}={given!r} is {kind_of(given)}; give {wanted}, or None")
+                raise TypeError(f"{name}={given!r} is of type {type(given).__name__}; give {wanted}, or None")
         if self.spaces is not None and not isinstance(self.spaces, Mapping):
             raise TypeError(f"spaces={self.spaces!r} must be a dict of (observation_space, action_space) by policy id")
         if self.tf_session_creator not in (-1, None):
@@ -123,5 +122,5 @@ def thawed(given: Any) -> AlgorithmConfig:
     elif isinstance(given, Mapping):
         config = AlgorithmConfig.from_dict(given)
     else:
-        raise TypeError(f"config={given!r} is {kind_of(given)}; give an AlgorithmConfig, a dict, or None")
+        raise TypeError(f"config={given!r} is of type {type(given).__name__}; give an AlgorithmConfig, a dict, or None")
     return config

@@ -11,7 +11,6 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
 from swath.rollout_workers.worker.policies import Policies
-from swath.words import kind_of
 
 Batch = SampleBatch | MultiAgentBatch
 T = TypeVar("T")
@@ -127,5 +126,5 @@ class Learning:
 def _whole(samples: Batch) -> MultiAgentBatch:
     """The batch by policies."""
     if not isinstance(samples, SampleBatch | MultiAgentBatch):
-        raise TypeError(f"samples is {kind_of(samples)}; give a SampleBatch or a MultiAgentBatch")
+        raise TypeError(f"samples is of type {type(samples).__name__}; give a SampleBatch or a MultiAgentBatch")
     return samples.as_multi_agent()

@@ -10,7 +10,6 @@ from typing import Any
 
 from swath.errors import warn, warn_of_no_effect
 from swath.rollout_workers.worker.policies import Policies
-from swath.words import kind_of
 
 Weights = dict[str, dict[str, Any]]
 """Arrays by name by policy id."""
@@ -113,12 +112,14 @@ class WeightBook:
 def require_global_vars(given: Any) -> None:
     """Raise `TypeError` for numbers that workers could not take over, or tell their policies."""
     if not isinstance(given, Mapping):
-        raise TypeError(f"global_vars={given!r} is {kind_of(given)}; give a dict of values by name")
+        raise TypeError(f"global_vars={given!r} is of type {type(given).__name__}; give a dict of values by name")
     timestep, updates = given.get(TIMESTEP, 0), given.get(UPDATES, {})
     if not isinstance(timestep, Real):
-        raise TypeError(f"global_vars[{TIMESTEP!r}]={timestep!r} is {kind_of(timestep)}; give a number")
+        raise TypeError(f"global_vars[{TIMESTEP!r}]={timestep!r} is of type {type(timestep).__name__}; give a number")
     if not isinstance(updates, Mapping):
-        raise TypeError(f"global_vars[{UPDATES!r}]={updates!r} is {kind_of(updates)}; give a dict by policy id")
+        raise TypeError(
+            f"global_vars[{UPDATES!r}]={updates!r} is of type {type(updates).__name__}; give a dict by policy id"
+        )
 
 
 def fetched(value: Any) -> Any:
@@ -130,4 +131,4 @@ def fetched(value: Any) -> Any:
 
 def _require_number(seq_no: Any) -> None:
     if seq_no is not None and not isinstance(seq_no, Integral):
-        raise TypeError(f"weights_seq_no={seq_no!r} is {kind_of(seq_no)}; give a whole number, or None")
+        raise TypeError(f"weights_seq_no={seq_no!r} is of type {type(seq_no).__name__}; give a whole number, or None")
