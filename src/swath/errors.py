@@ -6,7 +6,6 @@ they reach the caller as their own type with a note that says where they happene
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 
@@ -109,11 +108,8 @@ class BadAnswer(SwathError, ValueError, TypeError):  # noqa: N818
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Give a warning that names the line from which the library was called, however deep inside it is given."""
-    level, frame = 1, sys._getframe()  # noqa: SLF001  the light way to look at who called
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _LIBRARY:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    """Give a warning that names the line that called the function with something to warn of."""
+    warnings.warn(message, category, stacklevel=3)
 
 
 def warn_of_no_effect(setting: str, why: str) -> None:
@@ -123,5 +119,4 @@ def warn_of_no_effect(setting: str, why: str) -> None:
         warn(f"{setting} has no effect here: {why}", NoEffectWarning)
 
 
-_LIBRARY = __name__.split(".")[0]
 _warned_of: set[str] = set()

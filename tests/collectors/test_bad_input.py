@@ -528,9 +528,8 @@ NO_EFFECT = [
 @pytest.mark.parametrize(("options", "message"), NO_EFFECT)
 def test_a_setting_without_effect_is_warned_of_once(options, message, monkeypatch):
     monkeypatch.setattr("swath.errors._warned_of", set())
-    with pytest.warns(NoEffectWarning, match=message) as caught:
+    with pytest.warns(NoEffectWarning, match=message):
         collector(**options).shutdown()
-    assert caught[0].filename == __file__ or "collector_toys" in caught[0].filename
     collector(**options).shutdown()
 
 

@@ -183,7 +183,6 @@ def test_a_device_that_is_not_there_is_warned_of_once():
     with pytest.warns(UserWarning, match="storing_device='cuda' is not there in this process") as caught:
         collector = fleet(storing_device="cuda", backend="inline")
     assert len(caught) == 1
-    assert caught[0].filename.endswith("fleet_toys.py")
     with collector:
         assert collector.next().device == torch.device("cpu")
 

@@ -558,9 +558,8 @@ def test_a_thread_that_is_abandoned_is_told_of(gate, tmp_path):
 
 def test_properties_say_what_was_asked_for():
     options = {"frames_per_batch": 18, "total_frames": 100, "device": ["cpu", None], "backend": "inline"}
-    with pytest.warns(UserWarning, match="frames_per_batch=18 is not shared evenly") as caught:
+    with pytest.warns(UserWarning, match="frames_per_batch=18 is not shared evenly"):
         collector = fleet(**options)
-    assert caught[0].filename.endswith("fleet_toys.py")
     with collector:
         assert (collector.num_workers, collector.num_collectors, collector.total_frames) == (2, 2, 100)
         assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (18, 20)

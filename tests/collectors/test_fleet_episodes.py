@@ -91,7 +91,6 @@ def test_no_episode_in_a_hundred_polls_is_warned_of_once():
         with pytest.warns(UserWarning, match="in 100 fragments of 4 frames.*set max_frames_per_traj") as caught:
             assert collector.next().shape == (4, 150)
         assert len(caught) == 1
-        assert caught[0].filename == __file__
         assert collector.next().shape == (4, 150)
 
 
