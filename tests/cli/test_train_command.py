@@ -1,10 +1,8 @@
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -16,33 +14,13 @@ from cli_toys import SMALL, TINY
 from swath.cli import journal
 from swath.cli.folder import RunFolder
 from swath.report.checkpoint import load_checkpoint
-from swath.report.console import RunConsole
 from swath.report.csv_sink import read_rows
 
 RUN = Path("runs/CartPole-v1-seed0")
 
 
-class Head(io.StringIO):
-    """A pipe whose reader leaves after some lines."""
-
-    lines = 2
-
-    def write(self, text):
-        self.lines -= 1
-        if self.lines < 0:
-            raise BrokenPipeError
-        return super().write(text)
-
-
 def frames_of(folder):
     return [int(row["frames"]) for row in read_rows(folder / "metrics.csv")[1]]
-
-
-def test_a_run_whose_output_nobody_reads_any_more_says_so_and_how_to_go_on(swath, monkeypatch):
-    monkeypatch.setattr("swath.cli.train.RunConsole", partial(RunConsole, file=Head()))
-    code, _, err = swath("train", "CartPole-v1", *TINY)
-    assert code == 1
-    assert err[0].startswith("swath: [Errno 32] nobody reads the output any more; ")
 
 
 def test_a_run_leaves_everything_behind(swath):

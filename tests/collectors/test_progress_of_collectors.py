@@ -58,7 +58,7 @@ def test_workers_are_shown_with_what_became_of_them(kind, backend, tmp_path):
     last = printed()[-1]
     assert " 200 of 200 frames (100 %), " in last
     assert " of 2 workers" in last
-    assert ("1 restart, 1 fragment lost" in last) == (backend == "process")
+    assert ("restarts 1, fragments lost 1" in last) == (backend == "process")
 
 
 def test_workers_on_ray_are_shown():

@@ -76,6 +76,7 @@ def test_a_view_follows_its_collector_until_it_is_closed(make, terminal):
 def test_the_last_picture_is_the_newest(make, terminal):
     collector = Collecting(of_fleet())
     view = make(every_s=1000).watch(collector)
+    terminal.await_text("100 ")
     collector.facts = of_fleet(frames=4321)
     view.close()
     view.close()
@@ -86,6 +87,7 @@ def test_the_terminal_is_given_back(make, terminal):
     out, err = sys.stdout, sys.stderr
     collector = Collecting(of_fleet())
     view = make().watch(collector)
+    terminal.await_text("100 ")
     assert sys.stdout is not out
     view.close()
     assert (sys.stdout, sys.stderr) == (out, err)
@@ -95,6 +97,7 @@ def test_the_terminal_is_given_back(make, terminal):
 def test_what_is_printed_meanwhile_stays_above_the_picture(make, terminal):
     collector = Collecting(of_fleet())
     with make().watch(collector):
+        terminal.await_text("100 ")
         print("a remark")  # noqa: T201  as users do
     assert "a remark\n" in terminal.getvalue()
 
@@ -106,9 +109,10 @@ def test_a_terminal_that_fails_ends_the_view_only_and_is_given_back(make, termin
     view = make(force_terminal=not lines)
     with caplog.at_level(logging.WARNING, "swath"):
         view.watch(collector)
+        terminal.await_text("100 ")
         terminal.fails = True
         collector.facts = of_fleet(frames=200, total_frames=1000)
-        thread = view._view._thread
+        thread = view._thread
         thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert sys.stdout is out
@@ -118,49 +122,8 @@ def test_a_terminal_that_fails_ends_the_view_only_and_is_given_back(make, termin
     view.close()
 
 
-def test_a_terminal_that_fails_at_once_is_no_obstacle(make, terminal, caplog):
-    terminal.fails = True
-    out, collector = sys.stdout, Collecting(of_fleet())
-    with caplog.at_level(logging.WARNING, "swath"):
-        view = make().watch(collector)
-    assert sys.stdout is out
-    assert "has ended" in caplog.text
-    view.close()
-
-
-class Quitting(Console):
-    """Asks the process to end, as rich does where nobody reads a pipe any more."""
-
-    def print(self, *_, **__):
-        raise SystemExit(1)
-
-
-def test_a_console_that_asks_the_process_to_end_ends_the_view_only(terminal, caplog):
-    caplog.set_level(logging.WARNING, "swath")
-    with Progress(Quitting(file=terminal, **PICTURES)).watch(Collecting(of_fleet())) as view:
-        view.require_free()
-    assert "has ended (SystemExit(1)); it collects as before" in caplog.text
-
-
-def test_facts_that_fail_at_the_end_leave_no_terminal_behind(make, terminal, caplog):
-    class Failing(Collecting):
-        def stats(self, workers):
-            if self.asked:
-                raise RuntimeError("no facts")
-            return super().stats(workers)
-
-    out, collector = sys.stdout, Failing(of_fleet())
-    with caplog.at_level(logging.WARNING, "swath"):
-        make(every_s=1000).watch(collector).close()
-    assert sys.stdout is out
-    assert "has ended (RuntimeError('no facts'))" in caplog.text
-    assert terminal.getvalue().endswith("\x1b[?25h")
-
-
 def test_a_terminal_that_hangs_does_not_hold_up_the_end(make, terminal, monkeypatch):
-    from swath.report import view as views
-
-    monkeypatch.setattr(views, "GOODBYE_S", 0.01)
+    monkeypatch.setattr(module, "GOODBYE_S", 0.01)
     arrived, released = threading.Event(), threading.Event()
 
     class Hanging(Collecting):
@@ -176,18 +139,18 @@ def test_a_terminal_that_hangs_does_not_hold_up_the_end(make, terminal, monkeypa
     assert arrived.wait(PATIENCE_S)
     view.close()
     released.set()
-    view._view._thread.join(PATIENCE_S)
+    view._thread.join(PATIENCE_S)
 
 
 def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):
     collector = Collecting(of_fleet())
     view = make().watch(collector)
-    thread = view._view._thread
+    thread = view._thread
     del collector
     gc.collect()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    assert not view._view.open
+    view.require_free()
 
 
 def test_a_view_watches_one_collector_at_a_time(make, terminal):
@@ -199,7 +162,7 @@ def test_a_view_watches_one_collector_at_a_time(make, terminal):
         as_progress(view)
     view.close()
     view.watch(second)
-    assert "777" in terminal.getvalue()
+    terminal.await_text("777")
 
 
 def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make, terminal):
@@ -212,18 +175,6 @@ def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make
         assert "at step 512, 20 episodes" in terminal.getvalue()
         evaluator.result = {**RESULT, "reward": 480.0}
         terminal.await_text("480 [451, 498]")
-
-
-def test_an_evaluation_is_one_line_however_often_somebody_looks(make, terminal):
-    facts = of_fleet(total_frames=1000)
-    collector, evaluator = Collecting(facts), Judging(reward=1.0, num_episodes=1, step=3)
-    with make(evaluator=evaluator, force_terminal=False).watch(collector):
-        asked = collector.asked
-        collector.facts = {**facts, "frames": 900}
-        terminal.await_text("900 of 1,000")
-        assert collector.asked > asked
-    lines = terminal.getvalue().splitlines()
-    assert [line for line in lines if "evaluation" in line] == ["Collecting: evaluation 1, at step 3, 1 episode"]
 
 
 def test_an_evaluator_is_not_kept_alive(make, terminal):

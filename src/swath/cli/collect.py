@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import torch
+from rich.console import Console
 
 from swath.cli.acting import acting_policy, fingerprint
 from swath.cli.collect_parts import build_collector, find_data, go_on, open_writer, way_on
@@ -15,15 +16,12 @@ from swath.cli.hold import claimed
 from swath.cli.lookout import Lookout
 from swath.cli.places import place_words
 from swath.cli.stop import HINT, StopRequest
-from swath.report.console import RunConsole
 from swath.report.datasets.formats import format_at
-from swath.report.display import Title, create_display
+from swath.report.display import Display
 from swath.report.text import duration
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from rich.console import Console
 
     from swath.cli.collect_config import CollectConfig
     from swath.learn import NetworkPolicy
@@ -49,7 +47,7 @@ def run_collection(config: CollectConfig, out: Path) -> int:
 
 
 def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path, lookout: Lookout) -> int:
-    console = RunConsole(highlight=False, emoji=False, markup=False)
+    console = Console(highlight=False, emoji=False, markup=False)
     settings = config.settings(fingerprint(policy))
     with told_in_one_line():
         found = find_data(out, settings, config.frames)
@@ -70,7 +68,7 @@ def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path, loo
 
 
 def _gather(gathering: Gathering, config: CollectConfig, console: Console, lookout: Lookout) -> int:
-    display = create_display(console, _title(config))
+    display = Display(console, config.env, _details(config), HINT)
     with closing(display), StopRequest(display.say) as stop:
         lookout.heed(stop)
         if gathering.written:
@@ -80,10 +78,10 @@ def _gather(gathering: Gathering, config: CollectConfig, console: Console, looko
     return OK if gathering.written >= config.frames else stop.exit_code
 
 
-def _title(config: CollectConfig) -> Title:
+def _details(config: CollectConfig) -> tuple[str, ...]:
     who = "random actions" if config.policy is None else str(config.policy)
     place = place_words(config.workers, config.envs, config.backend)
-    return Title(config.env, (who, place, f"seed {config.seed}"), HINT)
+    return who, place, f"seed {config.seed}"
 
 
 def _conclude(gathering: Gathering, config: CollectConfig, console: Console) -> None:

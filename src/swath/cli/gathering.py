@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from swath.cli.collector_state import as_plain, without_weights
 from swath.keys import MASK
-from swath.report.seen import Seen, Sight
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -38,7 +37,6 @@ class Gathering:
     def __init__(self, collector: Collector, writer: DatasetWriter, goal: int) -> None:
         self._collector, self._writer, self._goal = collector, writer, goal
         self._began_with, self._began_at = self.written, time.monotonic()
-        self._sight = Sight()
         self.surplus = 0
 
     @property
@@ -68,10 +66,9 @@ class Gathering:
             if self.written >= self._goal or stop.requested:
                 break
 
-    def _look(self) -> Seen:
+    def _look(self) -> dict[str, Any]:
         """The collector at work, and the dataset as its goal."""
-        facts = {**self._collector.stats("both"), "frames": self.written, "total_frames": self._goal}
-        return self._sight.look(facts, time.monotonic())
+        return {**self._collector.stats("both"), "frames": self.written, "total_frames": self._goal}
 
 
 def rows_of(batch: TensorDictBase) -> TensorDictBase:

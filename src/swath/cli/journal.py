@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Self
 
 from swath.cli.state import save_run, state_of
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
-from swath.report.eval_point import EvalPoint
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -171,7 +170,7 @@ class Journal:
         result[f"{EVALUATION}/policy_version"] = entry.progress.version
         metrics = {name: v for name, v in result.items() if name.removeprefix(f"{EVALUATION}/") not in UNLOGGED}
         entry.metrics.update(metrics)
-        self._outlets.display.evaluated(EvalPoint.of(result, EVALUATION))
+        self._outlets.display.evaluated(result)
         is_best = bool(score > progress.best)
         progress.evaluation, progress.best = result, score if is_best else progress.best
         return is_best

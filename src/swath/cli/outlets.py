@@ -19,7 +19,7 @@ from swath.cli.places import place_words
 from swath.cli.stop import HINT
 from swath.report.csv_sink import CsvSink
 from swath.report.detached_sink import DetachedSink
-from swath.report.display import Title, create_display
+from swath.report.display import Display
 from swath.report.sink import Sink, SinkGroup
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from swath.cli.config import RunConfig
     from swath.cli.folder import RunFolder
-    from swath.report.display import Display
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Outlets:
                 opened.callback(log.close)
             metrics = CsvSink(folder.metrics, resume_at)
             opened.callback(metrics.close)
-            display = create_display(console, run_title(config))
+            display = Display(console, config.env, run_details(config), HINT)
             opened.pop_all()
         for remark in remarks:
             display.say(remark)
@@ -73,7 +72,7 @@ def _say_lost(log: str, display: Display, error: Exception) -> None:
     display.say(f"{log} gets no more numbers, metrics.csv has them all: {said}")
 
 
-def run_title(config: RunConfig) -> Title:
+def run_details(config: RunConfig) -> tuple[str, ...]:
     """What the display says of the run as a whole."""
     place = place_words(config.workers, config.envs, config.backend)
-    return Title(config.env, ("PPO", place, f"seed {config.seed}", config.device), HINT)
+    return "PPO", place, f"seed {config.seed}", config.device

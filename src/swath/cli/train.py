@@ -6,6 +6,8 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from swath.cli.artefacts import leave_curve, leave_film, leave_summary
 from swath.cli.config import Resumption
 from swath.cli.failure import OK, told_if_broken_off, told_in_one_line
@@ -17,13 +19,10 @@ from swath.cli.plan import Plan, plan_new, plan_resumed, reopen
 from swath.cli.stop import StopRequest
 from swath.cli.table import eval_table
 from swath.cli.training import Training
-from swath.report.console import RunConsole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from rich.console import Console
 
     from swath.cli.config import RunConfig
 
@@ -35,7 +34,7 @@ def run_training(asked: RunConfig | Resumption, out: Path | None) -> int:
         UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
         BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
     """
-    console = RunConsole(highlight=False, emoji=False, markup=False)
+    console = Console(highlight=False, emoji=False, markup=False)
     env, planned = _planning(asked, out)
     with Lookout(env) as lookout:
         with told_if_broken_off(env), told_in_one_line():

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from swath.cli.journal import Journal, Run
 from swath.cli.parts import last_frame
 from swath.cli.pasting import command_line
 from swath.learn.ppo import FINDER
-from swath.report.seen import Seen, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,21 +53,20 @@ class Training:
     def __init__(self, run: Run) -> None:
         self._run, self._config, self._parts, self.progress = run, run.config, run.parts, run.progress
         self._began_at = time.monotonic() - self.progress.seconds
-        self._sight = Sight()
         self._next_evaluation = self._after(self.progress.frames)
         self._end = last_frame(run.config, self.progress.frames)
 
     def run(self, outlets: Outlets, stop: StopRequest) -> None:
         """Train until the last frame, or until the batch after which a stop was asked for."""
         collector = self._parts.collector
-        outlets.display.show(self._seen(collector.stats("both"), {}))
+        self._show(outlets, collector.stats("both"), {})
         with Journal(self._run, outlets) as journal:
             if self._is_first_evaluation_due:
                 journal.milestone({}, judged=True)
             for batch in collector:
                 losses = self._learn(batch)
                 facts = collector.stats("both")
-                outlets.display.show(self._seen(facts, losses))
+                self._show(outlets, facts, losses)
                 stopped = bool(stop.requested)
                 self._write(journal, self._measured(facts, losses), stopped=stopped)
                 if stopped:
@@ -106,10 +103,10 @@ class Training:
             metrics |= {RETURN: facts["episode_return"], LENGTH: facts["episode_length"], EPISODES: facts["episodes"]}
         return metrics | {LEARNER + name: value for name, value in losses.items()}
 
-    def _seen(self, facts: Mapping[str, Any], losses: Metrics) -> Seen:
-        """What the display shows of it: the end is that of the last batch."""
+    def _show(self, outlets: Outlets, facts: Mapping[str, Any], losses: Metrics) -> None:
+        """Show where the run stands: its end is that of the last batch."""
         shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
-        return replace(self._sight.look({**facts, "total_frames": self._end}, time.monotonic()), losses=shown)
+        outlets.display.show({**facts, "total_frames": self._end}, shown)
 
     @property
     def _is_first_evaluation_due(self) -> bool:

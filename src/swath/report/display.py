@@ -1,61 +1,197 @@
-"""What a run shows while it goes on, be it `swath train` or a collector that is watched.
+"""What a run shows while it goes on: a picture in a terminal, now and then a line elsewhere.
 
 ```
- Seen, EvalPoint ──show, evaluated──▶ Display ──terminal──▶ PictureDisplay: redrawn in place
-                                        └──pipe, log file─▶ LineDisplay: a line now and then
+ CartPole-v1                                       PPO, 2 process workers, seed 0
+ ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━━
+
+ 65,536 of 100,000 frames (66 %), 4,812 frames/s, 0:07 left
+ return 312.4, length 312
+ evaluation 475.3 [451.2, 498], at step 61,440, 20 episodes
+ waiting 38 %
+ version 31, 0 behind, 2 of 2 workers
+
+ worker  state          life      frames  version  behind
+      0  up                0      32,768       31       0
+      1  up                0      32,768       31       0
 ```
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+import re
+from collections.abc import Mapping, Sequence
+from math import inf, isnan, nan
+from typing import TYPE_CHECKING, Any
 
-from swath.report.line_display import LineDisplay
-from swath.report.picture_display import PictureDisplay
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from swath.report.text import duration, number
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
-    from swath.report.eval_point import EvalPoint
-    from swath.report.seen import Seen
+LINES_PER_RUN = 20
+SECONDS_BETWEEN_LINES = 60.0
+MOST_COLUMNS = 78
+MOST_WORKERS = 12
+"""Workers shown in a picture. Those that are not up come first; the others are counted."""
+
+TROUBLE = ("restarts", "workers_lost", "late", "fragments_lost", "env_errors", "batches_dropped")
+MEAN = "/reward"
+"""How the name of an evaluation's mean return ends, after the prefix of all its names."""
 
 
-@dataclass(frozen=True)
-class Title:
-    """What stays the same.
+class Display:
+    """Shows a run. In a terminal it redraws a picture; elsewhere it prints lines. Used by one thread at a time.
 
-    Attributes:
-        name: of what is shown: an env's id, a kind of collector.
-        details: a few words each, such as "8 envs" or "seed 0".
-        hint: the last line of a picture while nothing else is to be said there.
+    Lines come every twentieth of the run or every minute, for each evaluation, and at the end.
+
+    Args:
+        console: where it is shown.
+        name: of what is shown, such as an env's id.
+        details: a few words each, such as "8 envs".
+        hint: the last line of the picture while nothing else is said there.
     """
 
-    name: str
-    details: tuple[str, ...] = ()
-    hint: str = ""
+    def __init__(self, console: Console, name: str, details: Sequence[str] = (), hint: str = "") -> None:
+        self._console, self._name, self._details, self._hint = console, name, ", ".join(details), hint
+        self._facts: Mapping[str, Any] = {}
+        self._losses: Mapping[str, float] = {}
+        self._evaluation = ""
+        self._printed: list[str] = []
+        self._due = 1.0, SECONDS_BETWEEN_LINES
+        draws = console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
+        self._live = Live(self._picture(hint), console=console, auto_refresh=False) if draws else None
+        if self._live is not None:
+            self._live.start(refresh=True)
+        elif self._details:
+            self._line(self._details)
 
+    def show(self, facts: Mapping[str, Any], losses: Mapping[str, float] | None = None) -> None:
+        """Show where the run stands: redraw, or print a line if one is due.
 
-class Display(Protocol):
-    """Shows a run. Used by one thread at a time."""
+        Args:
+            facts: `stats("both")` of what collects.
+            losses: of the learner.
+        """
+        self._facts, self._losses = facts, losses or {}
+        frames, seconds = self._due
+        if self._live is not None:
+            self._draw(self._hint)
+        elif (facts.get("total_frames") and facts["frames"] >= frames) or facts.get("seconds", 0.0) >= seconds:
+            self._print_facts()
 
-    def show(self, seen: Seen) -> None:
-        """Show where the run stands, if it is time to."""
+    def evaluated(self, facts: Mapping[str, Any]) -> None:
+        """Show an evaluation, unless it is the one that was shown before.
 
-    def evaluated(self, point: EvalPoint) -> None:
-        """Show an evaluation."""
+        Args:
+            facts: the evaluation's result, or `stats()` of an evaluator.
+        """
+        words = evaluation_words(facts)
+        if words in ("", self._evaluation):
+            return
+        self._evaluation = words
+        if self._live is not None:
+            self._draw(self._hint)
+        else:
+            self._line(words)
 
     def say(self, text: str) -> None:
-        """Show a remark of one line, to stay."""
+        """Print one line, which stays."""
+        self._console.print(text, soft_wrap=self._live is None, markup=False, highlight=False, emoji=False)
+        self._console.file.flush()
 
     def doing(self, text: str) -> None:
-        """Show what goes on just now, for as long as it does; empty: the usual."""
+        """Say in the picture's last line what goes on just now; empty for the usual hint."""
+        self._draw(text or self._hint)
 
     def close(self) -> None:
-        """Leave what was shown last and give the terminal back; twice is fine."""
+        """Leave what was shown last and give the terminal back. Twice is fine."""
+        if self._live is None:
+            if self._facts and fact_lines(self._facts, self._losses) != self._printed:
+                self._print_facts()
+        elif self._live.is_started:
+            try:
+                self._draw("")
+            finally:
+                self._live.stop()
+
+    def _line(self, text: str) -> None:
+        self.say(f"{self._name}: {text}")
+
+    def _print_facts(self) -> None:
+        frames, total = self._facts["frames"], self._facts.get("total_frames") or 0
+        step = max(total // LINES_PER_RUN, 1)
+        at = inf if frames >= total else min(frames + step, total)
+        self._due = at, self._facts.get("seconds", 0.0) + SECONDS_BETWEEN_LINES
+        self._printed = fact_lines(self._facts, self._losses)
+        self._line(", ".join(self._printed))
+
+    def _draw(self, foot: str) -> None:
+        if self._live is not None:
+            self._live.update(self._picture(foot), refresh=True)
+
+    def _picture(self, foot: str) -> RenderableType:
+        width = min(MOST_COLUMNS, self._console.width - 2)
+        head = Table.grid(expand=True)
+        head.width = width
+        head.add_column()
+        head.add_column(justify="right", style="dim")
+        head.add_row(Text(self._name, style="bold"), self._details)
+        parts: list[RenderableType] = [head]
+        if total := self._facts.get("total_frames"):
+            parts.append(ProgressBar(total, min(self._facts["frames"], total), width=width))
+        lines = fact_lines(self._facts, self._losses) if self._facts else []
+        parts += [Text(line, overflow="ellipsis", no_wrap=True) for line in ("", *lines, self._evaluation)]
+        if "workers" in self._facts:
+            parts.append(_worker_table(self._facts))
+        return Group(*parts, Text(foot, style="dim"))
 
 
-def create_display(console: Console, title: Title) -> Display:
-    """A picture where there is a terminal that can redraw, with more than ASCII; else lines."""
-    draws = console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
-    return PictureDisplay(console, title) if draws else LineDisplay(console, title)
+def fact_lines(facts: Mapping[str, Any], losses: Mapping[str, float]) -> list[str]:
+    """`stats()` of what collects, and the learner's losses, in a few lines."""
+    frames, total, fps = facts["frames"], facts.get("total_frames"), facts.get("fps", 0.0)
+    seconds, waiting = facts.get("seconds", 0.0), facts.get("seconds_waiting", 0.0)
+    of_total = f" of {total:,} frames ({100 * min(frames / total, 1):.0f} %)" if total else " frames"
+    left = f", {duration(max(total - frames, 0) / fps)} left" if total and fps else ""
+    weights = f"version {facts.get('policy_version', 0):,}"
+    if "workers" in facts:
+        weights += f", {facts.get('staleness', 0):,} behind, {facts['workers_alive']} of {facts['workers']} workers"
+    return [
+        f"{frames:,}{of_total}, {fps:,.0f} frames/s{left}",
+        f"return {number(facts.get('episode_return', nan))}, length {number(facts.get('episode_length', nan))}",
+        *([", ".join(f"{name} {number(value)}" for name, value in losses.items())] if losses else []),
+        *([f"waiting {100 * min(waiting / seconds, 1):.0f} %"] if seconds else []),
+        weights,
+        *(f"{name.replace('_', ' ')} {facts[name]:,}" for name in TROUBLE if facts.get(name)),
+        *([str(facts["error"])] if facts.get("error") else []),
+    ]
+
+
+def evaluation_words(facts: Mapping[str, Any]) -> str:
+    """An evaluation in a line: `evaluation 475.3 [451, 498], at step 512, 20 episodes`; empty if there is none."""
+    prefix = min((name.removesuffix(MEAN) for name in facts if name.endswith(MEAN)), key=len, default=None)
+    if prefix is None:
+        return ""
+    mean, low, high = (float(facts.get(f"{prefix}{MEAN}{end}", nan)) for end in ("", "_ci_low", "_ci_high"))
+    interval = "" if isnan(low) else f" [{number(low)}, {number(high)}]"
+    episodes = facts.get(f"{prefix}/num_episodes", 0)
+    return f"evaluation {number(mean)}{interval}, at step {facts.get(f'{prefix}/step', 0):,}, {episodes:,} episodes"
+
+
+def _worker_table(facts: Mapping[str, Any]) -> RenderableType:
+    workers = sorted(int(found[1]) for name in facts if (found := re.fullmatch(r"worker_(\d+)/frames", name)))
+    first = sorted(workers, key=lambda worker: facts[f"worker_{worker}/state"] == "up")[:MOST_WORKERS]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("worker", "state", "life", "frames", "version", "behind"):
+        table.add_column(name, justify="left" if name == "state" else "right")
+    for worker in sorted(first):
+        names = ("state", "life", "frames", "policy_version", "staleness")
+        values = [facts.get(f"worker_{worker}/{name}", "-") for name in names]
+        table.add_row(str(worker), *(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
+    more = len(workers) - len(first)
+    return Group(table, Text(f"and {more:,} more", style="dim")) if more else table

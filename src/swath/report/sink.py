@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,3 +35,8 @@ class SinkGroup:
         with ExitStack() as stack:
             for sink in self._sinks:
                 stack.callback(sink.close)
+
+
+def numbers_of(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the facts of `stats()`, for a sink. True and false become 1 and 0, words are left out."""
+    return {name: value + 0 for name, value in facts.items() if isinstance(value, int | float)}

@@ -4,7 +4,7 @@ from swath.report.csv_sink import CsvSink
 from swath.report.detached_sink import DetachedSink
 from swath.report.mlflow_sink import MlflowSink
 from swath.report.prometheus_sink import PrometheusSink
-from swath.report.sink import Sink, SinkGroup
+from swath.report.sink import Sink, SinkGroup, numbers_of
 from swath.report.tensorboard_sink import TensorBoardSink
 from swath.report.wandb_sink import WandbSink
 
@@ -17,4 +17,5 @@ __all__ = [
     "SinkGroup",
     "TensorBoardSink",
     "WandbSink",
+    "numbers_of",
 ]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import isfinite, isnan
-
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def number(value: float) -> str:
@@ -24,13 +21,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def sparkline(values: list[float], width: int) -> str:
-    """The course of the finite values in at most `width` bars, each the mean of its share, from lowest to highest."""
-    finite = [value for value in values if isfinite(value)]
-    count = min(len(finite), width)
-    edges = [round(index * len(finite) / count) for index in range(count + 1)] if count else []
-    means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, span = min(means, default=0.0), max(means, default=0.0) - min(means, default=0.0)
-    return "".join(BARS[int((mean - low) / span * (len(BARS) - 1)) if span else 0] for mean in means)
