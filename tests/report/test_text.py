@@ -27,4 +27,3 @@ def test_numbers_are_short(value, text):
 )
 def test_durations_read_as_a_clock(seconds, text):
     assert duration(seconds) == text
-

@@ -28,7 +28,7 @@ from swath.weights.snapshot import Snapshot
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
 from swath.workers.renewed import join
-from swath.workers.tickets import EvaluatorsName, Name
+from swath.workers.tickets import Name
 
 LEAST_S = 0.2
 """How long what no worker has closed may take to be closed, at least."""
@@ -265,8 +265,7 @@ class Company:
         backend = terms.backend()  # it may join a cluster, which takes seconds: `close` does not wait for that
         with self._lock:
             if not self._closed:
-                first = EvaluatorsName(0, 0)
-                fleet = self._fleet = Fleet(backend, terms.job, terms.workers, terms.survival, first=first)
+                fleet = self._fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
                 self.starting = True
                 return fleet, backend
         backend.close()

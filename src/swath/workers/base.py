@@ -10,10 +10,12 @@ was open. Backends may be used from any thread.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from swath.workers.hosting import Loss
 from swath.workers.outcome import Value
 from swath.workers.tickets import Name, Ticket
 
@@ -68,6 +70,38 @@ class Handle:
         """A status line."""
         state = "ended" if self.ended.done else "up" if self.ready.done else "starting"
         return f"<worker {self.name.worker} (life {self.name.life}) {state}>"
+
+
+class OwingHandle(Handle):
+    """What we hold of a worker, and its tickets that are not settled. Used by any thread."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._lock = threading.Lock()
+        self._open: dict[Ticket, None] = {}
+        self._end: Loss | None = None
+
+    def opened(self, ticket: Ticket) -> Loss | None:
+        """Note that the ticket is to be settled; how the worker has ended, if it has."""
+        with self._lock:
+            if self._end is None:
+                self._open[ticket] = None
+            return self._end
+
+    def answered(self, ticket: Ticket) -> None:
+        """Note that the ticket is settled."""
+        with self._lock:
+            self._open.pop(ticket, None)
+
+    def end(self, how: Loss) -> list[Ticket]:
+        """The worker has ended; what is open. None the second time."""
+        with self._lock:
+            if self._end is not None:
+                return []
+            self._end = how
+            left = list(self._open)
+            self._open.clear()
+        return left
 
 
 class Shared(Protocol):

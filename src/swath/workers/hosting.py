@@ -67,7 +67,7 @@ def attempted(function: Callable[..., Any], *args: Any) -> Outcome:
 
 def described(name: Name) -> str:
     """The worker in words."""
-    return f"{name.kind} {name.worker} (life {name.life})"
+    return f"worker {name.worker} (life {name.life})"
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,3 @@ class Loss:
         """The answer to one call; each has an exception of its own, since tracebacks gather on those."""
         who = self.name
         return Error(WorkerLost(f"{described(who)} {self.how}", worker=who.worker, life=who.life, exit=self.exit))
-
-
-def lost(name: Name, how: str, exit: int | str | None = None) -> Error:  # noqa: A002  the field's name
-    """The answer to one call to a worker that has ended; see `Loss`."""
-    return Loss(name, how, exit).error()

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from swath.errors import PayloadLost
-from swath.workers.base import Job
+from swath.workers.base import Job, OwingHandle
 from swath.workers.hosting import Hosted, Loss
 from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.owing import OwingHandle
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Ticket
 
@@ -33,7 +32,7 @@ class QueuedCall:
     args: Sequence[Any] = ()
 
 
-class LocalHandle(OwingHandle[Loss]):
+class LocalHandle(OwingHandle):
     """A worker of this process."""
 
     def __init__(self, job: Job) -> None:

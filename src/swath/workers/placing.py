@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from math import inf
 
 from swath.errors import FleetFailed, PlacementFailed, SwathError, WorkerLate, warn
 from swath.options import Survival
 from swath.workers.base import Backend, Handle
 from swath.workers.lives import Lives
 from swath.workers.watch import Watch
-
-_log = logging.getLogger("swath")
-
-NOTICE_S = 10.0
-"""Workers for which there has been no room for so long are told of, while they are waited for."""
 
 
 class Placing:
@@ -36,7 +29,7 @@ class Placing:
 
     def first(self) -> tuple[int, ...]:
         """Begin all lives and wait until they are up; who is missing when enough of them are."""
-        until, notice = self._watch.until(self._survival.placement_timeout_s), self._watch.until(NOTICE_S)
+        until = self._watch.until(self._survival.placement_timeout_s)
         self._lives.placing = True
         while True:
             known = self._watch.look()
@@ -45,10 +38,7 @@ class Placing:
             due = min((self._due(worker, until) for worker in missing), default=until)
             if not missing or self._watch.passed(due):
                 break
-            if self._watch.passed(notice):
-                notice = inf
-                self._tell_of_waiting(missing)
-            self._watch.pause((), known, min(due, notice))
+            self._watch.pause((), known, due)
         if missing:
             self._go_on_without(missing)
         self._lives.placing = False
@@ -81,22 +71,6 @@ class Placing:
     def _missing(self) -> tuple[int, ...]:
         workers = self._lives.state.workers
         return tuple(worker for worker, standing in workers.items() if standing.phase in ("waiting", "starting"))
-
-    def _tell_of_waiting(self, missing: Sequence[int]) -> None:
-        handles = [self._lives.handles[worker] for worker in missing if worker in self._lives.handles]
-        waiting = [handle for handle in handles if not handle.placed.done]
-        if waiting:
-            asked, available = self._backend.room(waiting[0])
-            _log.warning(
-                "%d of %d workers (%s) are not placed yet: each asks for %s; there is %s; waiting until %s is over; "
-                "if no room is to come, use fewer workers",
-                len(waiting),
-                len(self._lives.state.workers),
-                _names(waiting),
-                asked,
-                available,
-                self._survival.said("placement_timeout_s"),
-            )
 
     def _due(self, worker: int, until: float) -> float:
         """When it is to be ready: counted from when it was placed, if that counts, else with all the others."""

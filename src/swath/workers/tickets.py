@@ -26,22 +26,6 @@ class Name(NamedTuple):
     worker: int
     life: int
 
-    @property
-    def kind(self) -> str:
-        """What messages call the worker."""
-        return "worker"
-
-
-class EvaluatorsName(Name):
-    """The name of a worker beside those that collect, which have the same numbers."""
-
-    __slots__ = ()
-
-    @property
-    def kind(self) -> str:
-        """What messages call the worker."""
-        return "evaluation worker"
-
 
 class Ticket:
     """A call to a worker; filled in once.

@@ -15,7 +15,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from swath.workers.first import ran
 from swath.workers.hosting import THREAD_SETTINGS, attempted
@@ -24,7 +24,6 @@ from swath.workers.process.messages import Setup
 from swath.workers.process.wire import Ended, Wire, flush
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
 
 
 def live(fds: Sequence[int], nursery: int, not_mine: Iterable[int]) -> NoReturn:
@@ -82,15 +81,13 @@ def _leave_nursery(nursery: int, not_mine: Iterable[int]) -> None:
 def _die_with(parent: int) -> None:
     """Be killed when the nursery dies, where the system can do so."""
     if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 
 
 def _settle_in(setup: Setup) -> None:
     """Look like the caller: its directory, paths, variables."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_NAME, f"swath-w{setup.name.worker}".encode())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a worker says is seen before it is killed
@@ -100,10 +97,6 @@ def _settle_in(setup: Setup) -> None:
     sys.path[:] = setup.path
     sys.argv[:] = setup.argv
     os.chdir(setup.cwd)
-
-
-def _prctl(option: int, value: Any) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _exit_code(error: SystemExit) -> int:

@@ -25,7 +25,6 @@ import traceback
 from collections import deque
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
 from swath.workers.process import child
@@ -54,11 +53,10 @@ class Nursery:
     def serve(self) -> None:
         """Fork and reap until the driver is gone; then kill what is left."""
         self._watch_children()
-        patience = None if self._watch_driver() else _LOOK_FOR_DRIVER_S
         self._selector.register(self._wire, selectors.EVENT_READ, self._adopt)
         with contextlib.suppress(WireEnded):
             while os.getppid() == self._driver:
-                for key, _ in self._selector.select(patience):
+                for key, _ in self._selector.select(_LOOK_FOR_DRIVER_S):
                     key.data()
         for family in self._families:
             family.kill()
@@ -100,16 +98,6 @@ class Nursery:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._woken, selectors.EVENT_READ, self._reap)
-
-    def _watch_driver(self) -> bool:
-        """Whether its death wakes the selector even if somebody else holds its end of the wire, a fork of it say."""
-        try:
-            fd = os.pidfd_open(self._driver)
-        except (AttributeError, OSError):
-            return False
-        self._own_fds.append(fd)
-        self._selector.register(fd, selectors.EVENT_READ, lambda: None)
-        return True
 
 
 class Family:
@@ -221,15 +209,5 @@ def _import(preload: Preload) -> None:
     for module in preload.modules:
         with contextlib.suppress(Exception):  # it is raised again in the worker that needs it
             import_module(module)
-        _warn_of_threads(module)
     gc.collect()
     gc.freeze()  # a worker's collections leave alone what it shares with this process
-
-
-def _warn_of_threads(module: str) -> None:
-    tasks = Path("/proc/self/task")
-    if tasks.exists() and len(list(tasks.iterdir())) > 1 and sys.stderr is not None:
-        sys.stderr.write(
-            f"swath: importing {module!r} has started threads; workers that are forked now may hang. "
-            "Leave it out of preload, so that each worker imports it for itself\n"
-        )

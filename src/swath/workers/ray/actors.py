@@ -20,7 +20,7 @@ from swath.errors import Closed, PayloadLost
 from swath.extras import need
 from swath.workers.base import Job
 from swath.workers.first import travelling
-from swath.workers.hosting import THREAD_SETTINGS, lost
+from swath.workers.hosting import THREAD_SETTINGS, Loss
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
 from swath.workers.ray.freight import Arrived, packed, replied
@@ -88,7 +88,7 @@ class RayActors:
         wire = packed(args)
         ticket = Ticket(handle.name, method)
         if ended := handle.opened(ticket):
-            self.board.settle(ticket, ended)
+            self.board.settle(ticket, ended.error())
         elif gone := self.cluster.gone():
             self._end(handle, f"is lost: {gone}")
         else:
@@ -204,12 +204,12 @@ class RayActors:
         self._end(handle, f"is lost: {words}", exit=words)
 
     def _end(self, handle: RayHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
-        outcome = lost(handle.name, how, exit)
+        loss = Loss(handle.name, how, exit)
         with self._lock:
             self._handles.discard(handle)
-        if self.board.settle(handle.ended, outcome):  # first: whoever is answered that it is lost finds it ended
-            for ticket in handle.end(outcome):
-                self.board.settle(ticket, outcome)
+        if self.board.settle(handle.ended, loss.error()):  # first: whoever is answered that it is lost finds it ended
+            for ticket in handle.end(loss):
+                self.board.settle(ticket, loss.error())
 
     def _settle(self, handle: RayHandle, ticket: Ticket, outcome: Outcome) -> None:
         handle.answered(ticket)

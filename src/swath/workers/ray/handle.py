@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from swath.workers.base import Job
-from swath.workers.outcome import Error
-from swath.workers.owing import OwingHandle
+from swath.workers.base import Job, OwingHandle
 from swath.workers.ray.messages import Wire
 from swath.workers.tickets import Ticket
 
 Asking: TypeAlias = Callable[[str, Wire], Sequence[Any]]
 
 
-class RayHandle(OwingHandle[Error]):
+class RayHandle(OwingHandle):
     """An actor, and the calls that it has not answered.
 
     Args:

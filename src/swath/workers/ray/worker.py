@@ -94,9 +94,7 @@ class RayWorker:
 
         before = ran(setup.before)
         from swath.workers.ray.desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
-        from swath.workers.ray.lean import import_tensordict  # noqa: PLC0415
 
-        import_tensordict()
         self._desk = RayDesk(setup.name, setup.threads)
         return self._desk.built(before, setup.build)
 
