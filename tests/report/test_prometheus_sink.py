@@ -10,7 +10,7 @@ import pytest
 
 from swath import MultiSyncCollector
 from swath.report.prometheus_sink import PrometheusSink
-from swath.report.seen import numbers_of
+from swath.report.sink import numbers_of
 
 
 class FakeGauge:

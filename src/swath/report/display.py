@@ -179,8 +179,8 @@ def evaluation_words(facts: Mapping[str, Any]) -> str:
         return ""
     mean, low, high = (float(facts.get(f"{prefix}{MEAN}{end}", nan)) for end in ("", "_ci_low", "_ci_high"))
     interval = "" if isnan(low) else f" [{number(low)}, {number(high)}]"
-    episodes = facts.get(f"{prefix}/num_episodes", 0)
-    return f"evaluation {number(mean)}{interval}, at step {facts.get(f'{prefix}/step', 0):,}, {episodes:,} episodes"
+    step, episodes = facts.get(f"{prefix}/step", 0), facts.get(f"{prefix}/num_episodes", 0)
+    return f"evaluation {number(mean)}{interval}, at step {step:,}, {episodes:,} episode{'s' * (episodes != 1)}"
 
 
 def _worker_table(facts: Mapping[str, Any]) -> RenderableType:
