@@ -67,7 +67,7 @@ SOURCES = {
     "an empty list": ([], ValueError, "exactly one env source, got 0"),
     "two sources": (["CartPole-v1", "CartPole-v1"], ValueError, "exactly one env source, got 2"),
     "a factory that returns None": (lambda: None, TypeError, "returned None; it must return a gymnasium env"),
-    "a factory that returns no env": (lambda: 3, TypeError, "returned an int; it must return a gymnasium env"),
+    "a factory that returns no env": (lambda: 3, TypeError, "returned int; it must return a gymnasium env"),
     "a module that is not there": ("no_such_module:Env-v0", ModuleNotFoundError, "no_such_module"),
 }
 

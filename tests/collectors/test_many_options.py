@@ -330,8 +330,8 @@ BAD = [
     ),
     ({"frames_per_batch": [50, 50], "num_collectors": 2}, ValueError, "must be an integer of at least 1"),
     ({"frames_per_batch": 0}, ValueError, "frames_per_batch=0 must be at least 1"),
-    ({"remote_configs": 3}, TypeError, "remote_configs has an int; give a dict"),
-    ({"collector_kwargs": 3}, TypeError, "collector_kwargs has an int; give a dict"),
+    ({"remote_configs": 3}, TypeError, "remote_configs has int; give a dict"),
+    ({"collector_kwargs": 3}, TypeError, "collector_kwargs has int; give a dict"),
     ({"collector_kwargs": {"frames_per_bach": 3}}, TypeError, "'frames_per_bach', which is no keyword of Collector"),
     *(
         ({"collector_kwargs": {name: 1}}, ValueError, f"'{name}', which RayCollector decides")

@@ -195,7 +195,7 @@ def test_weights_of_a_request_that_is_replaced_are_what_was_last_sent(tmp_path):
 def test_a_function_that_refers_to_a_module_is_refused_for_it_would_act_itself():
     net = TokenPolicy()
     for policy in (lambda observation: net(observation), net_of_the_module):  # noqa: PLW0108  that is what is tried
-        with pytest.raises(TypeError, match=r"refers to .*a TokenPolicy.*policy_factory"):
+        with pytest.raises(TypeError, match=r"refers to .*TokenPolicy.*policy_factory"):
             Evaluator(TokenEnv, policy)
 
 

@@ -171,7 +171,7 @@ class TestOfSeveralPolicies:
 
     @pytest.mark.parametrize("join", [concat_samples, concat_samples_into_ma_batch])
     def test_take_nothing_else(self, join):
-        with pytest.raises(ValueError, match=r"a dict is no SampleBatch or MultiAgentBatch"):
+        with pytest.raises(ValueError, match=r"dict is no SampleBatch or MultiAgentBatch"):
             join([SampleBatch(a=[1]), {"a": [1]}])
 
 

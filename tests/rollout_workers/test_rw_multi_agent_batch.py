@@ -38,7 +38,7 @@ def test_it_holds_batches_and_makes_them_of_dicts():
     assert batch.as_multi_agent() is batch
 
 
-@pytest.mark.parametrize(("value", "said"), [([1, 2], "a list"), (None, "a NoneType"), (np.zeros(2), "an ndarray")])
+@pytest.mark.parametrize(("value", "said"), [([1, 2], "list"), (None, "NoneType"), (np.zeros(2), "ndarray")])
 def test_it_takes_nothing_else(value, said):
     with pytest.raises(TypeError, match=rf"policy 'p' has {said}; give a SampleBatch or a dict"):
         MultiAgentBatch({"p": value}, 1)

@@ -35,8 +35,8 @@ REFUSED = {
     "a version in a state": (lambda w: w.set_state({"weights_seq_no": 3, "policy_version": {}}), "a whole number"),
     "global vars in a state": (lambda w: w.set_state({"weights_seq_no": 3, "global_vars": 5}), "global_vars=5"),
     "filters in a state": (lambda w: w.set_state({"weights_seq_no": 3, "filters": 5}), "a dict by policy id"),
-    "a dict to learn from": (lambda w: w.learn_on_batch({}), "a dict; give a SampleBatch"),
-    "a list to learn from": (lambda w: w.compute_gradients([]), "a list; give a SampleBatch"),
+    "a dict to learn from": (lambda w: w.learn_on_batch({}), "dict; give a SampleBatch"),
+    "a list to learn from": (lambda w: w.compute_gradients([]), "list; give a SampleBatch"),
 }
 
 

@@ -128,7 +128,7 @@ def test_an_instance_that_cannot_be_copied_is_a_type_error_with_the_way_out():
         (lambda: Source(CountingEnv(), {"number": 3}), ValueError, "create_env_kwargs go to a callable or an id"),
         (lambda: Source(CountingVectorEnv(2), copies=3), ValueError, "copies|envs_per_worker=3 .* batched already"),
         (lambda: Source(lambda: None), TypeError, "returned None; it must return a gymnasium env"),
-        (lambda: Source(lambda: 3), TypeError, "returned an int"),
+        (lambda: Source(lambda: 3), TypeError, "returned int"),
         (lambda: Source("NoSuchEnv-v0"), gym.error.Error, "NoSuchEnv"),
         (lambda: Source(CountingEnvs(faults={0: [Fault("build_nothing")]})), TypeError, "returned None"),
     ],
