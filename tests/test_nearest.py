@@ -19,7 +19,6 @@ def test_nothing_is_suggested_for_a_name_that_is_like_none():
 
 MISSPELT = {
     "Collector": "frame_per_batch",
-    "MultiCollector": "frame_per_batch",
     "MultiSyncCollector": "frame_per_batch",
     "MultiAsyncCollector": "frame_per_batch",
     "RayCollector": "frame_per_batch",

@@ -1,8 +1,6 @@
 """`collector_class` of `RayCollector`: whole collectors in actors. Most tests have other places than actors: the same
 code runs there, and is up at once."""
 
-import pickle
-
 import gymnasium as gym
 import pytest
 import torch
@@ -17,7 +15,6 @@ from swath import (
     MultiSyncCollector,
     RayCollector,
     Restarts,
-    SharedMemWeightSyncScheme,
 )
 from swath.errors import FleetFailed
 from swath.seeds import derive
@@ -331,25 +328,6 @@ def test_weights_set_on_one_worker_directly_have_a_negative_version(build, insid
     collector.update_policy_weights_(level(2))
     batch = collector.next()
     assert (batch["action"].unique().tolist(), batch[VERSION].unique().tolist()) == ([2], [1])
-
-
-@pytest.mark.parametrize("inside", INSIDE)
-def test_a_worker_can_take_its_weights_from_a_scheme(build, inside):
-    scheme = SharedMemWeightSyncScheme()
-    scheme.init_on_sender(model_id="policy", weights=level(3))
-    scheme.send()
-    collector = build(inside, policy=Level(1))
-    reader = {"policy": pickle.loads(pickle.dumps(scheme))}
-    collector._assembled.collection.calls.control("register_scheme_receiver", (reader,), workers=[1])
-    first = collector.next()
-    assert [row["action"].unique().tolist() for row in first] == [[1], [3]]
-    assert (first[0][VERSION] == 0).all()
-    assert (first[1][VERSION] < 0).all()
-    scheme.send(level(5))
-    later = drawn(collector, 4)[-1]
-    assert [row["action"].unique().tolist() for row in later] == [[1], [5]]
-    assert (later[1][VERSION] < first[1][VERSION].min()).all()
-    scheme.shutdown()
 
 
 def test_a_factory_is_called_in_the_innermost_worker_and_weights_reach_it(build, tmp_path):

@@ -90,14 +90,13 @@ def test_collector_and_multi_collector_build_these_classes():
         assert type(collector) is MultiSyncCollector
     with MultiCollector([CountingEnv], sync=True, frames_per_batch=4, backend="inline") as collector:
         assert type(collector) is MultiSyncCollector
-    with pytest.raises(TypeError, match="needs sync"):
+    with pytest.raises(TypeError, match="'sync'"):
         MultiCollector([CountingEnv], frames_per_batch=4)
 
 
 @pytest.mark.parametrize(("kind", "sync"), [(MultiSyncCollector, True), (MultiAsyncCollector, False)])
-def test_the_two_are_multi_collectors_and_may_be_told_what_they_are_but_not_what_they_are_not(kind, sync):
+def test_the_two_take_sync_if_it_is_what_they_do(kind, sync):
     with kind([CountingEnv], sync=sync, frames_per_batch=4, backend="inline") as collector:
-        assert isinstance(collector, MultiCollector)
         assert collector.next().numel() == 4
-    with pytest.raises(ValueError, match=f"sync={not sync} is not what a {kind.__name__} does"):
+    with pytest.raises(ValueError, match=f"sync={not sync} is not what {kind.__name__} does"):
         kind([CountingEnv], sync=not sync, frames_per_batch=4, backend="inline")

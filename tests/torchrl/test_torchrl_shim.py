@@ -51,7 +51,6 @@ TESTS = """
         assert VanillaWeightUpdater is swath.VanillaWeightUpdater
         assert Evaluator is swath.Evaluator
         assert RayEvalWorker is TheSameWorker is swath.RayEvalWorker
-        assert Base is swath.MultiCollector
         assert issubclass(MultiSyncCollector, Base)
         assert (SyncDataCollector, MultiaSyncDataCollector) == (swath.Collector, swath.MultiAsyncCollector)
         assert aSyncDataCollector is AsyncCollector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -15,12 +15,12 @@ from swath.report.progress import Progress
 class Batches(Iterator[Any]):
     """An iterator on a collector's one stream. An exception does not end it: draw again."""
 
-    def __init__(self, collector: BaseCollector) -> None:
-        self._collector = collector
+    def __init__(self, draw: Callable[[], Drawn]) -> None:
+        self._draw = draw
 
     def __next__(self) -> Any:
         """The next batch, or `None` where batches are written to a replay buffer."""
-        drawn = self._collector._draw()  # noqa: SLF001  the same idea in two classes
+        drawn = self._draw()
         if drawn.ended:
             raise StopIteration
         return drawn.batch
@@ -67,11 +67,11 @@ class BaseCollector(ABC):
 
     def __iter__(self) -> Iterator[Any]:
         """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
-        return Batches(self)
+        return Batches(self._draw)
 
     def iterator(self) -> Iterator[Any]:
         """The same as `iter(self)`."""
-        return Batches(self)
+        return Batches(self._draw)
 
     def next(self) -> Any:
         """The next batch; `None` at the end, and where batches are written to a replay buffer."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from tensordict import TensorDictBase
 
@@ -24,7 +23,7 @@ from swath.collectors.assembly import CollectionRequest, assemble
 from swath.collectors.base import BaseCollector
 from swath.collectors.checks import Unserved, env_keywords, one_source, whole_number, with_methods, worker_index
 from swath.collectors.controls import Controls
-from swath.collectors.dispatch import elsewhere, is_elsewhere, require_here
+from swath.collectors.dispatch import built_elsewhere, require_here
 from swath.collectors.facts import Facts
 from swath.collectors.own_weights import OwnWeights
 from swath.collectors.reaching import Reaching
@@ -50,7 +49,14 @@ SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
 
 
-class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
+class _OfAnyBackend(BaseCollector):
+    def __new__(cls, *args: Any, **keywords: Any) -> Self:
+        """As TorchRL's does, `Collector(backend=…)` returns another class: the one place where building one does so."""
+        other = built_elsewhere(cls, args, keywords) if cls is Collector else None
+        return super().__new__(cls) if other is None else other
+
+
+class Collector(TakesWeights, Controls, Facts, Reaching, _OfAnyBackend):
     """Collects batches `[*B, T]` of experience from one env source, in this process, in the thread that draws.
 
     Args:
@@ -115,18 +121,6 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
             served, an action of the wrong shape.
         KeyError: the policy reads an entry that is not there, or gives no action.
     """
-
-    if not TYPE_CHECKING:  # type checkers see a Collector; what all of them share is in BaseCollector
-
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            """The collector itself; with another backend, one of the class that collects there."""
-            if cls is Collector and is_elsewhere(kwargs.get("backend"), kwargs.get("num_collectors")):
-                return elsewhere(args, kwargs)
-            if cls is Collector:  # a word that is misspelt is named before one that is missing because of it
-                require_here(
-                    {name: value for name, value in kwargs.items() if name not in cls.__signature__.parameters}
-                )
-            return super().__new__(cls)
 
     def __init__(
         self,
@@ -316,10 +310,6 @@ class Collector(TakesWeights, Controls, Facts, Reaching, BaseCollector):
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """The same as `shutdown`."""
         self.shutdown(timeout, close_env)
-
-
-if not TYPE_CHECKING:  # that of __new__ would say nothing
-    Collector.__signature__ = inspect.signature(partial(Collector.__init__, None))
 
 
 def _found_in(collector: weakref.ref[Collector], path: str) -> Any:

@@ -8,25 +8,51 @@ from functools import cache
 from typing import Any
 
 from swath.collectors.checks import require_backend, whole_number
-from swath.collectors.multi import MultiCollector
+from swath.collectors.multi import MultiCollector, MultiSyncCollector
 from swath.nearest import unexpected
 
 RESERVED = ("create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync")
 
 
-def is_elsewhere(backend: str | None, num_collectors: Any) -> bool:
-    """Whether another class is asked for than the one in this process.
+def built_elsewhere(kind: type[Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """The collector of another class that `Collector(*args, **keywords)` means; `None` for one in this process.
 
     Raises:
-        TypeError: `num_collectors` is no int.
-        ValueError: it is not positive, or an unknown backend.
+        TypeError: `num_collectors` is no int, or no class has such a keyword: a word that is misspelt is named before
+            one that is missing because of it.
+        ValueError: it is not positive, an unknown backend, or a keyword that does nothing here.
     """
-    if num_collectors is not None and whole_number("num_collectors", num_collectors) < 1:
-        raise ValueError(f"num_collectors={num_collectors} must be a positive integer")
-    return require_backend(backend, num_collectors) != "direct"
+    number = keywords.get("num_collectors")
+    if number is not None and whole_number("num_collectors", number) < 1:
+        raise ValueError(f"num_collectors={number} must be a positive integer")
+    if require_backend(keywords.get("backend"), number) != "direct":
+        return _elsewhere(args, keywords)
+    own = inspect.signature(kind).parameters
+    require_here({name: value for name, value in keywords.items() if name not in own})
+    return None
 
 
-def elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+def require_here(keywords: Mapping[str, Any]) -> None:
+    """Keywords of other classes are taken in this process at their defaults only.
+
+    Raises:
+        TypeError: no class has such a keyword.
+        ValueError: it does nothing here.
+    """
+    others = _others() if keywords else {}
+    for name, value in keywords.items():
+        if name not in others:
+            raise unexpected("Collector", name, (*others, *RESERVED))
+        if name == "num_workers":
+            _require_no_workers(value)
+        if not any(value is default or value == default for default in others[name]):
+            raise ValueError(
+                f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
+                "process: leave it out, or set backend='process' or 'ray'"
+            )
+
+
+def _elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     """The collector that `Collector(*args, **keywords)` means.
 
     Raises:
@@ -50,27 +76,7 @@ def elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
 
         return RayCollector(*args, **{**given, **options, "sync": sync, "num_collectors": number})
     place = "thread" if backend == "thread" else "process"
-    return MultiCollector(*args, **{**given, **options, "sync": sync, "backend": place, "num_workers": number})
-
-
-def require_here(keywords: Mapping[str, Any]) -> None:
-    """Keywords of other classes are taken in this process at their defaults only.
-
-    Raises:
-        TypeError: no class has such a keyword.
-        ValueError: it does nothing here.
-    """
-    others = _others() if keywords else {}
-    for name, value in keywords.items():
-        if name not in others:
-            raise unexpected("Collector", name, (*others, *RESERVED))
-        if name == "num_workers":
-            _require_no_workers(value)
-        if not any(value is default or value == default for default in others[name]):
-            raise ValueError(
-                f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
-                "process: leave it out, or set backend='process' or 'ray'"
-            )
+    return MultiCollector(*args, sync=sync, **{**given, **options, "backend": place, "num_workers": number})
 
 
 def _require_no_workers(num_workers: Any) -> None:
@@ -93,7 +99,7 @@ def _others() -> dict[str, list[Any]]:
     from swath.collectors.ray_collector import RayCollector  # noqa: PLC0415  it imports this module
 
     defaults: dict[str, list[Any]] = {}
-    for kind in (MultiCollector, RayCollector):
+    for kind in (MultiSyncCollector, RayCollector):
         for name, one in inspect.signature(kind).parameters.items():
             if one.kind is inspect.Parameter.KEYWORD_ONLY:
                 defaults.setdefault(name, []).append(one.default)

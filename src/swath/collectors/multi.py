@@ -15,7 +15,7 @@ from swath.collectors.fleet_state import FleetState
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.spreading import shares_of, sources_of, total_of
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import SETTINGS, requests_of, settings_of
+from swath.collectors.worker_settings import requests_of, settings_of
 from swath.errors import warn_of_no_effect
 from swath.nearest import spelled
 from swath.options import (
@@ -36,8 +36,8 @@ from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
 
 
-class MultiCollector(FleetState, ManyWorkers):
-    """`MultiSyncCollector` or `MultiAsyncCollector`, by `sync`: they differ in the order of batches alone.
+class LocalMultiCollector(FleetState, ManyWorkers):
+    """What `MultiSyncCollector` and `MultiAsyncCollector` have in common: they differ in the order of batches alone.
 
     Args:
         create_env_fn: an env source, or a list of one per worker: a gymnasium id, a callable that returns an env, an
@@ -46,7 +46,7 @@ class MultiCollector(FleetState, ManyWorkers):
         policy_factory: builds the policy in each worker instead; a list has one per worker.
         frames_per_batch: frames of a batch; a sequence has one number per worker.
         total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
-        sync: whether every batch has a share of every worker. The two know it themselves.
+        sync: `None`, or what the class does.
         num_workers: how many workers get a single source.
         envs_per_worker: how many envs each worker builds and steps together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
@@ -148,7 +148,7 @@ class MultiCollector(FleetState, ManyWorkers):
         compile_policy: bool | Mapping[str, Any] | None = None,
         cudagraph_policy: bool | Mapping[str, Any] | None = None,
         auto_register_policy_transforms: bool | None = None,
-        no_cuda_sync: bool = False,
+        no_cuda_sync: bool = False,  # noqa: ARG002  both values hold: copies wait for their data
         compact_obs: bool = False,
         weight_updater: Any = None,
         weight_sync_schemes: Mapping[str, Any] | None = None,
@@ -178,7 +178,8 @@ class MultiCollector(FleetState, ManyWorkers):
         use_buffers: bool | None = None,
         extend_buffer: bool = True,
     ) -> None:
-        self._take_order(sync)
+        if sync not in (None, self._sync):
+            raise ValueError(f"sync={sync} is not what {type(self).__name__} does; leave it out, or use MultiCollector")
         name = type(self).__name__
         if args:
             raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
@@ -205,8 +206,29 @@ class MultiCollector(FleetState, ManyWorkers):
             weight_recv_schemes,
         )
         view = as_progress(progress)
-        given = locals()
-        settings = settings_of({name: given[name] for name in SETTINGS}, n_workers)
+        settings = settings_of(
+            n_workers,
+            policy_factory=policy_factory,
+            create_env_kwargs=create_env_kwargs,
+            envs_per_worker=envs_per_worker,
+            device=device,
+            storing_device=storing_device,
+            env_device=env_device,
+            policy_device=policy_device,
+            max_frames_per_traj=max_frames_per_traj,
+            reset_at_each_iter=reset_at_each_iter,
+            set_truncated=set_truncated,
+            exploration_type=exploration_type,
+            trust_policy=trust_policy,
+            compile_policy=compile_policy,
+            cudagraph_policy=cudagraph_policy,
+            auto_register_policy_transforms=auto_register_policy_transforms,
+            compact_obs=compact_obs,
+            track_policy_version=track_policy_version,
+            track_traj_ids=track_traj_ids,
+            on_env_error=on_env_error,
+            check_finite=check_finite,
+        )
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
         request = FleetRequest(
@@ -229,22 +251,6 @@ class MultiCollector(FleetState, ManyWorkers):
         if threads is not None:
             self._threads_before = torch.get_num_threads()
             torch.set_num_threads(threads)
-
-    def _take_order(self, sync: bool | None) -> None:
-        """Be one of the two.
-
-        Raises:
-            TypeError: without `sync` it could be either.
-            ValueError: it is the other one.
-        """
-        if type(self) is MultiCollector:
-            if sync is None:
-                raise TypeError(
-                    "MultiCollector needs sync=True for MultiSyncCollector or sync=False for MultiAsyncCollector"
-                )
-            self.__class__ = MultiSyncCollector if sync else MultiAsyncCollector
-        elif sync not in (None, self._sync):
-            raise ValueError(f"sync={sync} is not what {type(self).__name__} does; leave it out, or use MultiCollector")
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """Stop background mode, ask workers to close their envs, then end them. Twice is fine; from any thread.
@@ -277,18 +283,29 @@ class MultiCollector(FleetState, ManyWorkers):
         self.shutdown(timeout, close_env)
 
 
-class MultiSyncCollector(MultiCollector):
+class MultiSyncCollector(LocalMultiCollector):
     """Batches `[W, *B, T]` with a share of every worker, from processes or threads on this machine."""
 
-    __doc__ = f"{__doc__}\n\n{MultiCollector.__doc__}"
+    __doc__ = f"{__doc__}\n\n{LocalMultiCollector.__doc__}"
     _sync = True
 
 
-class MultiAsyncCollector(MultiCollector):
+class MultiAsyncCollector(LocalMultiCollector):
     """Batches `[*B, T]` of one worker each, the first that is ready first served."""
 
-    __doc__ = f"{__doc__}\n\n{MultiCollector.__doc__}"
+    __doc__ = f"{__doc__}\n\n{LocalMultiCollector.__doc__}"
     _sync = False
+
+
+def MultiCollector(*args: Any, sync: bool, **keywords: Any) -> LocalMultiCollector:  # noqa: N802  TorchRL's name
+    """A `MultiSyncCollector` or a `MultiAsyncCollector`.
+
+    Args:
+        *args: of that class.
+        sync: whether every batch has a share of every worker.
+        **keywords: of that class.
+    """
+    return (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **keywords)
 
 
 def local_backend(name: str) -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from swath.weight_update.outlet import Newest
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.names import POLICY, by_worker
 
@@ -59,7 +60,10 @@ class WeightOutlet(ABC):
     Attributes:
         updater: the collector's weight updater, if it has one.
         schemes: by model.
+        key: names the collector for those who read here; empty where nobody can.
     """
+
+    key: str = ""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
@@ -69,6 +73,10 @@ class WeightOutlet(ABC):
 
     def close(self) -> None:  # noqa: B027  where nobody can read there is nothing to do
         """Nobody reads here any more."""
+
+    def newest(self, model_id: str, worker: int | None, seen: int) -> Newest | None:  # noqa: ARG002  there is none
+        """What was published last for a worker, or for all; `None` if that was no later than `seen`."""
+        return None
 
     @property
     @abstractmethod

@@ -13,6 +13,7 @@ from swath.collectors.weight_arguments import WeightArguments, renamed
 from swath.collectors.weight_settings import WeightSettings, made_updater
 from swath.options import deadline
 from swath.weight_update.declared import require_schemes
+from swath.weight_update.outlet import OF_COLLECTORS
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.names import POLICY
 
@@ -177,6 +178,7 @@ class TakesWeights:
 
     def _begin_weights(self, settings: WeightSettings) -> None:
         """Take up what the constructor was told of weights; `_outlet` is there."""
+        OF_COLLECTORS[self] = self._outlet
         self._receivers = Receivers(self._outlet)
         if settings.updater is not None:
             settings.updater.register_collector(self)

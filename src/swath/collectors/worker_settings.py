@@ -84,7 +84,7 @@ BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", 
 """Settings of which a list has one entry per worker."""
 
 
-def settings_of(values: Mapping[str, Any], n_workers: int) -> list[WorkerSettings]:
+def settings_of(n_workers: int, **values: Any) -> list[WorkerSettings]:
     """The settings of each worker, from values for all of them or lists of one per worker."""
     columns = {
         name: spread(name, value, n_workers) if name in BY_WORKER else [value] * n_workers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from swath.weights.snapshot import Snapshot
 
@@ -57,10 +57,12 @@ class Outlet(Protocol):
 
 
 OUTLETS: WeakValueDictionary[str, Outlet] = WeakValueDictionary()
-"""Those of the collectors of this process that are not shut down, by key."""
+"""Those that others may read: of the collectors of this process that are not shut down, by key."""
+
+OF_COLLECTORS: WeakKeyDictionary[Any, Outlet] = WeakKeyDictionary()
+"""By collector."""
 
 
 def outlet_of(context: Any) -> Outlet | None:
     """That of a collector; `None` for anything else."""
-    outlet: Outlet | None = getattr(context, "_outlet", None)
-    return outlet
+    return None if context is None else OF_COLLECTORS.get(context)

@@ -7,7 +7,7 @@ from tensordict.nn import TensorDictModule
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.many import ManyWorkers
-from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
+from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
@@ -80,7 +80,7 @@ TABLE: Table = {
     "torchrl.collectors._base": {"BaseCollector": BaseCollector},
     "torchrl.collectors._single": {"Collector": Collector},
     "torchrl.collectors._single_async": {"AsyncCollector": AsyncCollector},
-    "torchrl.collectors._multi_base": {"MultiCollector": MultiCollector},
+    "torchrl.collectors._multi_base": {"MultiCollector": LocalMultiCollector},
     "torchrl.collectors._multi_sync": {"MultiSyncCollector": MultiSyncCollector},
     "torchrl.collectors._multi_async": {"MultiAsyncCollector": MultiAsyncCollector},
     "torchrl.collectors._evaluator": {"Evaluator": Evaluator},
