@@ -65,10 +65,9 @@ class Head:
         tally: what went wrong in this life so far.
         episodes: that ended in it.
         next_id: above every trajectory id given.
-        next_ids: the same for each worker inside it that has given some, where it is a collector of several.
         sent: how many frames this life has sent, these included.
-        since: the floors of the fragment before.
-        gap: floors of what was given to others just before it: episodes with lower ids lack frames.
+        since: `next_id` of the fragment before.
+        gap: `next_id` of what was given to others just before it: episodes with lower ids lack frames; 0 for none.
         written: what the worker has written itself; `None` where its fragments are sent.
     """
 
@@ -80,16 +79,10 @@ class Head:
     tally: Tally
     episodes: Episodes
     next_id: int
-    next_ids: tuple[int, ...] = ()
     sent: int = 0
-    since: tuple[int, ...] = ()
-    gap: tuple[int, ...] = ()
+    since: int = 0
+    gap: int = 0
     written: Written | None = None
-
-    @property
-    def floors(self) -> tuple[int, ...]:
-        """Above every trajectory id given, one for each worker that gives ids."""
-        return self.next_ids or (self.next_id,)
 
 
 @dataclass(frozen=True)

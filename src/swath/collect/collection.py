@@ -136,14 +136,6 @@ class Collection:
         """Let batches be random from now on, or no more."""
         self._random_left = sys.maxsize if randomly else 0
 
-    def share_out(self, frames: int) -> None:
-        """Make batches of so many frames, rounded up to whole steps."""
-        n_envs = self.worker.host.spec.num_envs
-        n_steps = -(-frames // n_envs)
-        if n_steps != self.worker.place.n_steps:
-            self.worker.make_steps(n_steps)
-            self.batch_frames = n_envs * n_steps
-
     def close(self, timeout: float, *, close_env: bool) -> None:
         """End the collection; see `Gate.close`."""
         self.gate.close(timeout, self.worker.close if close_env else _nothing)

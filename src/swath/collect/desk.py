@@ -251,8 +251,7 @@ class Desk:
             self.bell = None
 
     def _skip(self, sent: Sent) -> None:
-        for floor in sent.head.floors:
-            self.skip(sent.worker, floor)
+        self.skip(sent.worker, sent.head.next_id)
 
     def _arrived(self, sent: Sent, received: Received) -> bool:
         sent.received = received
@@ -284,8 +283,7 @@ class Desk:
         missing = self.known.strayed(name)
         if missing:
             self.counters.discard(missing)
-            for floor in sent.head.since:
-                self.skip(sent.worker, floor)
+            self.skip(sent.worker, sent.head.since)
 
     def _broken(self, name: Name, broken: Broken) -> BaseException | None:
         """Book that there is no fragment; what is to be raised for it."""

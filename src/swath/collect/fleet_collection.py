@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -154,12 +154,6 @@ class FleetCollection:
         if randomly != (self.pace.random_batches > 0):
             self.forget()
             self.pace.random_batches = sys.maxsize if randomly else 0
-
-    def share_out(self, frames: Mapping[int, int], batch_frames: int) -> None:
-        """Make batches of so many frames of each worker from now on; other fragments in flight are dropped."""
-        if frames != self.desk.frames:
-            with self.forgetting():
-                self.desk.frames, self.batch_frames = frames, batch_frames
 
     def close(self, timeout: float) -> None:
         """End the collection, its workers and their places; `timeout` seconds for their farewells.
@@ -319,6 +313,5 @@ def _add(whole: WholeEpisodes, shares: Sequence[Sent], parts: Sequence[Part]) ->
         rounds[place][share.worker] = share, part
     for one in rounds:
         for worker, (share, _) in one.items():
-            for floor in share.head.gap:
-                whole.skip(worker, floor)
+            whole.skip(worker, share.head.gap)
         whole.add({worker: part for worker, (_, part) in one.items()})

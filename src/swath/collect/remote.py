@@ -118,7 +118,7 @@ class RemoteWorker(Answers, Responder):
         """A batch for whoever holds this worker's handle; the collection does not see it."""
         fragment = self._collect(Ask())
         self._meter.add(fragment)
-        self._gap = (self._worker.next_id,)
+        self._gap = self._worker.next_id
         return self._cut(fragment).to_tensordict(self._layout)
 
     def stats(self) -> dict[str, Any]:

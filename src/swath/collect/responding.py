@@ -37,8 +37,7 @@ class Responder(ABC):
         super().__init__()
         self._unfit: Exception | None = None
         self._sent = 0
-        self._since: tuple[int, ...] = ()
-        self._gap: tuple[int, ...] = ()
+        self._since = self._gap = 0
         self._writer: ReplayWriter | None = None
 
     @abstractmethod
@@ -103,14 +102,14 @@ class Responder(ABC):
     def _behind_gap(self, ask: Ask) -> Parcel:
         """A fragment; it says whether some of what came before it was given to others."""
         parcel = self._make(ask)
-        gap, self._gap = self._gap, ()
+        gap, self._gap = self._gap, 0
         return Parcel(replace(parcel.head, gap=gap), parcel.body)
 
     def _numbered(self, parcel: Parcel) -> Parcel:
         """It says what was sent before it: an answer may find nobody who has asked for it."""
         head: Head = parcel.head
         self._sent += head.frames
-        since, self._since = self._since, head.floors
+        since, self._since = self._since, head.next_id
         return Parcel(replace(head, sent=self._sent, since=since), parcel.body)
 
     def _is_by_env(self, before: Tally, after: Tally) -> bool:

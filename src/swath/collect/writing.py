@@ -91,8 +91,7 @@ class ReplayWriter:
         if self._whole is None:
             yield made
             return
-        for floor in head.gap:
-            self._whole.skip(0, floor)
+        self._whole.skip(0, head.gap)
         self._whole.add({0: made})
         while (part := self._whole.take()) is not None:
             yield part

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from swath.collect.background import Background
 from swath.collect.deliver import Drawn
+from swath.collect.fleet_collection import FleetCollection
 from swath.collectors.base import BaseCollector
 from swath.collectors.fleet_assembly import Assembled, assemble_fleet
 from swath.collectors.fleet_controls import FleetControls
@@ -26,6 +27,8 @@ GOODBYE_S = 1.0
 class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
     """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down."""
 
+    _collection: FleetCollection
+
     def _begin(self, request: FleetRequest, settings: WeightSettings, view: Progress | None) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy.
 
@@ -35,7 +38,7 @@ class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
         settings.require_source(request.automatic)
         self._request = request
         self._assembled = assemble_fleet(request, _weakly(self))
-        collection = self._assembled.collection
+        collection = self._collection = self._assembled.collection
         self._background = Background(collection, _nothing, _nothing)
         weakref.finalize(self, apart, _say_goodbye, self._assembled, self._background)
         outlet = self._outlet = FleetWeights(self._assembled, settings.policy)

@@ -41,7 +41,9 @@ DECIDED = (
     "weight_recv_schemes",
     "progress",
 )
-ELSEWHERE = ("interruptor", "backend", "backend_options")
+ELSEWHERE = ("interruptor", "backend_options")
+MANY = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
+"""Keywords of the multi classes that `RayCollector` sets itself, or that have no meaning in an actor."""
 
 
 def number_of_workers(source: Any, num_collectors: int | None, *lists: Any) -> int | None:
@@ -157,12 +159,12 @@ def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any, nesting: Nesting) ->
 
 
 def _require_known(name: str, nesting: Nesting) -> None:
-    if name in DECIDED:
-        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there")
-    if name in ELSEWHERE and name not in nesting.known:
+    if name in DECIDED or (nesting.is_multi and name in MANY):
+        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there, or leave it out")
+    if name in ELSEWHERE or (name == "backend" and not nesting.is_multi):
         raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
-    if name not in (*SETTINGS, *COLLECTION):
-        nesting.require(name)
+    if nesting.kind is None and name not in (*SETTINGS, *COLLECTION):
+        raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -59,7 +59,8 @@ class RayCollector(ManyWorkers):
             (`"sync"`) or `MultiAsyncCollector` (`"async"`): `num_workers_per_collector` sub-processes, whose inner
             batch, `[n, *B, T]` or `[*B, T]`, is the actor's share; keywords of theirs may stand in `collector_kwargs`,
             too, and sub-processes that die are replaced in the actor. A class derived from one of the three is
-            built with `Collector`'s keywords and asked through its own `next()`.
+            built with `Collector`'s keywords and asked through its own `next()`. Weights, `state_dict`, `set_seed`,
+            `reset`, hooks and shutdown pass through to such a class; `trajs_per_batch` and `add_collectors` do not.
         num_workers_per_collector: sub-processes in each actor, or, in a `Collector`, envs that are stepped together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
         device: fills the other devices where these are `None`; all four may be lists, one entry per worker.
@@ -237,27 +238,26 @@ class RayCollector(ManyWorkers):
             remote_configs: options of `ray.remote()`, a dict or a list of one per new worker.
 
         Raises:
+            TypeError: `collector_class` is another class than `Collector`.
             ValueError: shares would not be whole, or the new workers' batches or weights would be others.
             PlacementFailed: they were not ready within `placement_timeout_s`.
             Exception: what building an env or a policy raised. In all cases nothing is added.
         """
         self._assembled.collection.gate.require_open()
+        self._nesting.require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
         own = {name: (getattr(self._settings, name),) * 2 for name in SETTINGS}
-        if self._nesting.is_multi:
-            self._nesting.require_number(num_envs)
-        else:
-            own["envs_per_worker"] = (num_envs, num_envs)
+        own["envs_per_worker"] = (num_envs, num_envs)
         if policy is not None:
             own["policy_factory"] = (None, None)
-        settings, _, further = merged(own, collector_kwargs, len(envs), self._nesting)
+        settings = merged(own, collector_kwargs, len(envs), self._nesting).settings
         model, whole = self._assembled.jobs.templates[0].request, self._request.trajectories
         acts = model.policy.policy if policy is None else policy
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
-        resources, makers = resources_of(remote_configs, len(envs)), self._nesting.makers(settings, further, whole)
+        resources = resources_of(remote_configs, len(envs))
         templates = [
-            Template(core, core.episodes.set_truncated, asked, make=make, threads=threads).frozen({})
-            for core, asked, make, threads in zip(cores, resources, makers, threads_of(resources), strict=True)
+            Template(core, core.episodes.set_truncated, asked, threads=threads).frozen({})
+            for core, asked, threads in zip(cores, resources, threads_of(resources), strict=True)
         ]
         frames = self._frames_per_batch
         mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None

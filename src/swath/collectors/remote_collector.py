@@ -1,7 +1,6 @@
-"""What lives in a place where a worker is a whole collector: it is drawn from, and answers as a worker core does.
+"""A whole collector as one worker of a fleet: it is drawn from by its own `next()`.
 
-collect(…) ─▶ collector.next() ─▶ Parcel(Head, batch)
-control(…) ─▶ one of the methods here
+Weights, state, seeds, hooks and shutdown pass through to it, by the methods that users have, too.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -17,19 +16,23 @@ from tensordict import TensorDictBase
 from swath.collect.answers import Followed
 from swath.collect.asks import Ask, Head
 from swath.collect.counters import Episodes
-from swath.collect.description import Description
-from swath.collect.remote import RemoteRequest
+from swath.collect.description import Description, signature_of
+from swath.collect.paths import follow
+from swath.collect.remote import RemoteRequest, description_of
 from swath.collect.remote_weights import RemoteWeights
 from swath.collect.responding import Responder
+from swath.collect.saving import LIFE, WEIGHTS
 from swath.collect.shaping import valid_frames
 from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
-from swath.collectors.inside import Inside, ManyInside, OneInside
-from swath.keys import VERSION
+from swath.collectors.multi import MultiSyncCollector
+from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Hooks
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import Snapshot
+from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
+from swath.seeds import derive, fresh_root
+from swath.weights.names import POLICY
+from swath.weights.snapshot import Snapshot, fitting
 from swath.workers.packing import Parcel
 
 FAREWELL_S = 24 * 3600.0
@@ -64,18 +67,14 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
     def __init__(self, request: RemoteRequest, made: MakeCollector) -> None:
         super().__init__()
         self._collector = _built(request, made)
-        one = isinstance(self._collector, Collector)
-        self._inside: Inside = OneInside(self._collector) if one else ManyInside(self._collector)
+        self._collection = self._collector._collection  # noqa: SLF001  which batches are random, which version acts
+        self._collection.counters.told = self._heard
         self._built_by = request.built_by
         self._episodes: Episodes = ()
-        self._lost = Tally()
-        self._inside.tell(self._heard)
-        self._inside.tell_of_gaps(self._lacks)
-        if request.writing is not None:
-            hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
-            self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
+        self._handed = 0
+        self._life = request.worker.life
         try:
-            self._inside.begin(request.worker)
+            self._begin(request)
         except BaseException:
             self.close()
             raise
@@ -91,8 +90,17 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         return self._collector
 
     def describe(self) -> Description:
-        """What its batches and weights are like."""
-        return self._inside.describe()
+        """What its batches and weights are like: those of its only worker, or of all that make up a batch."""
+        if isinstance(self._collector, Collector):
+            layout = self._collection.shaper.layout
+            signature = signature_of(self._collector.fake_tensordict(), len(layout.batch_shape) + 1)
+            return description_of(self._collection.worker, self._collector._acting, layout, signature)  # noqa: SLF001
+        cores: dict[int, Description] = self._collector._assembled.described  # noqa: SLF001
+        one, n_envs = cores[0], sum(core.num_envs for core in cores.values())
+        if not isinstance(self._collector, MultiSyncCollector):
+            return replace(one, envs=n_envs)
+        layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
+        return replace(one, num_envs=n_envs, layout=layout)
 
     def close(self) -> None:
         """Shut the collector down."""
@@ -100,17 +108,12 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        batch = self._drawn()
-        self._gap = self._inside.next_ids
-        return batch
+        return self._drawn()
 
     def touch(self) -> int:
         """The version of its weights."""
-        return self._inside.version
-
-    def life(self) -> int:
-        """The last life number that was used in it."""
-        return self._inside.life
+        version: int = self._collection.version
+        return version
 
     def reset(self) -> None:
         """Begin fresh episodes in all envs."""
@@ -118,7 +121,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def seed_with(self, seeding: Seeding) -> None:
         """Seed everything and begin fresh episodes."""
-        self._inside.seed(seeding)
+        self._collector.set_seed(seeding.root, seeding.static)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed this worker alone; see the collector's `set_seed`."""
@@ -129,31 +132,30 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         """Set the functions that are called around fragments."""
         self._collector.pre_collect_hook, self._collector.post_collect_hook = hooks.before, hooks.after
 
-    def set_share(self, frames: int) -> int:
-        """Make batches of so many frames, rounded up to whole steps; how many they are."""
-        return self._inside.share_out(frames)
-
     def move_to(self, index: int, seeding: Seeding | None) -> int:
         """Be another worker, with fresh episodes; the life in which it goes on."""
         self._collector.worker_idx = index
         if seeding is not None:
-            self._inside.seed(seeding)
-        return self._inside.life
+            self.seed_with(seeding)
+        return self._life
 
     def state_dict(self) -> OrderedDict[str, Any]:
-        """Weights, transforms, version, seed and life; of a collector of several what each of them saves, too."""
-        return self._inside.state()
+        """What its own `state_dict` gives; of several workers with the weights of the first."""
+        saved: OrderedDict[str, Any] = self._collector.state_dict()
+        weights = {WEIGHTS: saved["worker0"][WEIGHTS]} if WEIGHTS in saved.get("worker0", {}) else {}
+        return OrderedDict({"env_state_dict": OrderedDict(), LIFE: self._life, **weights, **saved})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""
         self._collector.load_state_dict(state_dict, strict=strict)
+        self._handed = self._collection.counters.frames
 
-    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
-        """As `load_state_dict` without weights, which come by the channel; with these seeds, from this seed."""
-        self._inside.restore(saved, seeding)
+    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:  # noqa: ARG002  it was saved, too
+        """As `load_state_dict`, leniently: also what was saved of another number of workers."""
+        self._go_on_from(saved.get(LIFE, 0), saved)
 
     def stats(self) -> dict[str, Any]:
-        """What its collector says of itself."""
+        """What `stats()` of its collector gives."""
         facts: dict[str, Any] = self._collector.stats()
         return facts
 
@@ -167,29 +169,46 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id; of a collector of several a copy of it."""
+        if model_id != POLICY and isinstance(self._collector, Collector):
+            return follow(self._collector, model_id)
         return self._collector.get_model(model_id)
 
-    def manifest_of(self, model_id: str) -> Manifest:
-        """What the weights of a model must look like."""
-        return self._inside.manifest_of(model_id)
+    def _begin(self, request: RemoteRequest) -> None:
+        """Be in this life, with these seeds; copies of one env do not share a random state."""
+        worker, inside = request.worker, self._collection
+        if worker.life:
+            self._go_on_from(worker.life - 1, {})
+        if worker.seed is not None:
+            self.seed_with(worker.seed)
+        elif worker.twin and isinstance(self._collector, Collector):
+            root, n_envs = fresh_root(), inside.worker.host.spec.num_envs
+            inside.worker.reset_with([derive(root, "env", env) for env in range(n_envs)])
+        if request.writing is not None:
+            hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
+            self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
+
+    def _go_on_from(self, life: int, saved: Mapping[str, Any]) -> None:
+        """Load what was saved; in the life after this one, where nothing was saved of a worker."""
+        lives = {f"worker{number}": {LIFE: life} for number in range(self._collector.num_workers)}
+        self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
 
     def _make(self, ask: Ask) -> Parcel:
-        self._inside.be_random(ask.randomly)
-        if ask.frames is not None:
-            self._inside.share_out(ask.frames)
+        self._collection.be_random(ask.randomly)
         batch = self._drawn()
-        frames = valid_frames(batch)
-        inside = self._inside
+        ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
+        next_id = 0 if ids is None else int(ids.max()) + 1
+        if ids is not None:
+            lives = ids[ids >= 0] >> LIFE_BITS & (2 ** (WORKER_BITS - LIFE_BITS) - 1)
+            self._life = max(self._life, int(lives.max()))
         head = Head(
             self.worker_idx,
-            inside.life,
-            _version_of(batch, inside.version),
-            frames,
+            self._life,
+            self._collection.version if versions is None else int(versions.min()),
+            valid_frames(batch),
             batch.shape[-1],
             self._tally(),
             self._episodes,
-            max(inside.next_ids, default=0),
-            inside.next_ids,
+            next_id,
         )
         return Parcel(head, batch)
 
@@ -199,40 +218,32 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         Raises:
             TypeError: it is no batch.
         """
-        self._episodes, before = (), self._inside.frames
-        try:
-            batch = _require_batch(self._collector, self._collector.next())
-        except BaseException:
-            self._lose(self._inside.frames - before)
-            raise
+        self._episodes = ()
+        batch = self._collector.next()
+        if not isinstance(batch, TensorDictBase):
+            kind = type(self._collector).__name__
+            raise TypeError(f"next() of {kind} gave {type(batch).__name__}; it must give a TensorDict [*B, T]")
+        self._handed += valid_frames(batch)
         return batch if batch.device is None else batch.cpu().clear_device_()
 
-    def _lose(self, frames: int) -> None:
-        """No batch has come of a draw, of which a derived `next` was given these: episodes that go on lack them."""
-        if frames:
-            self._lost.fragments_lost += 1
-            self._lost.frames_discarded += frames
-        if frames or not self._inside.heals_envs:  # one core keeps nothing for the next draw, and may have lost a batch
-            self._gap = self._inside.next_ids
-
-    def _lacks(self, floor: int) -> None:
-        """Episodes with lower ids lack frames."""
-        self._gap = (*self._gap, floor)
-
     def _tally(self) -> Tally:
-        said, lost = self._collector.stats(), self._lost
-        return Tally(
-            said["env_errors"],
-            said["restarts"],
-            said["fragments_lost"] + lost.fragments_lost,
-            said["frames_discarded"] + said["frames_dropped"] + lost.frames_discarded,
-        )
+        """What the collector counts; what it gave to a derived `next` that raised is discarded, too."""
+        said = self._collector.stats()
+        kept_back = max(0, said["frames"] - self._handed)
+        discarded = said["frames_discarded"] + said["frames_dropped"] + kept_back
+        return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
 
     def _is_by_env(self, before: Tally, after: Tally) -> bool:
-        return not self._inside.heals_envs and super()._is_by_env(before, after)
+        """Several workers are replaced inside."""
+        return isinstance(self._collector, Collector) and super()._is_by_env(before, after)
 
     def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
-        self._inside.bring(models, version)
+        if not isinstance(self._collector, Collector):
+            self._collection.desk.channel.publish(models, version=version)
+            return
+        for change in [fitting(one, self.get_model(model_id)) for model_id, one in models.items()]:
+            change()
+        self._collection.restore_version(version)
 
     def _heard(self, episodes: Episodes) -> None:
         self._episodes += episodes
@@ -252,16 +263,3 @@ def _built(request: RemoteRequest, made: MakeCollector) -> Any:
             **{name: hook for name, hook in around.items() if hook is not None},
             **made.keywords,
         )
-
-
-def _require_batch(collector: Any, given: Any) -> TensorDictBase:
-    if not isinstance(given, TensorDictBase):
-        kind = type(collector).__name__
-        raise TypeError(f"next() of {kind} gave {type(given).__name__}; it must give a TensorDict [*B, T]")
-    return given
-
-
-def _version_of(batch: TensorDictBase, default: int) -> int:
-    """The oldest that acted in it."""
-    versions = batch.get(VERSION, None)
-    return default if versions is None else int(versions.min())
