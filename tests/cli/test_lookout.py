@@ -11,7 +11,6 @@ from swath.cli import lookout
 from swath.cli.lookout import LOOKS, Lookout
 from swath.nearby import near
 from swath.rollout.hosts.sources import Source, make_env
-from swath.workers import renewed
 from swath.workers.outcome import Value
 from swath.workers.tickets import Board, Name, Ticket
 
@@ -112,26 +111,6 @@ def test_workers_that_have_not_answered_for_thirty_looks_are_named_once(collecto
     board.settle(ticket, Value(None))
     thread.join()
     assert said == [f"no worker has answered in 30 s{words}; `swath doctor maze:Maze` looks at the env alone"]
-
-
-def test_a_wait_that_is_renewed_every_second_is_the_same_for_all_looks(monkeypatch):
-    monkeypatch.setattr(renewed, "SIGNALS_S", 0.01)
-    said, board, ticket = [], Board(), Ticket(Name(1, 0), "collect")
-    renewals, out = threading.Semaphore(0), []
-
-    def wait():
-        out.append(looking(said))
-        board.wait([ticket], PATIENCE, interrupted=renewals.release)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    for _ in range(LOOKS):
-        for _ in range(3):  # a wait looks twice whether it is interrupted
-            assert renewals.acquire(timeout=PATIENCE)
-        out[0].look()
-    board.settle(ticket, Value(None))
-    thread.join()
-    assert said == ["no worker has answered in 30 s; `swath doctor maze:Maze` looks at the env alone"]
 
 
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143}

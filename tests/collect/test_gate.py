@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from interrupts import signalled_elsewhere
 from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
 
@@ -202,24 +201,3 @@ def test_waiting_calls_hear_of_the_closing(gate):
     held.release()
     assert isinstance(waiting.join().error, Closed)
     assert closing.join().error is None
-
-
-@pytest.mark.timeout(30)
-def test_an_interrupt_that_the_system_gives_to_another_thread_is_heard_by_who_waits_for_a_fragment(gate):
-    held = Held(gate)
-    with signalled_elsewhere(gate._turnstile.locked), pytest.raises(KeyboardInterrupt), gate.control(600.0):
-        pass
-    held.release()
-    with gate.control():
-        assert not gate._turnstile.locked()
-
-
-@pytest.mark.timeout(30)
-def test_an_interrupt_that_the_system_gives_to_another_thread_is_heard_by_who_closes(gate):
-    held, closed = Held(gate), []
-    with signalled_elsewhere(lambda: gate.halted), pytest.raises(KeyboardInterrupt):
-        gate.close(600.0, lambda: closed.append(1))
-    held.release()
-    assert closed == []
-    gate.close(60.0, lambda: closed.append(1))
-    assert closed == [1]

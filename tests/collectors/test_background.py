@@ -5,7 +5,6 @@ import torch
 from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector, counting
 from torch import nn
 
-from interrupts import signalled_elsewhere
 from swath.errors import Closed, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
@@ -122,29 +121,6 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     assert isinstance(caught.value, TimeoutError)
     buffer.permit(10**6)
     buffer.wait_for(2)
-
-
-def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_pause_and_collection_goes_on(made):
-    buffer = Signalling(permits=0)
-    c = made(replay_buffer=buffer)
-    c.start()
-    pausing = signalled_elsewhere(lambda: c._background._pauses == 1)
-    with pausing, pytest.raises(KeyboardInterrupt), c.pause(600.0):
-        pass
-    buffer.permit(10**6)
-    buffer.wait_for(2)
-
-
-def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_shutdown_that_waits_for_a_step():
-    env = Stepping()
-    c = collector(env, replay_buffer=Memory())
-    c.start()
-    assert env.inside.wait(60)
-    with signalled_elsewhere(lambda: c._collection.gate.halted), pytest.raises(KeyboardInterrupt):
-        c.shutdown(600.0)
-    env.released.set()
-    c.shutdown()
-    assert not c.is_running()
 
 
 @pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), None])

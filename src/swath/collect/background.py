@@ -13,7 +13,6 @@ from typing import Protocol
 from swath.collect.deliver import Drawn
 from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
-from swath.workers.renewed import join, renewed
 
 
 class Drawable(Protocol):
@@ -131,7 +130,7 @@ class Background:
             self._change.notify_all()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            join(thread, timeout)
+            thread.join(timeout)
 
     @contextmanager
     def ending(self, timeout: float) -> Iterator[None]:
@@ -146,7 +145,7 @@ class Background:
             self.stop(left)
 
     def _stand_still(self, timeout: float) -> None:
-        if not renewed(lambda left: self._change.wait_for(lambda: self._idle or not self._running, left), timeout):
+        if not self._change.wait_for(lambda: self._idle or not self._running, timeout):
             raise WorkerLate(
                 f"the batch in progress was not written within {timeout} s; collection goes on, pause again later",
                 workers=(0,),

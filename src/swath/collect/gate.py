@@ -6,10 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from swath.errors import Closed, WorkerLate
-from swath.workers.renewed import renewed
 
 CONTROL_DEADLINE_S = 600.0
 
@@ -95,7 +93,7 @@ class Gate:
             WorkerLate: the fragment did not stop within `timeout` seconds; its own thread closes when it does.
         """
         self.halted = True
-        if not _acquired(self._lock, timeout):
+        if not self._lock.acquire(timeout=timeout):
             self._leave(lambda: self._close(action))
             if not self.closed:
                 raise WorkerLate(
@@ -123,10 +121,10 @@ class Gate:
             self._do_left()  # who left it may have found the lock taken a moment ago
 
     def _acquire(self, deadline: float) -> bool:
-        if not _acquired(self._turnstile, deadline):
+        if not self._turnstile.acquire(timeout=deadline):
             return False
         try:
-            return _acquired(self._lock, deadline)
+            return self._lock.acquire(timeout=deadline)
         finally:
             self._turnstile.release()
 
@@ -151,7 +149,3 @@ class Gate:
         if not self.closed:
             self.closed = True
             action()
-
-
-def _acquired(lock: Any, timeout: float) -> bool:
-    return renewed(lambda seconds: lock.acquire(timeout=seconds), timeout)

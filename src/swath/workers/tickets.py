@@ -6,13 +6,17 @@ call ─▶ Ticket ◀─settle─ (reader thread | callback | the caller itself
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from swath.workers.outcome import Error, Outcome
-from swath.workers.renewed import renewed
+
+SIGNALS_S = 1.0
+"""How long a wait lasts before it begins again: Python runs its handler of Ctrl-C then, if the system gave the signal
+to another thread."""
 
 
 class Name(NamedTuple):
@@ -126,6 +130,8 @@ class Board:
         def over() -> bool:
             return any(ticket.done for ticket in tickets) or (interrupted is not None and interrupted())
 
+        until = math.inf if timeout is None else time.monotonic() + timeout
         with self._changed:
-            renewed(lambda seconds: self._changed.wait_for(over, seconds), timeout)
+            while not over() and (left := until - time.monotonic()) > 0:
+                self._changed.wait(min(left, SIGNALS_S))
         return [ticket for ticket in tickets if ticket.done]
