@@ -156,7 +156,7 @@ def company_of(kinds, signals, retries=0):
 def test_the_loss_is_the_outcome_also_while_another_worker_is_at_work(signals):
     company = company_of([Ended, Busy], signals)
     try:
-        with pytest.raises(WorkerLost, match=r"^evaluation worker 0 "):
+        with pytest.raises(WorkerLost, match=r"^worker 0 "):
             company.perform(Order(0, EvalRequest(StopRule(4))), lambda: False)
     finally:
         signals[1].set()

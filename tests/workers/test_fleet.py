@@ -8,7 +8,7 @@ from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
-from swath.workers.tickets import EvaluatorsName, Name
+from swath.workers.tickets import Name
 
 
 @pytest.fixture
@@ -108,23 +108,6 @@ def test_too_few_workers_in_time_is_an_error_that_says_what_was_asked_for(stage,
     assert stage.closed
 
 
-def test_workers_that_wait_for_room_are_told_of_once_and_waited_for(stage, fleet, caplog):
-    stage.starts, stage.crowded = {0: 25.0, 1: 40.0, 2: 40.0}, (1, 2)
-    made = fleet(4)
-    assert (stage.now, list(made.up)) == (40.0, [0, 1, 2, 3])
-    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert record.getMessage().startswith(
-        "2 of 4 workers (1, 2) are not placed yet: each asks for room for 1; there is"
-    )
-    assert "waiting until placement_timeout_s=300 is over; if no room is to come, use fewer workers" in caplog.text
-
-
-def test_workers_that_are_slow_to_start_are_not_told_of(stage, fleet, caplog):
-    stage.starts = {0: 25.0}
-    fleet(2)
-    assert (stage.now, caplog.text) == (25.0, "")
-
-
 def test_enough_workers_in_time_go_on_with_a_warning_and_the_others_join_later(stage, fleet):
     stage.starts = {1: 50.0}
     made = fleet(3, up=False, placement_timeout_s=30.0, min_workers=2)
@@ -198,23 +181,6 @@ def test_a_call_to_a_life_that_is_over_is_answered_with_its_loss(stage, fleet):
     with pytest.raises(WorkerLost):
         answer(made, made.call(handle, "collect"))
     assert made.restarts == 1, "one death is one"
-
-
-def test_workers_of_an_evaluation_say_so_in_every_life(stage, caplog):
-    made = Fleet(stage, job, 1, Survival(), stage.clock, first=EvaluatorsName(0, 0))
-    with caplog.at_level(logging.INFO, "swath"):
-        made.bring_up()
-        for life in range(2):
-            stage.end(made.up[0])
-            made.look()
-            assert wait_for(made, 0).name == Name(0, life + 1)
-    assert [message.partition(";")[0] for message in caplog.messages] == [
-        "evaluation worker 0 (life 0) is up",
-        "evaluation worker 0 (life 0) ended by itself",
-        "evaluation worker 0 (life 1) is up",
-        "evaluation worker 0 (life 1) ended by itself",
-        "evaluation worker 0 (life 2) is up",
-    ]
 
 
 def test_later_replacements_wait_and_nobody_waits_longer(stage, fleet, caplog):

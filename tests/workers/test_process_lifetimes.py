@@ -221,14 +221,3 @@ sys.stdin.read()
     for fd in fds:
         with os.fdopen(fd) as ended:
             assert select.select([ended], [], [], 0)[0], "a process outlives its backend"
-
-
-def test_a_module_that_starts_threads_in_the_nursery_is_named(drive, tmp_path):
-    (tmp_path / "threaded.py").write_text("import threading; threading.Thread(target=threading.Event().wait).start()")
-    driver = drive("""
-backend = ProcessBackend(preload=["threaded"])
-say(ask(backend, backend.spawn(job()), "add", 1))
-""")
-    output, errors = driver.communicate(timeout=PATIENCE_S)
-    assert output.endswith("\n1\n")
-    assert errors.startswith("swath: importing 'threaded' has started threads")

@@ -301,17 +301,6 @@ def test_workers_find_modules_where_the_driver_finds_them(backend, tmp_path, mon
     backend.kill(worker)
 
 
-def test_workers_import_no_compiler_until_they_need_one(backend, worker):
-    """It would take as long as all else that they import."""
-    assert ask(backend, worker, "run", is_with_compiler) == (True, False)
-
-
-def is_with_compiler():
-    import swath.collect.remote  # noqa: F401
-
-    return "tensordict" in sys.modules, "torch._dynamo" in sys.modules
-
-
 def test_a_backend_that_is_collected_ends_its_actors(ray):
     from swath.workers.ray.backend import RayBackend
 

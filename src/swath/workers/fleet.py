@@ -232,17 +232,18 @@ class Fleet:
             FleetFailed: too few are left, and nothing is answered.
             Closed: the fleet is closed.
         """
-        until, seen = self._watch.until(timeout), self.changes if seen is None else seen
-        while True:
-            known = self._watch.look(tickets)
-            done = [ticket for ticket in tickets if ticket.done]
-            if done:
-                return self._noted(done)
+        known = self.changes if seen is None else seen
+
+        def news() -> bool:
+            if any(ticket.done for ticket in tickets):
+                return True
             if (failure := self.failure) is not None:
                 raise failure
-            if self.changes != seen or (interrupted is not None and interrupted()) or self._watch.passed(until):
-                return []
-            self._watch.pause(tickets, known, until, interrupted)
+            return self.changes != known
+
+        self._watch.reached(news, tickets, self._watch.until(timeout), interrupted)
+        done = [ticket for ticket in tickets if ticket.done]
+        return self._noted(done) if done else []
 
     def answers(self, tickets: Sequence[Ticket], timeout: float | None = None) -> None:
         """Wait until all are answered, also when too few workers are left; of those that die, with `WorkerLost`.
@@ -256,15 +257,10 @@ class Fleet:
             Closed: the fleet is closed.
         """
         patience = self._patience if timeout is None else timeout
-        until = self._watch.until(patience)
-        while True:
-            known = self._watch.look(tickets)
-            missing = [ticket for ticket in tickets if not ticket.done]
-            if not missing:
-                break
-            if self._watch.passed(until):
-                raise _late(missing, patience)
-            self._watch.pause(missing, known, until)
+        if not self._watch.reached(
+            lambda: all(ticket.done for ticket in tickets), tickets, self._watch.until(patience)
+        ):
+            raise _late([ticket for ticket in tickets if not ticket.done], patience)
         self._noted(tickets)
 
     def settle(self, workers: Sequence[int]) -> None:
@@ -274,19 +270,17 @@ class Fleet:
             WorkerLate: some are still coming back after `fragment_timeout_s`.
             Closed: the fleet is closed.
         """
-        until = self._watch.until(self._patience)
-        while True:
-            known = self._watch.look()
-            coming = [worker for worker in workers if self._lives.state.comes_back(worker)]
-            if not coming:
-                return
-            if self._watch.passed(until):
-                raise WorkerLate(
-                    f"workers {coming} did not come back within {self._patience} s; they are waited for no longer",
-                    workers=tuple(coming),
-                    deadline=self._patience,
-                )
-            self._watch.pause((), known, until)
+
+        def coming() -> list[int]:
+            return [worker for worker in workers if self._lives.state.comes_back(worker)]
+
+        if not self._watch.reached(lambda: not coming(), until=self._watch.until(self._patience)):
+            late = coming()
+            raise WorkerLate(
+                f"workers {late} did not come back within {self._patience} s; they are waited for no longer",
+                workers=tuple(late),
+                deadline=self._patience,
+            )
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""

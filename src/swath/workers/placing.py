@@ -47,14 +47,12 @@ class Placing:
     def more(self, handles: Sequence[Handle]) -> None:
         """Wait until these are ready, which are not replaced when they die."""
         until = self._watch.until(self._survival.placement_timeout_s)
-        while True:
-            known = self._watch.look()
-            missing = [handle for handle in handles if not _is_ready(handle)]
-            if not missing:
-                return
-            if self._watch.passed(until):
-                raise self._not_placed(missing, len(handles))
-            self._watch.pause([handle.ready for handle in missing], known, until)
+
+        def missing() -> list[Handle]:
+            return [handle for handle in handles if not _is_ready(handle)]
+
+        if not self._watch.reached(lambda: not missing(), [handle.ready for handle in handles], until):
+            raise self._not_placed(missing(), len(handles))
 
     def failure(self) -> FleetFailed | None:
         """What ends the run, if too few are left."""

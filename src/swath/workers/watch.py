@@ -86,6 +86,29 @@ class Watch:
         due = min(until, self._lives.due_at)
         self._backend.wait([*tickets, *self._lives.watched], self.left(due), over)
 
+    def reached(
+        self,
+        goal: Callable[[], bool],
+        tickets: Sequence[Ticket] = (),
+        until: float = inf,
+        interrupted: Interrupted | None = None,
+    ) -> bool:
+        """Look and wait until the goal is reached; false if the time is over or it is interrupted before that.
+
+        Args:
+            goal: asked after each look; what it raises is raised.
+            tickets: of calls; whatever is answered is a reason to look again.
+            until: a reading of the clock.
+            interrupted: true ends the wait.
+        """
+        while True:
+            known = self.look(tickets)
+            if goal():
+                return True
+            if self.passed(until) or (interrupted is not None and interrupted()):
+                return False
+            self.pause([ticket for ticket in tickets if not ticket.done], known, until, interrupted)
+
     def until(self, timeout: float | None) -> float:
         """When so many seconds will have passed; never for `None`."""
         return inf if timeout is None else self._clock() + timeout

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from swath.errors import warn_of_no_effect
 from swath.extras import need
@@ -21,18 +21,6 @@ CLIENT = (
     "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
     "run it on a machine of the cluster, as `ray job submit` does"
 )
-
-
-class Address(NamedTuple):
-    """Where a cluster is.
-
-    Attributes:
-        gcs: its head.
-        namespace: of the names that its jobs give.
-    """
-
-    gcs: str
-    namespace: str
 
 
 class Cluster:
@@ -56,25 +44,6 @@ class Cluster:
         if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
             raise ValueError(CLIENT)
         self._session = self._present()
-
-    @classmethod
-    def joined(cls, address: Address) -> Cluster:
-        """The cluster that another process has told of, as this one belongs to it; joins it where Ray is not up.
-
-        Raises:
-            ConnectionError: this machine is not one of the cluster's, or the cluster is gone.
-        """
-        ray: Any = need("ray", extra="ray", why="to reach what is on a Ray cluster")
-        if ray.is_initialized():
-            return cls()
-        quietly = {"log_to_driver": False, "logging_level": "ERROR"}
-        return cls({"address": address.gcs, "namespace": address.namespace, **quietly})
-
-    @property
-    def address(self) -> Address:
-        """Where it is, for processes elsewhere."""
-        context = self._ray.get_runtime_context()
-        return Address(context.gcs_address, context.namespace)
 
     def gone(self) -> str | None:
         """Why workers cannot be reached any more, if so. Costs microseconds."""
