@@ -16,7 +16,7 @@ from swath.cli.app import app
 from swath.cli.app import run as command_line
 
 SHORT = ("--frames=256", "--batch=128", "--envs=2", "--eval-episodes=2", "--no-video")
-LOOKS = {"doctor": ("--steps=50",), "bench": ("--rounds=1", "--seconds=0", "--batch=32", "--envs=2")}
+LOOKS = {"doctor": (), "bench": ("--rounds=1", "--seconds=0", "--batch=32", "--envs=2")}
 TRUSTED = ("docker", "export", "chmod")
 """Commands of the system that are only shown."""
 

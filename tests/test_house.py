@@ -85,13 +85,12 @@ def test_hosts_are_stepped_by_the_loop_and_by_what_is_made_of_hosts():
 def test_envs_are_stepped_by_hosts_and_by_envs_made_of_others_only():
     hosts = ("rollout/hosts/", "rollout_workers/hosts/", "testing/")
     envs_of_envs = ("rollout_workers/multi_agent_env/copies.py", "rollout_workers/multi_agent_env/pettingzoo.py")
-    bare = ("doctor/walk.py",)  # looks at envs as they are: a host would put right what is to be found
     verbs = ("step", "step_async", "step_wait", "vector_step")
     no_envs = ("optimizer", "adam", "scheduler", "grads", "board", "laps", "perf", "tally")
     elsewhere = {
         (name, receiver)
         for name, tree in MODULES.items()
-        if not name.startswith(hosts) and name not in ("rollout/loop.py", *envs_of_envs, *bare)
+        if not name.startswith(hosts) and name not in ("rollout/loop.py", *envs_of_envs)
         for receiver in calls_of(tree, *verbs)
         if not receiver.endswith(no_envs)
     }

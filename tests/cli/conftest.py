@@ -11,9 +11,6 @@ import pytest
 import torch
 
 from swath.cli.app import run
-from swath.doctor import Machine
-from swath.doctor.machine import Threads
-from swath.doctor.ray_facts import RayFacts
 from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
 
@@ -57,21 +54,6 @@ def interrupting(scripted):
         scripted.on_step = staticmethod(lambda n: n in steps and signal.raise_signal(signal.SIGINT))
 
     return at
-
-
-@pytest.fixture
-def usual_sigterm():
-    """What SIGTERM does in a process of its own; Ray leaves a handler behind in those that have used it."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def healthy_machine(monkeypatch):
-    """What the doctor sees of the machine, which is not asked."""
-    well = Machine(Threads(64, 1), None, RayFacts("2.60.0"))
-    monkeypatch.setattr(Machine, "here", classmethod(lambda cls: well))
 
 
 @pytest.fixture

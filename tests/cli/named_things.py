@@ -1,7 +1,5 @@
 """Envs and policies that a command line names as `named_things:name`."""
 
-import threading
-
 import gymnasium as gym
 import numpy as np
 import torch
@@ -35,15 +33,6 @@ class Doubtful(Plain):
         return super()._look().astype(np.float64)
 
 
-class Waiting(Plain):
-    """Its third step never comes back."""
-
-    def step(self, action):
-        if self._at == 2:
-            threading.Event().wait()
-        return super().step(action)
-
-
 class Drawn(Plain):
     """Can be looked at, if it is made for that."""
 
@@ -60,18 +49,6 @@ def plain():
     return Plain()
 
 
-def drawn_always():
-    return Drawn("rgb_array")
-
-
-def drawn_never():
-    return Drawn()
-
-
-def unborn():
-    threading.Event().wait()
-
-
 def several():
     return gym.vector.SyncVectorEnv([plain, plain], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
 
@@ -84,12 +61,4 @@ def acts_twice(observation):
     return torch.stack([acts(observation)] * 2, -1)
 
 
-def build():
-    return acts
-
-
-existing = Plain()
-nothing = None
 gym.register("NamedPlain-v0", Plain)
-gym.register("NamedTwice", Plain, max_episode_steps=3)
-NamedTwice = Plain

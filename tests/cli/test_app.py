@@ -1,33 +1,20 @@
 import subprocess
 import sys
-from itertools import pairwise
 
 import pytest
 
 import swath as package
 from swath.cli import main
-from swath.cli.bench_config import BenchConfig
-from swath.cli.collect_config import CollectConfig
 from swath.cli.config import RunConfig
-from swath.cli.numbers import flag
-
-BOTH = ("frames", "envs", "workers", "batch", "seed", "device", "threads")
+from swath.cli.words import flag
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "names"),
-    [
-        ("train", RunConfig("X"), (*BOTH, "eval_episodes")),
-        ("collect", CollectConfig("X"), BOTH),
-        ("bench", BenchConfig("X"), ("rounds", "batch", "seed", "device", "threads")),
-    ],
-)
-def test_help_names_the_defaults_that_hold(command, options, names, swath, monkeypatch):
+@pytest.mark.parametrize("name", ["frames", "envs", "workers", "batch", "seed", "device", "threads", "eval_episodes"])
+def test_help_names_the_defaults_that_hold(name, swath, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    lines = swath(command, "--help")[1]
-    for name in names:
-        line = next(line for line in lines if line.lstrip("│ ").startswith(f"{flag(name)} "))
-        assert f"[default: {getattr(options, name)}]" in line
+    lines = swath("train", "--help")[1]
+    line = next(line for line in lines if line.lstrip("│ ").startswith(f"{flag(name)} "))
+    assert f"[default: {getattr(RunConfig('X'), name)}]" in line
 
 
 @pytest.mark.parametrize("command", ["train", "eval", "collect", "doctor", "bench"])
@@ -40,27 +27,10 @@ def test_help_shows_no_options_but_those_that_are_explained(command, swath, monk
         assert others in ([], [first.replace("--", "--no-")])
 
 
-@pytest.mark.parametrize("command", [None, "train", "eval", "collect", "doctor", "bench"])
-def test_help_breaks_a_line_only_where_the_next_word_has_no_room(command, swath, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = swath(*filter(None, [command]), "--help")[1]
-    for line, after in pairwise(lines):
-        if _goes_on(line, after):
-            room = 80 - 2 * after.startswith("│")
-            assert len(line.rstrip("│ ")) + 1 + len(after.strip("│ ").split()[0]) > room
-
-
-def _goes_on(line, after):
-    """Whether a line is the rest of the one before: below text, with no name of its own."""
-    if line.startswith("│"):
-        return after.startswith("│    ") and not after.strip("│ ").startswith("OTHER")
-    return bool(line and after) and not after.startswith(("swath ", "╭"))
-
-
 def test_help_without_a_command_shows_what_to_type(swath):
     code, out, _ = swath()
     assert code == 0
-    assert any(line.startswith("swath train CartPole-v1") for line in out)
+    assert any("swath train CartPole-v1" in line for line in out)
 
 
 def test_the_version_is_that_of_the_package(swath):
@@ -74,7 +44,7 @@ def test_an_unknown_command_is_one_line(swath):
     assert err[0].endswith("; swath --help shows what there is")
 
 
-@pytest.mark.parametrize("words", [["train", "--fraems", "9"], ["collect", "A", "B"], ["eval"], ["bench", "--seed"]])
+@pytest.mark.parametrize("words", [["train", "--fraems", "9"], ["collect"], ["eval"], ["bench", "--seed"], ["doctor"]])
 def test_a_command_that_is_misused_is_told_with_its_own_help(words, swath):
     code, _, err = swath(*words)
     assert (code, len(err)) == (2, 1)
@@ -82,7 +52,7 @@ def test_a_command_that_is_misused_is_told_with_its_own_help(words, swath):
 
 
 def test_numbers_may_be_written_short(swath):
-    assert swath("train", "CartPol-v1", "--frames", "1e5", "--envs", "1_6")[2][0].startswith("swath: Environment")
+    assert "swath: CartPol-v1: Environment" in swath("train", "CartPol-v1", "--frames", "1e5", "--envs", "1_6")[2][0]
 
 
 def test_the_process_exits_with_the_command_s_code(monkeypatch):

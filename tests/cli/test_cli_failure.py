@@ -1,74 +1,56 @@
+"""What ends a command is one line with the way to go on, above the traceback if code raised."""
+
 from pathlib import Path
 
 import pytest
+from cli_toys import TINY
 
-from swath.cli import failure
-from swath.cli.failure import (
-    BrokenOffError,
-    UsageError,
-    told_if_misfitting,
-    told_if_missing,
-    told_if_unserved,
-    told_in_one_line,
-    with_extra,
-)
+from swath.cli.failure import BrokenOffError, UsageError, broken_off, fitting, optional, preparing, serving
 from swath.errors import FleetFailed
-
-OURS = """
-def raised(error):
-    with {}:
-        raise error
-"""
+from swath.evaluators import Evaluator
 
 
-def ours(context, error):
-    """Raise it within, where no line of a user's is."""
-    names = dict(vars(failure))
-    exec(compile(OURS.format(context), failure.__file__, "exec"), names)
-    names["raised"](error)
-
-
-def broken_off(error):
-    ours('told_if_broken_off("Env-v0", lambda: "that goes on")', error)
+def noted(error):
+    error.add_note("raised by env 3 (seed 7)")
+    return error
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, ImportError])
 def test_what_goes_wrong_while_preparing_becomes_one_line(error):
-    with pytest.raises(UsageError) as caught:
-        ours("told_in_one_line()", error("two\n  lines"))
-    assert str(caught.value) == "two lines"
+    with pytest.raises(UsageError, match=r"^two lines$"), preparing():
+        raise error("two\n  lines")
 
 
-@pytest.mark.parametrize(("error", "told"), [(ValueError, ValueError), (OSError, OSError), (ImportError, UsageError)])
-def test_what_a_line_of_the_users_raises_while_preparing_is_told_as_such_unless_a_package_is_missing(error, told):
-    with pytest.raises(told, match="level 3"), told_in_one_line():
-        raise error("level 3")
+@pytest.mark.parametrize("context", [preparing(), fitting(Path("a.safetensors"), "Env-v0")])
+def test_what_an_env_raised_while_preparing_stays_what_it_is(context):
+    with pytest.raises(ValueError, match="level 3"), context:
+        raise noted(ValueError("level 3"))
 
 
-def test_the_refusal_of_spaces_is_told_apart_from_a_type_error_of_the_users():
-    with pytest.raises(UsageError, match=r"^Env-v0: no space$"):
-        ours('told_if_unserved("Env-v0")', TypeError("no space"))
-    with pytest.raises(TypeError, match="level 3"), told_if_unserved("Env-v0"):
-        raise TypeError("level 3")
+def test_spaces_and_checkpoints_that_do_not_fit_are_one_line():
+    with pytest.raises(UsageError, match=r"^Env-v0: no space$"), serving("Env-v0"):
+        raise TypeError("no space")
+    with (
+        pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0: why"),
+        fitting("a.safetensors", "Env-v0"),
+    ):
+        raise RuntimeError("why")
 
 
-def test_a_bug_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError), told_in_one_line():
-        1 / 0  # noqa: B018
+@pytest.mark.parametrize("error", [OSError, MemoryError, FloatingPointError, FleetFailed])
+def test_what_ends_a_run_from_outside_is_one_line_with_the_way_to_go_on(error):
+    with pytest.raises(BrokenOffError, match=r"^no room; that goes on$"), broken_off("Env-v0", lambda: "that goes on"):
+        raise error("no\n room")
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("Namespace ALE not found.", 'Namespace ALE not found; pip install "swath[atari]" brings it'),
-        ('ale_py is needed: pip install "swath[atari]"', 'needed: pip install "swath[atari]"'),
-        ("MuJoCo is not installed, run `pip install mujoco`", 'swath[mujoco]" brings it'),
-        ("pygame is not installed", 'swath[classic-control]" brings it'),
-        ("Box2D is not installed.", "Box2D is not installed"),
-    ],
-)
-def test_a_missing_package_is_told_with_the_extra_that_brings_it(text, told):
-    assert with_extra(text).endswith(told)
+def test_what_an_env_raised_is_told_with_env_seed_way_on_and_its_traceback():
+    with pytest.raises(BrokenOffError) as end, broken_off("Env-v0", lambda: "that goes on"):
+        raise noted(OSError("simulator gone"))
+    line, *trace = str(end.value).splitlines()
+    way_on = "that goes on; `swath doctor Env-v0` looks at the env alone"
+    assert line == f"OSError: simulator gone; raised by env 3 (seed 7); {way_on}"
+    assert trace[0] == "Traceback (most recent call last):"
+    assert any('raise noted(OSError("simulator gone"))' in one for one in trace)
 
 
 @pytest.mark.parametrize(
@@ -81,48 +63,60 @@ def test_a_missing_package_is_told_with_the_extra_that_brings_it(text, told):
 )
 def test_what_an_extra_brings_is_left_out_after_one_line_where_it_is_missing_or_broken(error, said):
     told = []
-    with told_if_missing(told.append, "curve"):
+    with optional(told.append, "curve"):
         raise error
     assert told == [said]
 
 
-@pytest.mark.parametrize("error", [OSError, MemoryError, FloatingPointError, FleetFailed])
-def test_what_ends_a_run_from_outside_is_one_line_with_the_way_to_go_on(error):
-    with pytest.raises(BrokenOffError, match=r"^no room; that goes on$"):
-        broken_off(error("no\n room"))
+def train(swath, name, *place):
+    return swath("train", f"mistaken_env:{name}", *TINY, *place, "--no-video", "--eval-backend=none", "--out=run")
 
 
-def test_an_error_without_words_is_called_by_its_name():
-    with pytest.raises(BrokenOffError, match=r"^MemoryError; "):
-        broken_off(MemoryError())
+def collect(swath, name, *place):
+    return swath("collect", f"mistaken_env:{name}", "--frames=100", "--batch=20", *place, "--out=data")
 
 
-def test_what_an_env_raised_without_a_line_of_the_users_keeps_its_traceback_and_says_what_to_do():
-    error = ConnectionError("simulator gone")
-    error.add_note("raised by env 3")
-    with pytest.raises(ConnectionError) as caught:
-        broken_off(error)
-    assert caught.value.__notes__ == ["raised by env 3", "`swath doctor Env-v0` looks at the env alone\nthat goes on"]
+@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.parametrize("command", [train, collect])
+@pytest.mark.parametrize("place", ["inline", "thread", "process"])
+def test_an_env_that_raises_is_told_with_its_seed_its_worker_and_its_lines(place, command, swath):
+    code, _, err = command(swath, "Mistaken", f"--workers={1 if place == 'inline' else 2}", f"--backend={place}")
+    assert code == 1
+    assert err[0].startswith("swath: ValueError: the door is locked; raised by env ")
+    assert "(seed " in err[0]
+    assert " of worker " in err[0]
+    assert err[0].endswith("`swath doctor mistaken_env:Mistaken` looks at the env alone")
+    assert any('raise ValueError("the door is locked")' in line for line in err[1:])
 
 
-def test_a_bug_of_ours_keeps_its_traceback_and_gets_no_advice():
-    with pytest.raises(ZeroDivisionError) as caught:
-        broken_off(ZeroDivisionError())
-    assert not hasattr(caught.value, "__notes__")
+@pytest.mark.parametrize("command", [train, collect])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Unready", "ValueError: no maze"), ("Unbuilt", "TypeError: no level"), ("Leaving", "SystemExit: enough")],
+)
+def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_told_likewise(command, name, said, swath):
+    code, _, err = command(swath, name)
+    assert (code, err[0].partition("; ")[0]) == (1, f"swath: {said}")
+    assert err[1] == "Traceback (most recent call last):"
 
 
-@pytest.mark.parametrize("error", [KeyError, TypeError, ValueError, RuntimeError])
-def test_a_checkpoint_that_does_not_fit_is_named(error):
-    with pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0 as it is here: .*why"):
-        ours('told_if_misfitting("a.safetensors", "Env-v0")', error("why"))
-    with pytest.raises(UsageError, match=r"a\.safetensors does not fit this version of Swath: .*why"):
-        ours('told_if_misfitting("a.safetensors")', error("why"))
+@pytest.mark.parametrize(
+    "line", ["raise SystemExit('no licence')", "import os; os.environ['NO_SUCH_LICENCE']", "x = ("]
+)
+@pytest.mark.parametrize("command", ["train", "collect", "doctor", "bench"])
+def test_a_module_that_raises_or_exits_while_it_is_imported_is_told_with_its_line(line, command, swath):
+    module = f"left_{len(line)}_{command}"
+    Path(f"{module}.py").write_text(f"import sys\n{line}\n")
+    code, out, err = swath(command, f"{module}:Maze", *(["--out", "data"] if command == "collect" else []))
+    assert (code, out) == (1, [])
+    assert f"{module}:Maze: {module} cannot be imported" in err[0]
+    assert any(f'{module}.py", line 2' in text for text in err[1:])
 
 
-def test_a_checkpoint_is_not_blamed_for_what_a_line_of_the_users_or_an_env_raised():
-    with pytest.raises(ValueError, match="level 3"), told_if_misfitting(Path("a.safetensors"), "Env-v0"):
-        raise ValueError("level 3")
-    error = ValueError("level 4")
-    error.add_note("raised by env 0")
-    with pytest.raises(ValueError, match="level 4"):
-        ours('told_if_misfitting("a.safetensors", "Env-v0")', error)
+def test_a_bug_of_ours_shows_its_traceback(swath, monkeypatch):
+    swath("train", "CartPole-v1", *TINY, "--no-video", "--out=run")
+    monkeypatch.setattr(Evaluator, "evaluate", None)
+    code, _, err = swath("eval", "run")
+    assert code == 1
+    assert err[0].startswith("swath: TypeError: 'NoneType' object is not callable")
+    assert err[1] == "Traceback (most recent call last):"

@@ -1,12 +1,10 @@
-from contextlib import suppress
+import fcntl
 from pathlib import Path
 
 import pytest
 
-from swath.cli import hold
 from swath.cli.failure import UsageError
-from swath.cli.folder import RunFolder, find_checkpoint, new_folder
-from swath.report.atomic import replacing
+from swath.cli.folder import RunFolder, claimed, find_checkpoint, held, new_folder
 
 
 @pytest.fixture(autouse=True)
@@ -42,32 +40,11 @@ def test_a_folder_with_something_in_it_is_left_alone():
         new_folder(Path("full"), "X", 0)
 
 
-@pytest.mark.parametrize("ask", [find_checkpoint, lambda path: new_folder(path, "X", 0)])
-def test_a_run_that_ended_before_its_first_checkpoint_says_how_to_begin_again(ask):
-    Path("dead").mkdir()
-    Path("dead/metrics.csv").touch()
-    kept = "dead holds nothing of worth, and has to be deleted first only if --out names it again"
-    said = f"nothing was saved to go on with: start again; {kept}"
-    with pytest.raises(UsageError, match=f"; {said}$"):
-        ask(Path("dead"))
-    with RunFolder(Path("dead")).held(), pytest.raises(UsageError, match="another `swath train` is at work in dead"):
-        ask(Path("dead"))
-    Path("dead/best.safetensors").touch()
-    with pytest.raises(UsageError, match=r"train --resume dead/best\.safetensors goes on from its best evaluation$"):
-        ask(Path("dead"))
-
-
-def test_a_file_is_no_folder():
-    Path("file").touch()
-    with pytest.raises(UsageError, match="--out file is a file"):
-        new_folder(Path("file"), "X", 0)
-
-
 def test_a_folder_that_cannot_be_made_is_said_with_the_reason():
     Path("file").touch()
-    said = "^--out file/deeper cannot be a folder: Not a directory; choose another one$"
-    with pytest.raises(UsageError, match=said):
-        new_folder(Path("file/deeper"), "X", 0)
+    for path in ("file", "file/deeper"):
+        with pytest.raises(UsageError, match=f"^--out {path} cannot be a folder: .*; choose another one$"):
+            new_folder(Path(path), "X", 0)
     Path("runs").touch()
     said = "^runs/X-seed0 cannot be made: Not a directory; name a folder with --out$"
     with pytest.raises(UsageError, match=said):
@@ -85,39 +62,29 @@ def test_a_checkpoint_is_found_by_its_file_and_by_its_folder():
 
 def test_the_way_on_is_the_checkpoint_if_there_is_one(tmp_path):
     folder = RunFolder(tmp_path)
-    assert folder.way_on.startswith("nothing was saved to go on with: start again")
-    folder.best.touch()
-    assert folder.way_on == f"swath train --resume {folder.best} goes on from its best evaluation"
+    assert folder.way_on == "nothing was saved to go on with: start again"
     folder.checkpoint.touch()
     assert folder.way_on == f"swath train --resume {tmp_path} goes on from what was saved"
 
 
-def test_two_processes_never_train_in_one_folder():
-    folder = new_folder(Path("run"), "X", 0)
-    said = "another `swath train` is at work in run; wait for it"
-    with folder.held(), pytest.raises(UsageError, match=said), RunFolder(Path("run")).held():
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
+    said = f"another `swath dance` is at work in {tmp_path}; wait for it, or give another folder"
+    with held(tmp_path, "swath dance"), pytest.raises(UsageError, match=said), held(tmp_path, "swath dance"):
         pass
-    with folder.held():
-        assert not any(folder.path.iterdir())
+    with held(tmp_path, "swath dance"):
+        assert not any(tmp_path.iterdir())
 
 
-def test_where_a_disk_or_a_system_has_no_locks_runs_go_on_without(monkeypatch):
-    folder = new_folder(Path("run"), "X", 0)
-    monkeypatch.setattr(hold.fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks available")))
-    with folder.held():
-        pass
-    monkeypatch.setattr(hold, "fcntl", None)
-    with folder.held():
+def test_where_a_disk_has_no_locks_runs_go_on_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError("no locks available")))
+    with held(tmp_path, "swath dance"):
         pass
 
 
-def test_what_a_killed_run_had_not_finished_writing_is_removed():
-    folder = new_folder(Path("run"), "X", 0)
-    folder.checkpoint.touch()
-    with suppress(SystemExit), replacing(folder.checkpoint) as draft:
-        left = draft.with_name(draft.name.replace(".tmp", "0.tmp"))
-        left.touch()
-        raise SystemExit
-    assert left.exists()
-    with folder.held():
-        assert list(folder.path.iterdir()) == [folder.checkpoint]
+def test_a_folder_that_was_claimed_in_vain_is_not_left_behind(tmp_path):
+    with pytest.raises(ZeroDivisionError), claimed(tmp_path / "deep" / "new", "swath dance"):
+        1 / 0  # noqa: B018
+    assert not (tmp_path / "deep" / "new").exists()
+    with claimed(tmp_path / "new", "swath dance"):
+        (tmp_path / "new" / "part").touch()
+    assert (tmp_path / "new" / "part").exists()

@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from swath.cli.stop import ANSWER, StopRequest, Terminated, exit_code_of, terminable
+from swath.cli.stop import ANSWER, StopRequest
 
 
 def test_without_a_signal_nothing_was_asked_for():
@@ -55,28 +55,3 @@ def test_a_signal_that_the_process_was_told_to_ignore_stays_ignored(ignored):
         assert signal.getsignal(ignored) is signal.SIG_IGN
     finally:
         signal.signal(ignored, before)
-
-
-@pytest.mark.usefixtures("usual_sigterm")
-def test_sigterm_interrupts_once_in_a_command():
-    with terminable():
-        with pytest.raises(KeyboardInterrupt) as end:
-            signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert exit_code_of(end.value) == 143
-    assert exit_code_of(KeyboardInterrupt()) == 130
-
-
-@pytest.mark.usefixtures("usual_sigterm")
-def test_sigterm_works_as_usual_after_a_command():
-    with terminable():
-        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-@pytest.mark.usefixtures("usual_sigterm")
-def test_the_second_sigterm_of_a_run_interrupts():
-    with terminable(), StopRequest(print):
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Terminated):
-            signal.raise_signal(signal.SIGTERM)

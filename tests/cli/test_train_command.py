@@ -12,7 +12,7 @@ import pytest
 from cli_toys import SMALL, TINY
 
 from swath.cli import journal
-from swath.cli.folder import RunFolder
+from swath.cli.folder import RunFolder, held
 from swath.report.checkpoint import load_checkpoint
 from swath.report.csv_sink import read_rows
 
@@ -51,11 +51,11 @@ def test_what_is_no_terminal_gets_plain_lines(swath):
     assert not any("\x1b" in line for line in out)
 
 
-@pytest.mark.parametrize(("place", "again"), [("thread", " again"), ("none", "")])
-def test_the_last_line_is_the_next_command(place, again, swath):
+@pytest.mark.parametrize("place", ["thread", "none"])
+def test_the_last_line_is_the_next_command(place, swath):
     folder = Path("my runs/a")
     _, out, _ = swath("train", "CartPole-v1", *TINY, "--no-video", "--eval-backend", place, "--out", folder)
-    assert out[-1] == f"to evaluate it{again}: swath eval 'my runs/a'"
+    assert out[-1] == "to evaluate it: swath eval 'my runs/a'"
     assert swath("eval", folder)[0] == 0
 
 
@@ -236,7 +236,7 @@ def test_numbers_that_diverge_end_the_run_in_one_line(swath):
     code, _, err = swath("train", "CartPole-v1", *TINY, "--no-video", "--ppo.learning-rate", "1e9")
     assert (code, len(err)) == (1, 1)
     assert "lower learning_rate" in err[0]
-    assert "not finite with `swath doctor CartPole-v1`; " in err[0]
+    assert err[0].endswith("; nothing was saved to go on with: start again")
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_one_line(swath, scripted):
@@ -257,7 +257,7 @@ def test_damaged_metrics_are_one_line_and_the_terminal_is_given_back(swath, scri
 def test_a_run_that_is_still_going_cannot_be_resumed(swath, scripted):
     swath("train", "Scripted-v0", *TINY, "--no-video")
     folder = RunFolder(Path("runs/Scripted-v0-seed0"))
-    with folder.held():
+    with held(folder.path, "swath train"):
         code, _, err = swath("train", "--resume", folder.path, "--frames", "512")
     assert (code, len(err)) == (2, 1)
     assert "another `swath train` is at work in" in err[0]
@@ -270,8 +270,8 @@ def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
     for arguments in (["train", "--frames", "512", "--resume"], ["eval"]):
         code, _, err = swath(*arguments, folder)
         assert (code, len(err)) == (2, 1)
-        assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit Scripted-v0 as it is here: ")
-        assert "it was trained on Scripted-v0, with observations or actions of another shape (" in err[0]
+        assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit Scripted-v0 as it is here (")
+        assert "size mismatch" in err[0]
 
 
 def test_a_terminal_that_knows_only_ascii_does_not_end_a_run(tmp_path):
@@ -330,7 +330,7 @@ def test_the_end_that_is_shown_is_that_of_the_last_batch(swath, scripted):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["CartPole-v9"], "Environment version `v9`"),
+        (["CartPole-v9"], "CartPole-v9: Environment version `v9`"),
         ([], "train: name an env, such as: swath train CartPole-v1"),
         (["CartPole-v1", "--frames", "0"], "--frames 0 must be at least 1"),
         (["CartPole-v1", "--frames", "many"], "--frames many is no whole number"),

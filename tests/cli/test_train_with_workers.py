@@ -10,7 +10,6 @@ import torch
 from cli_toys import SMALL, TINY
 
 from swath.cli import journal
-from swath.cli.collector_state import as_plain, with_weights, without_weights
 from swath.collectors.many import ManyWorkers
 from swath.errors import FleetFailed
 from swath.learn import PPO
@@ -79,17 +78,6 @@ def test_weights_are_kept_once_however_many_workers_there_are(swath):
     swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
     state = load_checkpoint(RUN / "checkpoint.safetensors")["collector"]
     assert [state[worker]["policy_state_dict"] for worker in ("worker0", "worker1")] == [None, None]
-
-
-@pytest.mark.parametrize("state", [{"policy_state_dict": {"w": 1}, "frames": 2}, [{"policy_state_dict": {"w": 1}}] * 2])
-def test_a_collector_s_state_is_whole_again_with_its_weights(state):
-    assert "1" not in str(without_weights(state))
-    assert with_weights(without_weights(state), {"w": 1}) == state
-
-
-def test_a_collector_s_state_is_plain_where_numbers_stand_for_tensors():
-    state = {"traj_pool": {"traj_id": torch.tensor(2**50)}, "workers": [{"life": 1}]}
-    assert as_plain(state) == {"traj_pool": {"traj_id": 2**50}, "workers": [{"life": 1}]}
 
 
 @pytest.mark.parametrize(

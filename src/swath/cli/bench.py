@@ -3,154 +3,153 @@
 from __future__ import annotations
 
 import csv
-import json
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+import os
+import time
+from contextlib import closing, nullcontext
+from math import ceil
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from swath.bench import Measurement, Score, Setting, as_fast, best, shares, whole_rounds
-from swath.cli.bench_config import BenchConfig, Measured, measured, require_form
-from swath.cli.bench_failures import Failures
-from swath.cli.failure import FAILED, OK, BrokenOffError, told_if_broken_off
-from swath.cli.hold import require_folder
-from swath.cli.lookout import Lookout
-from swath.cli.pasting import command_line
-from swath.cli.places import setting_words
-from swath.cli.state import versions
-from swath.cli.stop import exit_code_of
-from swath.report.atomic import replacing
+from swath.cli.collect import rows_of
+from swath.cli.failure import FAILED, INTERRUPTED, OK, broken_off, preparing
+from swath.cli.folder import require_folder
+from swath.cli.naming import env_named
+from swath.cli.parts import actor_named, collector_keywords
+from swath.cli.words import INLINE, PROCESS, command_line, place_words
+from swath.collectors import Collector
 from swath.report.text import number
+from swath.rollout.hosts.sources import Source, make_env
+from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.workers.create import backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from swath.bench import Rounds
-
-SHARE = "of the best: beside the fastest of the same round, the median over the rounds; frames/s is over all of them"
+MOST_WORKERS = 8
 
 
-def run_bench(env: str, given: dict[str, Any], out: Path | None) -> int:
-    """Measure what the options name, print the figures and the best setting, and return the exit code.
+class Setting(NamedTuple):
+    """One way to collect; `envs` is `None` for an env that is batched already."""
+
+    place: str
+    workers: int
+    envs: int | None
+
+
+def run_bench(  # noqa: PLR0917  the options of the command
+    env: str,
+    policy: str | None,
+    backends: Sequence[str],
+    workers: Sequence[int] | None,
+    envs: Sequence[int] | None,
+    batch: int,
+    rounds: int,
+    seconds: float,
+    seed: int,
+    out: Path | None,
+) -> int:
+    """Measure, print the figures and the best setting, and return the exit code.
 
     Raises:
-        UsageError: an option, the env, the policy or the folder of `out` cannot be used; nothing was measured.
-        BrokenOffError: the env raised when it was built, or the figures cannot be written.
+        UsageError: the env, the policy or the folder of `out` cannot be used; nothing was measured.
+        BrokenOffError: the env raised when it was built.
     """
-    require_form(out)
-    config = BenchConfig(env, **given)
-    with Lookout(env), told_if_broken_off(env):
-        what, length = measured(config, tuple(given)), config.length()
+    console = Console(highlight=False, emoji=False, markup=False)
+    torch.set_num_threads(1)
+    with broken_off(env), preparing():
+        make, actor = env_named(env), actor_named(policy, env)
+        one = make_env(Source(make))
+        one.close()
     if out is not None:
         require_folder(out.parent)
-    torch.set_num_threads(config.threads)
-    console = Console(highlight=False, emoji=False, markup=False)
-    settings = what.grid.settings()
-    counts = {"setting": len(settings), "round": length.count}
-    told = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items())
-    console.print(f"{env}, {what.actor.words}: {told}", soft_wrap=True)
-    failures = Failures(env)
-    measurement = Measurement(what.subject, settings, failures.note)
-    scores, interrupted = _measured(env, console, measurement, length)
-    if interrupted and not any(score.rates for score in scores):
-        console.print("interrupted before anything was measured", soft_wrap=True)
-        return interrupted
-    console.print(score_table(scores))
-    if len(settings) > 1 and whole_rounds(scores) > 1:
-        console.print(SHARE, soft_wrap=True)
-    for line in failures.lines(len(settings)):
-        console.print(line, soft_wrap=True)
-    code = _conclude(console, config, what, scores)
-    if out is not None:
-        write(out, config, scores)
-        console.print(f"figures in {out}", soft_wrap=True)
-    if interrupted:
-        had = sum(len(score.rates) for score in scores)
-        console.print(f"interrupted after {had} of {len(settings) * length.count} turns", soft_wrap=True)
-    return interrupted or code
-
-
-def _measured(env: str, console: Console, measurement: Measurement, length: Rounds) -> tuple[list[Score], int]:
-    """What is known when all turns are over, or at Ctrl-C or SIGTERM; and the exit code for these."""
-    turns = len(measurement.scores) * length.count
+    sizes = (None,) if is_vector_env(one) else envs or (1, 4, 8, 16)
+    counts = workers or [2**power for power in range(4) if 2**power <= (os.cpu_count() or 1)]
+    settings = [
+        Setting(place, count, size)
+        for place in backends
+        for count in ((1,) if place == INLINE else counts)
+        for size in sizes
+    ]
+    rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
+    failures: dict[Setting, str] = {}
+    code = OK
+    kept = closing(backend(PROCESS)) if PROCESS in backends else nullcontext()  # what new processes are forked from
     try:
-        with Lookout(env), console.status("") as status:
-            measurement.run(length, lambda turn, one: status.update(f"{turn + 1} of {turns}: {setting_words(one)}"))
-    except KeyboardInterrupt as end:
-        return measurement.scores, exit_code_of(end)
-    return measurement.scores, OK
+        with kept, console.status("") as status:
+            for turn, setting in enumerate(settings * rounds):
+                status.update(f"{turn + 1} of {len(settings) * rounds}: {_words(setting)}")
+                if setting not in failures:
+                    try:
+                        rates[setting].append(_rate(make, actor, setting, batch, seconds, seed))
+                    except Exception as error:  # noqa: BLE001  what fails is said, the others go on
+                        failures[setting] = " ".join(f"{type(error).__name__}: {error}".split())
+    except KeyboardInterrupt:
+        console.print("interrupted; the table has what is known")
+        code = INTERRUPTED
+    console.print(_table(rates, failures))
+    for why in dict.fromkeys(failures.values()):
+        console.print(f"failed: {why}; {command_line('doctor', env)} looks at the env alone", soft_wrap=True)
+    if out is not None:
+        _write(out, rates)
+    best = max(rates, key=lambda setting: median(rates[setting] or [0.0]))
+    if not rates[best]:
+        return code or FAILED
+    console.print(f"best: {_words(best)}, {number(round(median(rates[best])))} frames/s", soft_wrap=True)
+    if best.envs is not None:
+        words = ("--envs", best.envs, "--workers", best.workers, "--backend", best.place, "--batch", batch)
+        console.print(f"to train so: {command_line('train', env, *words)}", soft_wrap=True)
+    return code
 
 
-def score_table(scores: Sequence[Score]) -> Table:
-    """One row per setting."""
+def frames_per_second(collector: Collector, seconds: float) -> float:
+    """Frames per second of the batches that are drawn in so many seconds, at least one, after a first one."""
+    batches = iter(collector)
+    next(batches)
+    frames, began = 0, time.perf_counter()
+    while not frames or time.perf_counter() - began < seconds:
+        frames += len(rows_of(next(batches)))
+    return frames / (time.perf_counter() - began)
+
+
+def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float, seed: int) -> float:
+    size = setting.workers * (setting.envs or 1)
+    collector = Collector(
+        make,
+        actor,
+        frames_per_batch=ceil(batch / size) * size,
+        envs_per_worker=setting.envs,
+        seed=seed,
+        storing_device="cpu",
+        **collector_keywords(setting.workers, setting.place, "cpu"),
+    )
+    with collector:
+        return frames_per_second(collector, seconds)
+
+
+def _words(setting: Setting) -> str:
+    return place_words(setting.workers, setting.envs, setting.place)
+
+
+def _table(rates: dict[Setting, list[float]], failures: dict[Setting, str]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    winner = best(scores)
     table.add_column("backend")
-    for name in ("workers", "envs each", "frames/s", "lowest", "highest", "of the best"):
+    for name in ("workers", "envs each", "frames/s", "lowest", "highest"):
         table.add_column(name, justify="right")
-    for score, part in zip(scores, shares(scores), strict=True):
-        where, rates = score.setting, score.rates
-        place = (where.backend, f"{where.workers}", "-" if where.envs is None else f"{where.envs}")
-        instead = "failed" if score.failure else "no turn"
-        numbers = (number(round(rate)) for rate in (score.median, min(rates), max(rates))) if rates else (instead,)
-        share = (f"{part:.0%}",) if part else ()
-        table.add_row(*place, *numbers, *share, style="bold" if score is winner else None)
+    for setting, seen in rates.items():
+        figures = [number(round(rate)) for rate in (median(seen), min(seen), max(seen))] if seen else ["no turn"]
+        place = (setting.place, f"{setting.workers}", "-" if setting.envs is None else f"{setting.envs}")
+        table.add_row(*place, *(["failed"] if setting in failures else figures))
     return table
 
 
-def write(out: Path, config: BenchConfig, scores: Sequence[Score]) -> None:
-    """Write the figures as a table, or with all that belongs to them as JSON.
-
-    Raises:
-        BrokenOffError: the disk is full, or the file cannot be written for another reason.
-    """
-    rows = [score.to_dict() for score in scores]
-    whole = {"config": vars(config), "versions": versions(), "scores": rows}
-    text = json.dumps(whole, indent=2) + "\n" if out.suffix == ".json" else _as_csv(rows)
-    try:
-        with replacing(out) as draft:
-            draft.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        why = f"--out {out} cannot be written: {error.strerror}"
-        raise BrokenOffError(f"{why}; the figures stand above: make room, or name another file next time") from error
-
-
-def _as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    file = StringIO(newline="")
-    writer = csv.DictWriter(file, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
-
-
-def code_of(config: BenchConfig, what: Measured, setting: Setting) -> list[str]:
-    """How to use a setting: in code and, for an env that is not batched already, on the command line."""
-    named = repr(config.env) if isinstance(what.subject.env, str) else config.env.rpartition(":")[2]
-    policy = "policy" if config.policy else "policy_factory=policy_factory" if config.policy_factory else ""
-    lines = [f"in code: {setting.code(named, policy, config.batch)}"]
-    if setting.envs is not None:
-        options = {"envs": setting.envs, "workers": setting.workers, "backend": setting.backend, "batch": config.batch}
-        flags = (word for name, value in options.items() for word in (f"--{name}", value))
-        lines.append(f"on the command line: {command_line('train', config.env, *flags)}")
-    return lines
-
-
-def _conclude(console: Console, config: BenchConfig, what: Measured, scores: Sequence[Score]) -> int:
-    winner = best(scores)
-    if winner is None:
-        return FAILED if all(score.failure for score in scores) else OK
-    once = whole_rounds(scores) == 1 and len(scores) > 1
-    label = "fastest of one round" if once else "best"
-    console.print(f"{label}: {setting_words(winner.setting)}, {number(round(winner.median))} frames/s", soft_wrap=True)
-    if once:
-        console.print("one round tells nothing about noise; --rounds 3 says which are as fast", soft_wrap=True)
-    elif rivals := as_fast(scores, winner):
-        names = "; ".join(setting_words(score.setting) for score in rivals)
-        console.print(f"as fast, as far as these rounds can tell: {names}", soft_wrap=True)
-    for line in code_of(config, what, winner.setting):
-        console.print(line, soft_wrap=True)
-    return OK
+def _write(out: Path, rates: dict[Setting, list[float]]) -> None:
+    with out.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow([*Setting._fields, "frames_per_second", "rounds"])
+        rows.writerows([*setting, round(median(seen or [0.0]), 1), len(seen)] for setting, seen in rates.items())

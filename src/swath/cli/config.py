@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swath.cli.failure import UsageError
-from swath.cli.folder import find_checkpoint
 from swath.cli.logs import logs_named
-from swath.cli.numbers import flag, require_in_range
-from swath.cli.places import INLINE, THREAD, require_judge, require_room
+from swath.cli.options import JUDGES, require_in_range, require_room
+from swath.cli.words import INLINE, THREAD, flag
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+NUMBERS = ("frames", "envs", "workers", "batch", "seed", "eval_every", "eval_episodes", "threads")
 OF_THE_RUN = ("env", "envs", "workers", "backend", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
 
@@ -60,9 +57,10 @@ class RunConfig:
     ppo: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_in_range(self)
+        require_in_range(**{name: getattr(self, name) for name in NUMBERS})
         require_room(self.workers, self.backend)
-        require_judge(self.eval_backend)
+        if self.eval_backend not in JUDGES:
+            raise UsageError(f"--eval-backend {self.eval_backend} must be one of {', '.join(JUDGES)}")
         logs_named(self.log)
 
     @property
@@ -97,22 +95,3 @@ class RunConfig:
         if unknown or "env" not in values:
             raise ValueError(f"its configuration has the keys {sorted(values)}, unknown {unknown}; it needs 'env'")
         return cls(**values)
-
-
-@dataclass(frozen=True)
-class Resumption:
-    """A run that is to go on.
-
-    Attributes:
-        path: its folder, or a checkpoint.
-        given: options beside it; those that belong to the run can only be told once more.
-
-    Raises:
-        UsageError: there is no checkpoint.
-    """
-
-    path: Path
-    given: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        find_checkpoint(self.path)

@@ -1,124 +1,189 @@
-"""`swath doctor`: what was found, what is wanted, what to do."""
+"""`swath doctor`: what will go wrong with an env, a policy, this machine or Ray, and what to do about it."""
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
-from contextlib import ExitStack
+import re
+import warnings
+from contextlib import closing
 from functools import partial
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+import gymnasium as gym
+from gymnasium.utils.env_checker import check_env
+from gymnasium.utils.env_match import check_environments_match
+from gymnasium.vector import AutoresetMode, VectorEnv
 from rich.console import Console
 
-from swath.cli.actors import actor_named
-from swath.cli.failure import FAILED, OK, UsageError, told_if_broken_off, told_if_unserved, told_in_one_line
+from swath.cli.bench import frames_per_second
+from swath.cli.failure import FAILED, OK, broken_off, preparing
+from swath.cli.machine import ERROR, NOTE, WARNING, Finding, look_at_memory, look_at_ray, look_at_versions
 from swath.cli.naming import env_named
-from swath.cli.places import backend_named
-from swath.doctor import Apart, Effort, Level, Machine, Report, Subject, examine
+from swath.cli.parts import actor_named
+from swath.collectors import Collector
 from swath.report.text import number
+from swath.rollout.hosts.sources import Source, make_env
+from swath.rollout.hosts.vector_reset import is_vector_env
 
 if TYPE_CHECKING:
-    from swath.doctor import Finding
-    from swath.doctor.examination import Look
+    from collections.abc import Callable, Iterable, Iterator
 
-STYLES = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
-PLANS = ("policy", "policy_factory", "workers", "backend")
-"""Options that say which looks there are, and what checks of the machine ask for."""
-MEND = "mend that first; nothing else can be looked at before"
+    Figures = dict[str, float]
+    Look = Callable[[], Iterable[Finding]]
+
+STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
+STEPS, ENVS, SEED, SECONDS = 200, 8, 0, 1.0
+PATIENCE_S = 60.0
+"""After so long a look says on stderr where it is, and goes on."""
+STDERR = 2
+RANDOM = (
+    "call super().reset(seed=seed) in reset and draw from self.np_random only: not from random, numpy.random, a clock "
+    "or the order of a set"
+)
+COLOURS = re.compile(r"\x1b\[\d*m")
 
 
-def run_doctor(env: str, given: dict[str, Any], *, as_json: bool) -> int:
+def run_doctor(env: str, policy: str | None, workers: int, backend: str | None, *, as_json: bool) -> int:
     """Examine what the options name, print what was found, and return the exit code.
 
     Raises:
-        UsageError: an option, the env or the policy cannot be used.
-        BrokenOffError: the env raised, or did not come back, when it was built to see whether a checkpoint fits.
+        UsageError: the env or the policy cannot be used.
+        BrokenOffError: a module that is named raises.
     """
     console = Console(highlight=False, emoji=False, markup=False, stderr=as_json)  # JSON stands alone on stdout
-    words = given.get("policy") or given.get("policy_factory") or "random actions"
-    with ExitStack() as stack:
-        with told_if_broken_off(env, move=MEND):
-            subject, look_at = _looking(env, given, stack)
-        status = stack.enter_context(console.status("looking at this machine, and for a Ray cluster"))
-        report = examine(subject, Machine.here(), lambda name: status.update(f"looking at {name}"), look_at)
+    make = env_named(env)
+    with broken_off(env), preparing():
+        actor = actor_named(policy, env)
+    figures: Figures = {}
+    findings: list[Finding] = []
+    looks: dict[str, Look] = {
+        "versions": look_at_versions,
+        "CPUs": partial(look_at_cpus, workers, backend),
+        "shared memory": look_at_memory,
+        "Ray": partial(look_at_ray, workers, os.environ, wanted=backend == "ray"),
+        "interface": partial(look_at_interface, make),
+        "seeds": partial(look_at_seeds, make),
+        "pickling": partial(look_at_pickling, make, actor),
+        "collecting": partial(look_at_use, make, None, figures),
+    }
+    if policy is not None:
+        looks["policy"] = partial(look_at_use, make, actor, figures)
+    with console.status("") as status:
+        for name, look in looks.items():
+            status.update(f"looking at {name}")
+            found = carried_out(name, look)
+            findings += found
+            if name == "interface" and any(one.level == ERROR for one in found):
+                break  # no other look at the env would say more
+    failed = any(one.level == ERROR for one in findings)
     if as_json:
-        print(json.dumps({"env": env, **report.to_dict()}, indent=2, allow_nan=False))
+        told = {"env": env, "policy": policy, "findings": [one._asdict() for one in findings], "figures": figures}
+        print(json.dumps(told, indent=2))
     else:
-        console.print(f"{env}, {words}: {len(report.looked_at)} looks", soft_wrap=True)
-        show(report, console)
-    return FAILED if report.failed else OK
+        _show(console, f"{env}, {policy or 'random actions'}", findings, figures)
+    return FAILED if failed else OK
 
 
-def _looking(env: str, given: dict[str, Any], stack: ExitStack) -> tuple[Subject, Look | None]:
-    """What is planned, and who looks at env and policy: a process of its own, where the system can fork."""
-    options = dict(given)
-    patience = {"patience": options.pop("patience")} if "patience" in options else {}
-    if not hasattr(os, "fork"):
-        if patience:
-            raise UsageError("--patience needs a system that can fork; leave it out")
-        return subject_of(env, options), None
-    with told_in_one_line():
-        apart = Apart(partial(subject_of, env, options), **patience)
-    look_at = stack.enter_context(apart).look
-    return Subject(env, **{name: options[name] for name in PLANS if name in options}), look_at
+def carried_out(name: str, look: Look) -> list[Finding]:
+    """What a look finds, and what keeps it from its end."""
+    findings: list[Finding] = []
+    faulthandler.dump_traceback_later(PATIENCE_S, file=STDERR)
+    try:
+        findings += look()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        findings.append(
+            Finding(ERROR, name, said, "mend what raised it:\n" + "".join(format_exception(error, limit=-3)).rstrip())
+        )
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return findings
 
 
-def subject_of(env: str, options: dict[str, Any]) -> Subject:
-    """What the options name.
-
-    Raises:
-        UsageError: there is no such env or policy, or a number is out of range.
-    """
-    given = dict(options)
-    source = env_named(env)
-    actor = actor_named(given.pop("policy", None), given.pop("policy_factory", None), env)
-    if "backend" in given:
-        given["backend"] = backend_named(given["backend"])
-    effort = {name: given.pop(name) for name in ("steps", "seconds") if name in given}
-    with told_in_one_line(), told_if_unserved(env):
-        return Subject(source, actor.policy, actor.factory, **given, effort=Effort(**effort))
+def look_at_cpus(workers: int, backend: str | None) -> Iterator[Finding]:
+    """More workers than CPUs."""
+    cpus = os.cpu_count() or 1
+    if workers > cpus and backend != "ray":
+        yield Finding(WARNING, "workers", f"{workers} on {cpus} CPUs", f"use {cpus}, with more envs each; or Ray")
 
 
-def show(report: Report, console: Console) -> None:
-    """Print a report."""
-    for finding in sorted(report.findings, key=lambda finding: list(Level).index(finding.level)):
-        _show_finding(finding, console)
-    if report.left_out:
-        console.print(f"not looked at: {', '.join(report.left_out)}", soft_wrap=True)
-    for line in spoken(report.figures):
-        console.print(line, soft_wrap=True)
-    console.print(_summary(report), soft_wrap=True)
+def look_at_interface(make: Any) -> Iterator[Finding]:
+    """What Gymnasium's own check says of a single env; the autoreset mode of a vector env."""
+    env = make_env(Source(make))
+    with closing(env), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        if isinstance(env, gym.Env):
+            try:
+                check_env(env.unwrapped, skip_render_check=True)
+            except AssertionError as error:
+                yield Finding(
+                    ERROR, "interface", str(error), f"mend it in the env; if answers differ with one seed, {RANDOM}"
+                )
+        elif isinstance(env, VectorEnv):
+            yield from look_at_autoreset(env)
+        else:
+            yield Finding(NOTE, "interface", type(env).__name__, "nothing: it is looked at in use only")
+    for text in dict.fromkeys(COLOURS.sub("", str(one.message)).removeprefix("WARN: ") for one in warned):
+        yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is meant so")
 
 
-def spoken(figures: dict[str, float]) -> list[str]:
-    """What was measured, in words."""
-    lines = []
-    if "env_frames_per_second" in figures:
-        share = figures["resetting_share"]
-        lines.append(f"the env alone: {_rate(figures['env_frames_per_second'])}; resets take {share:.0%} of its time")
-    if "collector_frames_per_second" in figures:
-        envs = int(figures["collector_envs"])
-        collector = f"a Collector of {envs} env{'s' if envs > 1 else ''}"
-        lines.append(f"{collector} with random actions: {_rate(figures['collector_frames_per_second'])}")
-        if "policy_frames_per_second" in figures:
-            share, rate = figures["policy_share"], _rate(figures["policy_frames_per_second"])
-            lines.append(f"{collector} with the policy: {rate}; the policy takes {share:.0%} of its time")
-    return lines
+def look_at_autoreset(env: VectorEnv[Any, Any, Any]) -> Iterator[Finding]:
+    """Which mode a vector env declares."""
+    mode = env.metadata.get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
+        move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
+        yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
+    elif mode is AutoresetMode.NEXT_STEP:
+        move = (
+            'gymnasium.make_vec(…, vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}); else leave out of '
+            'losses what batch["collector", "mask"] leaves out'
+        )
+        yield Finding(WARNING, "autoreset", "NEXT_STEP: the rows after ends only reset and are no transitions", move)
 
 
-def _rate(value: float) -> str:
-    return f"{number(value)} frames/s"
+def look_at_seeds(make: Any) -> Iterator[Finding]:
+    """Whether two envs go the same way with the same seed and actions."""
+    with closing(make_env(Source(make))) as one, closing(make_env(Source(make))) as other:
+        if not isinstance(one, gym.Env):
+            return
+        try:
+            check_environments_match(one, other, STEPS, SEED, skip_render=True, info_comparison="skip")
+        except AssertionError as error:
+            yield Finding(ERROR, "seeds", f"two envs of one seed differ: {error}", RANDOM)
 
 
-def _show_finding(finding: Finding, console: Console) -> None:
-    console.print(
-        f"{finding.level.value}: {finding.what}: {finding.value}", style=STYLES[finding.level], soft_wrap=True
-    )
-    console.print(f"  wanted: {finding.wanted}", soft_wrap=True)
-    console.print(f"  do: {finding.next_move}", soft_wrap=True)
+def look_at_pickling(make: Any, actor: Any) -> Iterator[Finding]:
+    """What cannot travel to workers elsewhere."""
+    for what, value in {"the env's maker": make, "the policy": actor}.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:  # noqa: BLE001  pickling runs the user's code
+            move = "build what cannot travel inside the function, in the worker, not outside it"
+            yield Finding(ERROR, "pickling", f"{what} cannot be pickled: {type(error).__name__}: {error}", move)
 
 
-def _summary(report: Report) -> str:
-    levels = [finding.level for finding in report.findings]
-    counts = [(level.value, levels.count(level)) for level in Level if level in levels]
-    return ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts) or "nothing is wrong"
+def look_at_use(make: Any, actor: Any, figures: Figures) -> Iterator[Finding]:
+    """Batches with random actions, or with the policy: what keeps them from being made, and how fast they are."""
+    with closing(make_env(Source(make))) as one:
+        envs = None if is_vector_env(one) or not isinstance(one, gym.Env) else ENVS
+        size = one.num_envs if is_vector_env(one) else envs or 1
+    collector = Collector(make, actor, frames_per_batch=16 * size, envs_per_worker=envs, seed=SEED, check_finite=True)
+    with collector:
+        name = "random_actions" if actor is None else "policy"
+        figures[f"{name}_frames_per_second"] = round(frames_per_second(collector, SECONDS), 1)
+    yield from ()
+
+
+def _show(console: Console, title: str, findings: list[Finding], figures: Figures) -> None:
+    console.print(title, soft_wrap=True)
+    for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
+        console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
+        console.print(f"  do: {do}", soft_wrap=True)
+    for name, rate in figures.items():
+        words = name.removesuffix("_frames_per_second").replace("_", " ")
+        console.print(f"a Collector in this process, {words}: {number(rate)} frames/s", soft_wrap=True)
+    console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")

@@ -1,32 +1,24 @@
-"""What the user can put right, as one line instead of a traceback."""
+"""How a command ends that cannot go on: in one line, or in one line above a traceback."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from traceback import format_exception
 from typing import TYPE_CHECKING
 
-from swath.cli.mistake import is_mistake, look_alone, said_of, told
+from swath.cli.words import command_line
 from swath.errors import FleetFailed
+from swath.workers.outcome import REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
 FROM_OUTSIDE = (OSError, MemoryError, FloatingPointError, FleetFailed)
-"""What may end a run without a mistake of anybody's."""
-
-EXTRAS = {
-    "Namespace ALE": "atari",
-    "ale_py": "atari",
-    "mujoco": "mujoco",
-    "'imageio'": "mujoco",
-    "pygame": "classic-control",
-    "envpool": "envpool",
-}
-"""Words in the messages of others, and the extra that brings what they miss."""
+"""What may end a run without a mistake in anybody's code."""
 
 
 class UsageError(Exception):
@@ -37,89 +29,84 @@ class UsageError(Exception):
 
 
 class BrokenOffError(Exception):
-    """A run that cannot go on; its text says why, and how to go on from what was saved.
+    """A run that cannot go on; its text says why and how to go on, above the traceback if code raised."""
 
-    It is one line, or several where user code raised.
-    """
+
+def with_traceback(line: str, error: BaseException) -> BrokenOffError:
+    """The end of a run that code has raised, in this process or in that of a worker."""
+    remote = [note.partition(REMOTE)[2] for note in getattr(error, "__notes__", ()) if REMOTE in note]
+    trace = remote[0] if remote else "".join(format_exception(error))
+    return BrokenOffError(f"{line}\n{trace.rstrip()}")
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """Turn what goes wrong while a run is prepared into a `UsageError`: bad values, unknown envs, missing packages.
+def preparing() -> Iterator[None]:
+    """Turn bad values, unknown envs and missing packages into a `UsageError`.
 
-    What a line of the user's raised, but for missing packages, stays what it is: `told_if_broken_off` tells it.
+    What an env or a policy raised, which a note says, passes: `broken_off` shows it.
     """
     from gymnasium.error import Error as EnvError  # noqa: PLC0415  not needed by `swath --help`
 
     try:
         yield
     except (EnvError, ImportError) as error:
-        raise UsageError(with_extra(str(error))) from error
+        raise UsageError(str(error)) from error
     except (OSError, ValueError) as error:
-        if is_mistake(error):
-            raise
+        _require_ours(error)
         raise UsageError(str(error)) from error
 
 
 @contextmanager
-def told_if_unserved(env: str) -> Iterator[None]:
-    """Turn the refusal of an env's spaces into a `UsageError`; only around what looks at spaces and nothing else."""
+def serving(env: str) -> Iterator[None]:
+    """Turn the refusal of an env's spaces into a `UsageError`."""
     try:
         yield
-    except TypeError as unserved:
-        if is_mistake(unserved):
-            raise
-        raise UsageError(f"{env}: {unserved}") from unserved
+    except TypeError as error:
+        _require_ours(error)
+        raise UsageError(f"{env}: {error}") from error
 
 
 @contextmanager
-def told_if_misfitting(file: Path, env: str = "") -> Iterator[None]:
+def fitting(file: Path, what: str) -> Iterator[None]:
     """Turn what goes wrong while a checkpoint is put to use into a `UsageError`.
-
-    What the env raised meanwhile stays what it is: `told_if_broken_off` tells it.
 
     Args:
         file: the checkpoint.
-        env: what it is put to use for, as it is named; nothing where it is only read.
+        what: it is to fit.
     """
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        if is_mistake(error, env) or said_of(error):
-            raise
-        what = f"{env} as it is here" if env else "this version of Swath"
+        _require_ours(error)
         raise UsageError(f"{file} does not fit {what}: {error}") from error
 
 
 @contextmanager
-def told_if_broken_off(env: str, way_on: Callable[[], str] = str, move: str = "") -> Iterator[None]:
-    """Turn what ends a run into a few words with the way to go on.
+def broken_off(env: str, way_on: Callable[[], str] = str) -> Iterator[None]:
+    """Turn what ends a run into one line that says how to go on; below it the traceback, if code raised.
 
-    A full disk, full memory, diverged numbers and workers that are gone are one line; what the user's code raised, also
-    to end the process, is told by the user's lines. Bugs of others keep their traceback.
+    A full disk, full memory, diverged numbers and workers that are gone are the line alone.
 
     Args:
         env: as it is named.
-        way_on: says how to go on; nothing, where nothing has begun.
-        move: what to do about an env that raises; by default, to have it looked at alone.
+        way_on: says how to go on; nothing where nothing has begun.
     """
     try:
         yield
-    except (Exception, SystemExit) as error:
-        noted = hasattr(error, "__notes__")  # what comes from an env or a policy says so in a note
-        if isinstance(error, FROM_OUTSIDE) and not noted:
-            text = "; ".join(filter(None, [str(error) or type(error).__name__, way_on()]))
-            raise BrokenOffError(" ".join(text.split())) from error
-        advice = "\n".join(filter(None, [move or look_alone(env), way_on()]))
-        if is_mistake(error, env):
-            raise BrokenOffError(f"{told(error, env)}\n{advice}") from error
-        if noted:
-            error.add_note(advice)
+    except (UsageError, BrokenOffError):
         raise
+    except (Exception, SystemExit) as error:
+        notes = [note.partition(REMOTE)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]
+        said = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, FROM_OUTSIDE) and not notes:
+            raise BrokenOffError("; ".join(filter(None, [said, way_on()]))) from error
+        alone = f"`{command_line('doctor', env)}` looks at the env alone" if notes else ""
+        line = "; ".join(filter(None, [f"{type(error).__name__}: {said}", *notes, way_on(), alone]))
+        raise with_traceback(line, error) from error
 
 
 @contextmanager
-def told_if_missing(say: Callable[[str], None], what: str) -> Iterator[None]:
+def optional(say: Callable[[str], None], what: str) -> Iterator[None]:
     """Go on without what an extra brings, after one line: it may be missing, or installed and broken."""
     try:
         yield
@@ -127,7 +114,7 @@ def told_if_missing(say: Callable[[str], None], what: str) -> Iterator[None]:
         say(f"no {what}: {' '.join(str(error).split()) or type(error).__name__}")
 
 
-def with_extra(text: str) -> str:
-    """A message about something that is missing, with the command that installs it where there is an extra for it."""
-    hints = [f'; pip install "swath[{extra}]" brings it' for word, extra in EXTRAS.items() if word in text]
-    return text.rstrip(".") + (hints[0] if hints and "swath[" not in text else "")
+def _require_ours(error: Exception) -> None:
+    """Raise it again if it came from an env or a policy."""
+    if hasattr(error, "__notes__"):
+        raise error

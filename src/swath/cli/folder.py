@@ -2,99 +2,65 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swath.cli.failure import UsageError
-from swath.cli.hold import held, require_folder
-from swath.cli.pasting import command_line
-from swath.report.atomic import sweep_drafts
+from swath.cli.words import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RUNS = Path("runs")
-COMMAND = "swath train"
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """Where the files of one run lie."""
+    """Where the files of one run lie.
 
-    path: Path
+    Attributes:
+        path: the folder.
+        metrics: every number of the run, a row per update.
+        events: the same for TensorBoard.
+        checkpoint: the latest state.
+        best: the state with the best evaluation.
+        curve: the learning curve.
+        video: a film of the final policy.
+        summary: the run in figures.
+    """
 
-    @property
-    def metrics(self) -> Path:
-        """Every number of the run, a row per update."""
-        return self.path / "metrics.csv"
-
-    @property
-    def events(self) -> Path:
-        """The same for TensorBoard."""
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The latest state."""
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def best(self) -> Path:
-        """The state with the best evaluation."""
-        return self.path / "best.safetensors"
-
-    @property
-    def curve(self) -> Path:
-        """The learning curve."""
-        return self.path / "curve.png"
-
-    @property
-    def video(self) -> Path:
-        """A film of the final policy."""
-        return self.path / "video.mp4"
-
-    @property
-    def summary(self) -> Path:
-        """The run in figures."""
-        return self.path / "summary.json"
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Within the block no other process trains in this folder, where the system has locks for it.
-
-        What one that was killed had not finished writing is removed.
-
-        Raises:
-            UsageError: another process holds it.
-        """
-        with held(self.path, COMMAND) as surely:
-            if surely:
-                with suppress(OSError):  # a read-only disk cannot be swept
-                    sweep_drafts(self.path)
-            yield
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics = path / "metrics.csv"
+        self.events = path / "tensorboard"
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.best = path / "best.safetensors"
+        self.curve = path / "curve.png"
+        self.video = path / "video.mp4"
+        self.summary = path / "summary.json"
 
     @property
     def way_on(self) -> str:
         """How a run that was broken off goes on."""
         if self.checkpoint.is_file():
             return f"{command_line('train', '--resume', self.path)} goes on from what was saved"
-        if self.best.is_file():  # written just before the first checkpoint
-            return f"{command_line('train', '--resume', self.best)} goes on from its best evaluation"
-        kept = f"{self.path} holds nothing of worth, and has to be deleted first only if --out names it again"
-        return f"nothing was saved to go on with: start again; {kept}"
+        return "nothing was saved to go on with: start again"
 
 
 def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     """Make the folder of a new run: `out`, or the first of `runs/<env>-seed<seed>`, `…-2`, `…-3` that is free.
 
     Raises:
-        UsageError: `out` is a file, or not empty, or the folder cannot be made.
+        UsageError: `out` is not empty, or the folder cannot be made.
     """
     if out is not None:
-        return RunFolder(_claim(out))
+        require_folder(out)
+        if any(out.iterdir()):
+            goes_on = f"--resume {out} goes on with its run, or " if RunFolder(out).checkpoint.is_file() else ""
+            raise UsageError(f"--out {out} is not empty; {goes_on}choose another folder")
+        return RunFolder(out)
     name = f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
     for number in count(1):
         path = RUNS / (name if number == 1 else f"{name}-{number}")
@@ -114,31 +80,69 @@ def find_checkpoint(path: Path) -> Path:
     Raises:
         UsageError: there is none.
     """
-    folder = RunFolder(path)
-    file = folder.checkpoint if path.is_dir() else path
-    if file.is_file():
-        return file
-    if folder.metrics.is_file():
-        raise UsageError(f"{path} has no checkpoint; {_way_on(folder)}")
-    raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
+    file = RunFolder(path).checkpoint if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
+    return file
 
 
-def _claim(out: Path) -> Path:
-    if out.is_file():
-        raise UsageError(f"--out {out} is a file; give a folder")
-    if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"--out {out} is not empty; {_way_on_or_elsewhere(RunFolder(out))}")
-    require_folder(out)
-    return out
+def require_folder(folder: Path) -> None:
+    """Make the folder that `--out` names, unless it is there.
+
+    Raises:
+        UsageError: it is a file, it cannot be made, or nothing can be written into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be a folder: {error.strerror}; choose another one") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--out: nothing can be written into {folder}; choose another one, or change its permissions")
 
 
-def _way_on_or_elsewhere(folder: RunFolder) -> str:
-    if folder.checkpoint.is_file():
-        return f"--resume {folder.path} goes on with its run, or choose another folder"
-    return _way_on(folder) if folder.metrics.is_file() else "choose another folder"
+@contextmanager
+def held(folder: Path, command: str) -> Iterator[None]:
+    """Within the block no other process works in this folder, where the system has locks.
+
+    The system lets go of the lock when the process ends, however it ends.
+
+    Args:
+        folder: which is there.
+        command: the one that holds it.
+
+    Raises:
+        UsageError: another process holds it.
+    """
+    try:
+        import fcntl  # noqa: PLC0415  Windows has none
+    except ImportError:
+        yield
+        return
+    door = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks have no locks
+            try:
+                fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
+                raise UsageError(text) from None
+        yield
+    finally:
+        os.close(door)
 
 
-def _way_on(folder: RunFolder) -> str:
-    """How to go on with a run that has no checkpoint, if it is not at work this moment."""
-    with held(folder.path, COMMAND):
-        return folder.way_on
+@contextmanager
+def claimed(folder: Path, command: str) -> Iterator[None]:
+    """Make a folder, or take one that is there, and hold it for the block; a new one that stays empty goes again.
+
+    Raises:
+        UsageError: it cannot be made, or another process holds it.
+    """
+    is_new = not folder.exists()
+    require_folder(folder)
+    try:
+        with held(folder, command):
+            yield
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()

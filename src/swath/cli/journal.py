@@ -57,6 +57,11 @@ class Run:
     parts: Parts
     progress: Progress
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has reached its last frame."""
+        return self.progress.frames >= self.config.frames
+
 
 @dataclass(frozen=True)
 class Entry:

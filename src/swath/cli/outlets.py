@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from swath.cli.logs import opened_logs
-from swath.cli.places import place_words
+from swath.cli.failure import optional
+from swath.cli.logs import TENSORBOARD, logs_named, opened_log
 from swath.cli.stop import HINT
+from swath.cli.words import place_words
 from swath.report.csv_sink import CsvSink
 from swath.report.detached_sink import DetachedSink
 from swath.report.display import Display
@@ -38,20 +39,28 @@ class Outlets:
 
     @classmethod
     def open(cls, config: RunConfig, folder: RunFolder, console: Console, resume_at: int | None) -> Self:
-        """Open what else takes the numbers, the metrics file, and, when nothing asks the user any more, the display.
+        """Open the logs, the metrics file, and last the display.
+
+        Without `--log` the numbers go to TensorBoard's events, unless that is missing, which is said.
 
         Raises:
             OSError: a file cannot be written, a port is taken, a service begins no run.
             ValueError: the metrics to go on with are damaged.
         """
         remarks: list[str] = []
+        logs: dict[str, Sink] = {}
         with ExitStack() as opened:
-            logs = opened_logs(config.log, folder, resume_at, remarks.append)
-            for log in logs.values():
-                opened.callback(log.close)
+            if config.log is None:
+                with optional(remarks.append, "TensorBoard events"):
+                    logs[TENSORBOARD] = opened_log(TENSORBOARD, "", folder, resume_at)
+            for name, setting in logs_named(config.log).items():
+                logs[name] = opened_log(name, setting, folder, resume_at)
+                opened.callback(logs[name].close)
+                remarks.append(f"{name}: {getattr(logs[name], 'place', folder.events)}")
             metrics = CsvSink(folder.metrics, resume_at)
             opened.callback(metrics.close)
-            display = Display(console, config.env, run_details(config), HINT)
+            place = place_words(config.workers, config.envs, config.backend)
+            display = Display(console, config.env, ("PPO", place, f"seed {config.seed}", config.device), HINT)
             opened.pop_all()
         for remark in remarks:
             display.say(remark)
@@ -70,9 +79,3 @@ class Outlets:
 def _say_lost(log: str, display: Display, error: Exception) -> None:
     said = " ".join(str(error).split()) or type(error).__name__
     display.say(f"{log} gets no more numbers, metrics.csv has them all: {said}")
-
-
-def run_details(config: RunConfig) -> tuple[str, ...]:
-    """What the display says of the run as a whole."""
-    place = place_words(config.workers, config.envs, config.backend)
-    return "PPO", place, f"seed {config.seed}", config.device

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from swath._version import __version__
-from swath.cli.collector_state import with_weights, without_weights
 from swath.cli.config import RunConfig
-from swath.cli.failure import told_if_misfitting
+from swath.cli.failure import fitting
 from swath.evaluators import EvalResult
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from swath.cli.parts import Parts
     from swath.learn import NetworkPolicy
     from swath.report.checkpoint import State
 
+WEIGHTS = "policy_state_dict"
 PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
 
 
@@ -62,11 +63,13 @@ class Saved:
     """A checkpoint of a run, opened.
 
     Attributes:
+        file: the checkpoint.
         config: the run's options.
         progress: how far it was.
         state: the rest, by part.
     """
 
+    file: Path
     config: RunConfig
     progress: Progress
     state: dict[str, Any]
@@ -78,7 +81,7 @@ def state_of(config: RunConfig, parts: Parts) -> State:
         "config": config.to_dict(),
         "policy": dict(parts.policy.state_dict()),
         "learner": parts.learner.state_dict(),
-        "collector": without_weights(parts.collector.state_dict()),  # they are the same as "policy"
+        "collector": with_weights(parts.collector.state_dict(), None),  # they are the same as "policy"
         "random_state": torch.get_rng_state(),
         "versions": versions(),
     }
@@ -101,38 +104,39 @@ def open_run(path: Path) -> Saved:
     missing = [name for name in PARTS if name not in state]
     if missing:
         raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
-    with told_if_misfitting(path):
-        return Saved(RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
+    with fitting(path, "this version of Swath"):
+        return Saved(path, RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
 
 
-def give_weights(policy: NetworkPolicy, saved: Saved) -> None:
-    """Give a policy the weights of a checkpoint.
+def give_weights(policy: NetworkPolicy, saved: Saved, env: str) -> None:
+    """Give a policy for this env the weights of a checkpoint.
 
     Raises:
-        ValueError: they are those of a policy for other spaces; the message names the env that it was trained on.
+        UsageError: they are those of a policy for other spaces.
     """
-    given, own = dict(saved.state["policy"]), policy.state_dict()
-    for name in sorted({*given, *own}):
-        there, here = (_shape(weights.get(name)) for weights in (given, own))
-        if there != here:
-            raise ValueError(
-                f"it was trained on {saved.config.env}, with observations or actions of another shape ({name} is "
-                f"{there} in it, {here} here); name a checkpoint of the env that is here"
-            )
-    policy.load_state_dict(given)
+    with fitting(saved.file, f"{env} as it is here (it was trained on {saved.config.env})"):
+        policy.load_state_dict(saved.state["policy"])
 
 
 def restore(parts: Parts, saved: Saved) -> None:
-    """Put the parts where they were; episodes begin anew, with seeds of their own."""
-    state = saved.state
-    give_weights(parts.policy, saved)
-    parts.learner.load_state_dict(state["learner"])
-    parts.collector.load_state_dict(with_weights(state["collector"], parts.policy.state_dict()))
-    torch.set_rng_state(state["random_state"])
+    """Put the parts where they were; episodes begin anew, with seeds of their own.
+
+    Raises:
+        UsageError: the checkpoint does not fit.
+    """
+    state, env = saved.state, saved.config.env
+    give_weights(parts.policy, saved, env)
+    with fitting(saved.file, f"{env} as it is here"):
+        parts.learner.load_state_dict(state["learner"])
+        parts.collector.load_state_dict(with_weights(state["collector"], parts.policy.state_dict()))
+        torch.set_rng_state(state["random_state"])
 
 
-def _shape(weight: Any) -> str:
-    return str(list(weight.shape)) if isinstance(weight, torch.Tensor) else "missing"
+def with_weights(state: Any, weights: Mapping[str, Any] | None) -> Any:
+    """A collector's state with these weights for each of its workers; `None` for those that are kept elsewhere."""
+    if isinstance(state, dict):
+        return {name: weights if name == WEIGHTS else with_weights(part, weights) for name, part in state.items()}
+    return [with_weights(part, weights) for part in state] if isinstance(state, list) else state
 
 
 def versions() -> dict[str, str]:

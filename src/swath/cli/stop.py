@@ -1,15 +1,13 @@
-"""Ctrl-C and SIGTERM: where a run keeps everything the first one asks, the second one ends; elsewhere each one ends."""
+"""Ctrl-C and SIGTERM while a run keeps everything: the first one asks, the second one ends."""
 
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from swath.cli.failure import INTERRUPTED, TERMINATED
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
 HINT = "Ctrl-C stops after this batch and keeps everything"
@@ -17,33 +15,6 @@ ANSWER = "stopping after this batch; Ctrl-C again ends at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNTOUCHED = (signal.SIG_IGN, None)
 """Handlers that stay: a shell has background jobs ignore Ctrl-C, `None` belongs to someone outside Python."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which leaves as little behind as Ctrl-C does."""
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Within, SIGTERM interrupts as Ctrl-C does, and a second one ends the process at once. Main thread only."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        if before is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, before)
-
-
-def exit_code_of(end: KeyboardInterrupt) -> int:
-    """What a process exits with that this has ended."""
-    return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
-
-
-def _terminate(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
-    raise Terminated
 
 
 class StopRequest:

@@ -11,13 +11,11 @@
 from __future__ import annotations
 
 import time
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 
 from swath.cli.journal import Journal, Run
-from swath.cli.parts import last_frame
-from swath.cli.pasting import command_line
-from swath.learn.ppo import FINDER
+from swath.cli.parts import whole_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +52,9 @@ class Training:
         self._run, self._config, self._parts, self.progress = run, run.config, run.parts, run.progress
         self._began_at = time.monotonic() - self.progress.seconds
         self._next_evaluation = self._after(self.progress.frames)
-        self._end = last_frame(run.config, self.progress.frames)
+        batch = whole_batch(run.config)
+        done = self.progress.frames
+        self._end = done + ceil((run.config.frames - done) / batch) * batch  # that of the last batch
 
     def run(self, outlets: Outlets, stop: StopRequest) -> None:
         """Train until the last frame, or until the batch after which a stop was asked for."""
@@ -82,17 +82,10 @@ class Training:
             journal.note(metrics)
 
     def _learn(self, batch: TensorDictBase) -> Metrics:
-        losses = self._updated(batch)
+        losses = self._parts.learner.update(batch)
         self._parts.collector.update_policy_weights_()
         self.progress.version = self._parts.collector.policy_version
         return losses
-
-    def _updated(self, batch: TensorDictBase) -> Metrics:
-        try:
-            return self._parts.learner.update(batch)
-        except FloatingPointError as diverged:
-            finder = f"`{command_line('doctor', self._config.env)}`"
-            raise FloatingPointError(str(diverged).replace(FINDER, finder)) from diverged
 
     def _measured(self, facts: Mapping[str, Any], losses: Metrics) -> Metrics:
         """The row for this moment; the progress is that of this moment, too."""

@@ -22,9 +22,6 @@ from swath.learn.rows import TrainingRows, rows_of
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
 """What each minibatch reports; `update` gives their means."""
 
-FINDER = "Collector(check_finite=True)"
-"""What finds observations and rewards that are not finite, in the words of scripts."""
-
 _ADAM_EPSILON = 1e-5
 
 
@@ -153,5 +150,5 @@ def _require_finite(losses: dict[str, float], updates: int) -> None:
     if bad:
         raise FloatingPointError(
             f"after update {updates} {bad}: lower learning_rate, or look for observations and rewards that are "
-            f"not finite with {FINDER}"
+            "not finite with Collector(check_finite=True)"
         )

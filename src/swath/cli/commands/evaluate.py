@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from swath.cli.folder import find_checkpoint
-from swath.cli.options import EVALUATION, EvaluationCount
+from swath.cli.options import OPTIONS, Given
 
 
 def evaluate(
@@ -16,9 +16,9 @@ def evaluate(
     other: Path | None = None,
     /,
     *,
-    episodes: EvaluationCount = None,
-    seed: EvaluationCount = None,
-    device: Annotated[str | None, Parameter(group=EVALUATION, show_default=False)] = None,
+    episodes: Given = None,
+    seed: Given = None,
+    device: Annotated[str | None, Parameter(group=OPTIONS, show_default=False)] = None,
 ) -> int:
     """Repeat the evaluation of a checkpoint and print it beside the stored one, or compare two on the same episodes.
 

@@ -7,27 +7,28 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from swath.cli.config import Resumption, RunConfig
-from swath.cli.naming import require_env
-from swath.cli.options import EVALUATION, FILES, TRAINING, EvaluationCount, TrainingCount
-from swath.cli.places import placed
+from swath.cli.config import RunConfig
+from swath.cli.failure import UsageError
+from swath.cli.folder import find_checkpoint
+from swath.cli.naming import env_named
+from swath.cli.options import EVALUATION, FILES, OPTIONS, Given, GivenEvaluation, GivenText, backend_named, placed
 
 
 def train(
     env: str | None = None,
     /,
     *,
-    frames: TrainingCount = None,
-    envs: TrainingCount = None,
-    workers: TrainingCount = None,
-    backend: Annotated[str | None, Parameter(group=TRAINING, show_default=False)] = None,
-    batch: TrainingCount = None,
-    seed: TrainingCount = None,
-    device: Annotated[str | None, Parameter(group=TRAINING, show_default=False)] = None,
-    threads: TrainingCount = None,
-    ppo: Annotated[dict[str, str] | None, Parameter(group=TRAINING, show_default=False)] = None,
-    eval_every: EvaluationCount = None,
-    eval_episodes: EvaluationCount = None,
+    frames: Given = None,
+    envs: Given = None,
+    workers: Given = None,
+    backend: GivenText = None,
+    batch: Given = None,
+    seed: Given = None,
+    device: GivenText = None,
+    threads: Given = None,
+    ppo: Annotated[dict[str, str] | None, Parameter(group=OPTIONS, show_default=False)] = None,
+    eval_every: GivenEvaluation = None,
+    eval_episodes: GivenEvaluation = None,
     eval_backend: Annotated[str | None, Parameter(group=EVALUATION, show_default=False)] = None,
     out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
     resume: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
@@ -83,16 +84,22 @@ def train(
         "video": video,
         "log": log,
     }
-    options = {name: value for name, value in given.items() if value is not None}
-    asked = _new(options) if resume is None else Resumption(resume, options)
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if resume is not None:
+        find_checkpoint(resume)
+        if backend is not None:
+            options["backend"] = backend_named(backend)
+        from swath.cli.train import resume_training  # noqa: PLC0415  imports torch
+
+        return resume_training(resume, options, out)
+    if env is None:
+        raise UsageError("train: name an env, such as: swath train CartPole-v1")
+    options["backend"] = placed(workers, backend)
+    config = RunConfig(**options)
+    env_named(env)
     from swath.cli.train import run_training  # noqa: PLC0415  imports torch
 
-    return run_training(asked, out)
-
-
-def _new(options: dict[str, Any]) -> RunConfig:
-    require_env(options.get("env"), "swath train CartPole-v1")
-    return RunConfig(**placed(options))
+    return run_training(config, out)
 
 
 def _settings(texts: dict[str, str]) -> dict[str, Any]:
