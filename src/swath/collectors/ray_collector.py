@@ -18,7 +18,6 @@ from swath.collectors.fleet_state import load_fleet, saved_fleet
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.nesting import nesting_of
 from swath.collectors.ray_arguments import (
-    COLLECTION,
     merged,
     number_of_workers,
     resources_of,
@@ -166,8 +165,31 @@ class RayCollector(ManyWorkers):
         survival = Survival(restarts, min_workers, fragment_timeout_s, placement_timeout_s)
         nesting, envs_per_worker = nesting_of(collector_class, num_workers_per_collector, envs_per_worker, survival)
         view = as_progress(progress)
-        given = locals()
-        own = {name: (given[name], default) for name, default in DEFAULTS.items() if name in (*SETTINGS, *COLLECTION)}
+        given = {
+            "policy_factory": policy_factory,
+            "create_env_kwargs": create_env_kwargs,
+            "envs_per_worker": envs_per_worker,
+            "device": device,
+            "storing_device": storing_device,
+            "env_device": env_device,
+            "policy_device": policy_device,
+            "max_frames_per_traj": max_frames_per_traj,
+            "reset_at_each_iter": reset_at_each_iter,
+            "exploration_type": exploration_type,
+            "trust_policy": trust_policy,
+            "on_env_error": on_env_error,
+            "check_finite": check_finite,
+            "init_random_frames": init_random_frames,
+            "no_cuda_sync": no_cuda_sync,
+            "postproc": postproc,
+            "pre_collect_hook": pre_collect_hook,
+            "post_collect_hook": post_collect_hook,
+            "replay_buffer": replay_buffer,
+            "seed": seed,
+            "split_trajs": split_trajs,
+            "trajs_per_batch": trajs_per_batch,
+        }
+        own = {name: (value, DEFAULTS[name]) for name, value in given.items()}
         settings, whole, further = merged(own, collector_kwargs, len(envs), nesting)
         self._settings, self._nesting = settings[0], nesting
         weight_settings = WeightSettings.of(

@@ -100,6 +100,10 @@ def _wrapped(collector: Collector) -> TensorDictModule:
     return TensorDictModule(policy, in_keys=env.observation_keys, out_keys=outputs)
 
 
+def _at(path: str) -> property:
+    return property(lambda collector: collector.cascade_execute(path))
+
+
 LENT: Lent = {
     BaseCollector: {
         "_frames": property(lambda collector: collector.stats()["frames"]),
@@ -109,12 +113,14 @@ LENT: Lent = {
     },
     Collector: {
         "_wrapped_policy": property(_wrapped),
-        "compiled_policy": property(lambda collector: collector.get_distant_attr("_acting.compiled")),
-        "cudagraphed_policy": property(lambda collector: collector.get_distant_attr("_acting.captured")),
+        "compiled_policy": _at("_acting.compiled"),
+        "cudagraphed_policy": _at("_acting.captured"),
     },
     ManyWorkers: {
-        "_weight_sync_schemes": property(lambda collector: collector._outlet.schemes),  # noqa: SLF001
-        "preemptive_threshold": property(lambda collector: collector._request.order.preemptive_threshold),  # noqa: SLF001
+        "_weight_sync_schemes": _at("_outlet.schemes"),
+        "preemptive_threshold": property(
+            lambda collector: collector.cascade_execute("_request.order.preemptive_threshold")
+        ),
         "interruptor": None,
     },
 }
