@@ -1,20 +1,57 @@
 """Base of workers whose items are fetched by others, as `ray.util.iter.from_actors` does.
 
-item_generator ─▶ source ─▶ transforms ─▶ par_iter_next | par_iter_next_batch
-                                 └─▶ dealt to callers in turn ─▶ par_iter_slice | par_iter_slice_batch
+item_generator ─▶ transforms ─▶ par_iter_next | par_iter_next_batch
+                        └─▶ dealt to callers in turn ─▶ par_iter_slice | par_iter_slice_batch
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
-
-from swath.rollout_workers.local_iterator import local_iterator
 
 Transform = Callable[[Any], Any]
 """`f(it) -> it`"""
+
+
+class LocalIterator:
+    """Iterates over items; each method gives an iterator behind this one, with the names of Ray's own.
+
+    Args:
+        items: what is iterated over, once.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = iter(items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._items)
+
+    def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
+        """What the function makes of each item."""
+        return LocalIterator(map(fn, self))
+
+    def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
+        """The items of which the function is true."""
+        return LocalIterator(filter(fn, self))
+
+    def batch(self, n: int) -> LocalIterator:
+        """Lists of `n` items, the last of what is left."""
+        return LocalIterator(iter(lambda: list(islice(self, n)), []))
+
+    def flatten(self) -> LocalIterator:
+        """The items of the items."""
+        return LocalIterator(chain.from_iterable(self))
+
+    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
+        """The items of what the function makes of each item."""
+        return self.for_each(fn).flatten()
 
 
 class ParallelIteratorWorker:
@@ -25,11 +62,19 @@ class ParallelIteratorWorker:
     Args:
         item_generator: an iterable, or a function that makes one.
         repeat: begin anew at the end, without end.
+
+    Raises:
+        ValueError: `repeat` with an iterator, which cannot begin anew.
     """
 
     def __init__(self, item_generator: Iterable[Any] | Callable[[], Iterable[Any]], repeat: bool) -> None:
-        self._par_iter_source = _Source(item_generator, repeat=repeat)
-        self._par_iter_transforms: list[Transform] | None = None
+        if repeat and isinstance(item_generator, Iterator):
+            raise ValueError(
+                f"{item_generator!r} is an iterator, which cannot be repeated; give a function that makes it"
+            )
+        self._par_iter_given, self._par_iter_repeat = item_generator, repeat
+        self._par_iter_source: Iterator[Any] | None = None
+        self._par_iter_transforms: list[Transform] = []
         self._par_iter_chain: Iterator[Any] | None = None
         self._par_iter_slices: defaultdict[int, deque[Any]] = defaultdict(deque)
         self._par_iter_turn = 0
@@ -46,8 +91,8 @@ class ParallelIteratorWorker:
         self._par_iter_transforms = list(transforms)
         self._par_iter_slices.clear()
         self._par_iter_turn = 0
-        self._par_iter_source.begin()
-        self._par_iter_chain = self._par_iter_link()
+        self._par_iter_source = _items(self._par_iter_given, repeat=self._par_iter_repeat)
+        self._par_iter_chain = self._par_iter_link(self._par_iter_source)
 
     def par_iter_next(self) -> Any:
         """The next item.
@@ -57,8 +102,8 @@ class ParallelIteratorWorker:
             StopIteration: there is none.
         """
         if self._par_iter_chain is None:
-            assert self._par_iter_transforms is not None, "call par_iter_init(transforms) first"
-            self._par_iter_chain = self._par_iter_link()
+            assert self._par_iter_source is not None, "call par_iter_init(transforms) first"
+            self._par_iter_chain = self._par_iter_link(self._par_iter_source)
         try:
             return next(self._par_iter_chain)
         except StopIteration:
@@ -95,54 +140,28 @@ class ParallelIteratorWorker:
         """Several items of `par_iter_slice`; see `par_iter_next_batch` for how many."""
         return _gathered(lambda: self.par_iter_slice(step, start), batch_ms)
 
-    def _par_iter_link(self) -> Iterator[Any]:
-        linked = local_iterator(self._par_iter_source)
-        for transform in self._par_iter_transforms or ():
+    def _par_iter_link(self, source: Iterator[Any]) -> Iterator[Any]:
+        # Ray's own iterator where that is in use in this process, as transforms made by it expect
+        rays: Any = sys.modules.get("ray.util.iter")
+        linked = LocalIterator(source) if rays is None else rays.LocalIterator(lambda _: source, rays.SharedMetrics())
+        for transform in self._par_iter_transforms:
             linked = transform(linked)
             assert linked is not None, f"{transform!r} gave None; it must give an iterator"
         return iter(linked)
 
 
-class _Source:
-    """Items without transforms; goes on when making one has failed.
+def _items(given: Iterable[Any] | Callable[[], Iterable[Any]], *, repeat: bool) -> Iterator[Any]:
+    """The items from the beginning; an empty source is over even if it is repeated."""
+    return _repeated(given) if repeat else iter(given() if callable(given) else given)
 
-    Args:
-        given: an iterable, or a function that makes one.
-        repeat: begin anew at the end.
-    """
 
-    def __init__(self, given: Iterable[Any] | Callable[[], Iterable[Any]], *, repeat: bool) -> None:
-        self._given = given
-        self._repeat = repeat
-        self._items: Iterator[Any] | None = None
-
-    def begin(self) -> None:
-        """From the beginning, if it has one: an iterator goes on where it is."""
-        self._items = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._begun())
-        except StopIteration:
-            if not self._repeat:
-                raise
-        except BaseException:
-            if callable(self._given):
-                self._items = None  # a generator that has raised is over
-            raise
-        self._items = None
-        return next(self._begun())
-
-    def _begun(self) -> Iterator[Any]:
-        if self._items is None:
-            made = self._given() if callable(self._given) else self._given
-            self._items = iter(made)
-            if self._repeat and self._items is made and not callable(self._given):
-                raise ValueError(f"{made!r} is an iterator, which cannot be repeated; give a function that makes it")
-        return self._items
+def _repeated(given: Iterable[Any] | Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    is_empty = False
+    while not is_empty:
+        is_empty = True
+        for item in given() if callable(given) else given:
+            is_empty = False
+            yield item
 
 
 def _gathered(next_item: Callable[[], Any], batch_ms: float) -> list[Any]:

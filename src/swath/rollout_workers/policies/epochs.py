@@ -8,21 +8,19 @@ batch ──copy, standardise, pad──▶ ┌ shuffle ──cut──▶ learn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from swath.options import count
-from swath.rollout_workers.batches.joining import concat_samples
+from swath.rollout_workers.batches.concat import concat
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.policies.exchange import exchanged
+from swath.rollout_workers.policies.ranks import gathered
 from swath.rollout_workers.policy import Policy
-
-T = TypeVar("T")
 
 _SMALLEST_STD = 1e-4
 
@@ -70,10 +68,10 @@ def learn_in_passes(
 
     Raises:
         KeyError: a column to standardise is not there.
-        RemoteFailure: another rank has raised, where several learn as one.
+        WorkerLate: another rank has not come in time, where several learn as one.
     """
     infos: list[dict[str, Any]] = []
-    rows, _ = _on_all_ranks(policy, lambda: _prepared(batch, passes.fields), lambda _: None)
+    rows = _prepared(batch, passes.fields)
     for _ in range(passes.epochs):
         infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, passes.size, generator)]
     told: dict[str, Any] = _mean(infos)
@@ -103,29 +101,12 @@ def _parts(
     policy: Policy, rows: SampleBatch, size: int | None, generator: np.random.Generator | None
 ) -> list[SampleBatch]:
     """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
-
-    def cut() -> list[SampleBatch]:
-        return [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
-
-    parts, counts = _on_all_ranks(policy, cut, len)
-    least = min(counts)
+    parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
+    least = min(gathered(len(parts))) if policy.distributed_world_size > 1 else len(parts)
     if least == len(parts):
         return parts
-    return [_joined([parts[i] for i in group]) for group in np.array_split(np.arange(len(parts)), least)]
-
-
-def _on_all_ranks(policy: Policy, make: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[Any]]:
-    """What `make` returns here, and what is told of it by all who learn as one with this policy."""
-    if policy.distributed_world_size > 1:
-        return exchanged(make, tell)
-    mine = make()
-    return mine, [tell(mine)]
-
-
-def _joined(parts: list[SampleBatch]) -> SampleBatch:
-    joined = concat_samples(parts)
-    assert isinstance(joined, SampleBatch)
-    return joined
+    groups = np.array_split(np.arange(len(parts)), least)
+    return [concat((parts[i] for i in group), SampleBatch) for group in groups]
 
 
 def _mean(infos: Sequence[Any]) -> Any:

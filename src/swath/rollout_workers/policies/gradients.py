@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from swath.rollout_workers.batches.leaves import tensor_of
-from swath.rollout_workers.policies import roll_call
-from swath.rollout_workers.policies.exchange import gathered, require_fine, said
+from swath.rollout_workers.policies.ranks import meet
 
 Gradients: TypeAlias = list[Tensor | None]
 """One per parameter of a model, in its order; None where the loss does not depend on it."""
@@ -55,32 +54,23 @@ def bound(gradients: Gradients, limit: float | None, by: str) -> tuple[Gradients
     return [None if gradient is None else gradient * next(factors) for gradient in gradients], norm
 
 
-def averaged(gradients: Gradients, parameters: Sequence[nn.Parameter], failure: Exception | None = None) -> Gradients:
-    """The means over all ranks of the process group, which must call this together, also one that has failed.
+def averaged(gradients: Gradients, parameters: Sequence[nn.Parameter]) -> Gradients:
+    """The means over all ranks of the process group, which must call this together.
 
     Where only some ranks have a gradient, the others count as zero.
 
-    Args:
-        gradients: of this rank.
-        parameters: theirs.
-        failure: what was raised instead of making them.
-
     Raises:
-        Exception: the failure, once the other ranks know.
-        RemoteFailure: another rank has failed.
         WorkerLate: other ranks have not come in time.
     """
-    flags = torch.tensor([*(float(gradient is not None) for gradient in gradients), float(failure is not None)])
     parts = [
         (torch.zeros_like(parameter) if gradient is None else gradient).reshape(-1)
         for gradient, parameter in zip(gradients, parameters, strict=True)
     ]
-    flat = torch.cat([*parts, flags.to(parts[0])])
-    with roll_call.present():
-        torch.distributed.all_reduce(flat)
-    *sums, counts, failed = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(parameters), 1])
-    if failed:
-        require_fine(failure, gathered(said(failure)))
+    given = torch.tensor([float(gradient is not None) for gradient in gradients])
+    flat = torch.cat([*parts, given.to(parts[0])])
+    meet()
+    torch.distributed.all_reduce(flat)
+    *sums, counts = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(parameters)])
     ranks = torch.distributed.get_world_size()
     return [
         (total / ranks).to(parameter).reshape(parameter.shape) if count else None

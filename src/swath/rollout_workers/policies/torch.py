@@ -7,9 +7,9 @@ batch ──pad, to device──▶ loss ──▶ gradients ──▶ mean over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from gymnasium import Space
@@ -26,9 +26,6 @@ from swath.rollout_workers.policies.distributions import DistClass
 from swath.rollout_workers.policies.schedules import scheduled
 from swath.rollout_workers.policies.training import as_numbers, info_of, to_train_on
 from swath.rollout_workers.policy import states_in
-
-_Made: TypeAlias = tuple[grads.Gradients, dict[str, Any], SampleBatch]
-"""Gradients, what is told of them, and the batch that they are from."""
 
 _UNFUSED = {"foreach", "differentiable"}
 """Keywords of Adam that do not go with a fused step, which is much the fastest."""
@@ -103,13 +100,10 @@ class TorchPolicy(ActingPolicy):
         """One update from a batch, which is left as it is; see `compute_gradients` and `apply_gradients`."""
         told: dict[str, Any] = {}
 
-        def prepared() -> SampleBatch:
-            batch = to_train_on(samples, recurrent=self.is_recurrent())
-            if self.callbacks is not None:
-                self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=told)
-            return batch
-
-        found, stats, batch = self._gradients(prepared)
+        batch = to_train_on(samples, recurrent=self.is_recurrent())
+        if self.callbacks is not None:
+            self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=told)
+        found, stats = self._gradients(batch)
         self._use(found)
         return info_of(batch, stats, told, self.num_grad_updates)
 
@@ -120,9 +114,10 @@ class TorchPolicy(ActingPolicy):
 
         Raises:
             FloatingPointError: one is NaN or infinite.
-            RemoteFailure: another rank has raised.
+            WorkerLate: other ranks have not come in time.
         """
-        found, stats, batch = self._gradients(lambda: to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
+        batch = to_train_on(postprocessed_batch, recurrent=self.is_recurrent())
+        found, stats = self._gradients(batch)
         on_cpu = [None if gradient is None else gradient.cpu() for gradient in found]
         return on_cpu, info_of(batch, stats, {}, self.num_grad_updates + 1)
 
@@ -155,31 +150,18 @@ class TorchPolicy(ActingPolicy):
         take_weights_over()
         self.global_timestep, self.num_grad_updates = state["global_timestep"], state.get("num_grad_updates", 0)
 
-    def _gradients(self, prepare: Callable[[], SampleBatch]) -> _Made:
-        """Gradients, averaged and bounded, and what is told of them."""
-        made = self._own_gradients(prepare()) if self.distributed_world_size == 1 else self._averaged(prepare)
-        found, norm = grads.bound(made[0], self.config["grad_clip"], self.config["grad_clip_by"])
-        return found, {**made[1], "cur_lr": self._rate(), "grad_gnorm": norm}, made[2]
-
-    def _own_gradients(self, batch: SampleBatch) -> _Made:
-        """Gradients as the loss makes them; the batch becomes tensors."""
+    def _gradients(self, batch: SampleBatch) -> tuple[grads.Gradients, dict[str, Any]]:
+        """Gradients, averaged and bounded, and what is reported of them; the batch becomes tensors."""
         batch.to_device(self.device).set_training()
         self.model.train()
         try:
-            found = grads.gradients_of(self.loss(self.model, self.dist_class, batch), self._parameters)
+            own = grads.gradients_of(self.loss(self.model, self.dist_class, batch), self._parameters)
         finally:
             self.model.eval()
-        return found, as_numbers(self.stats(batch)), batch
-
-    def _averaged(self, prepare: Callable[[], SampleBatch]) -> _Made:
-        """Means over ranks, whose loss may have raised on any of them."""
-        made: _Made = ([None] * len(self._parameters), {}, SampleBatch())
-        failure: Exception | None = None
-        try:
-            made = self._own_gradients(prepare())
-        except Exception as error:  # noqa: BLE001  raised once the other ranks know
-            failure = error
-        return grads.averaged(made[0], self._parameters, failure), *made[1:]
+        stats = as_numbers(self.stats(batch))
+        mean = own if self.distributed_world_size == 1 else grads.averaged(own, self._parameters)
+        found, norm = grads.bound(mean, self.config["grad_clip"], self.config["grad_clip_by"])
+        return found, {**stats, "cur_lr": self._rate(), "grad_gnorm": norm}
 
     def _use(self, gradients: grads.Gradients) -> None:
         if self.config["lr_schedule"] is not None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from swath.rollout_workers import distributed
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.distributed import Place, Ranks
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
 from swath.rollout_workers.worker.policies import Policies
 
 Batch = SampleBatch | MultiAgentBatch
-T = TypeVar("T")
 
 
 def batches_to_train(policies: Policies, samples: Batch) -> dict[str, SampleBatch]:
@@ -39,11 +38,7 @@ class Learning:
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
-        self._ranks: Ranks | None = None
-
-    def together(self, make: Callable[[], T]) -> T:
-        """What this gives; where several ranks learn as one, once all have the like, or know that one has not."""
-        return make() if self._ranks is None else self._ranks.together(make)
+        self._is_rank = False
 
     def learn(self, samples: Batch) -> dict[str, Any]:
         """One update of each policy that learns and has rows; what each tells."""
@@ -65,15 +60,11 @@ class Learning:
         Raises:
             ValueError: the batch is of other policies.
         """
-
-        def batch_of_one() -> dict[str, SampleBatch]:
-            found = _whole(samples).policy_batches
-            if set(found) != {DEFAULT_POLICY_ID}:
-                ids = sorted(found)
-                raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
-            return {DEFAULT_POLICY_ID: found[DEFAULT_POLICY_ID]}
-
-        ((_, policy, batch),) = self._agreed(batch_of_one)
+        found = _whole(samples).policy_batches
+        if set(found) != {DEFAULT_POLICY_ID}:
+            ids = sorted(found)
+            raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
+        ((_, policy, batch),) = self._agreed(found)
         gradients, info = policy.compute_gradients(batch)
         return gradients, info
 
@@ -98,28 +89,26 @@ class Learning:
             policy.apply_gradients(given[policy_id])
         return bool(chosen)
 
-    def join(self, place: Place) -> None:
-        """Be one of several ranks.
-
-        Raises:
-            RuntimeError: it is one already.
-            ValueError: a policy that is not torch, or others than those of the other ranks.
-        """
-        self._ranks = Ranks.join(place, self._policies.map)
+    def join(self, url: str, world_rank: int, world_size: int, backend: str, timeout_s: float) -> None:
+        """Be one of several ranks; see `distributed.join`."""
+        distributed.join(self._policies.map, url, world_rank, world_size, backend, timeout_s)
+        self._is_rank = True
 
     def leave(self) -> None:
         """Learn alone again; nothing happens if it does."""
-        if self._ranks is not None:
-            self._ranks.leave()
-            self._ranks = None
+        if self._is_rank:
+            distributed.leave(self._policies.map)
+            self._is_rank = False
 
     def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
         """Who learns from what; ranks learn in the same order."""
-        return self._agreed(lambda: batches_to_train(self._policies, samples))
+        return self._agreed(batches_to_train(self._policies, samples))
 
-    def _agreed(self, choose: Callable[[], dict[str, SampleBatch]]) -> list[tuple[str, Any, SampleBatch]]:
+    def _agreed(self, batches: dict[str, SampleBatch]) -> list[tuple[str, Any, SampleBatch]]:
         """Policies and their batches, in the same order on all ranks."""
-        batches = choose() if self._ranks is None else self._ranks.require_same(choose)
+        if self._is_rank:
+            batches = dict(sorted(batches.items()))
+            distributed.require_same(list(batches), "policies in the batch")
         return [(policy_id, self._policies.get(policy_id), batch) for policy_id, batch in batches.items()]
 
 

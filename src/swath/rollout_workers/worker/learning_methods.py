@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from swath.rollout_workers.distributed import Place
 from swath.rollout_workers.policies.epochs import Passes
 from swath.rollout_workers.worker.learning import Batch
 from swath.rollout_workers.worker.sampling_methods import SamplingMethods
@@ -98,9 +97,8 @@ class LearningMethods(SamplingMethods):
             What each tells, by policy id.
 
         Raises:
-            RemoteFailure: another of the ranks that learn as one has raised.
-            WorkerLate: another of them has not come in time.
-            Exception: what a policy's loss or a callback raised, once the other ranks know.
+            WorkerLate: another of the ranks that learn as one has not come in time.
+            Exception: what a policy's loss or a callback raised.
         """
         self._require_open("learn_on_batch")
         with self._drawing():
@@ -130,25 +128,20 @@ class LearningMethods(SamplingMethods):
 
         Raises:
             AssertionError: the batch is from another number of env steps.
-            RemoteFailure: another of the ranks that learn as one has raised, while it sampled or learnt.
-            WorkerLate: another of them has not come in time.
-            Exception: what `sample` or learning raised, once the other ranks know.
+            WorkerLate: another of the ranks that learn as one has not come in time.
+            Exception: what `sample` or learning raised.
         """
         self._require_open("sample_and_learn")
         passes = Passes.of(self.config.to_dict(), num_sgd_iter, sgd_minibatch_size, standardize_fields)
-        batch = self._learning.together(lambda: self._sampled_of_size(expected_batch_size))
+        batch = self.sample()
+        steps = batch.env_steps()
+        if steps != expected_batch_size:
+            raise AssertionError(f"expected_batch_size={expected_batch_size}, but the batch is from {steps} env steps")
         with self._drawing():
             info = self._learning.learn_in_passes(batch, passes)
         if info:
             self._book.changed()
-        return info, batch.env_steps()
-
-    def _sampled_of_size(self, expected: int) -> Batch:
-        batch = self.sample()
-        if batch.env_steps() != expected:
-            steps = batch.env_steps()
-            raise AssertionError(f"expected_batch_size={expected}, but the batch is from {steps} env steps")
-        return batch
+        return info, steps
 
     def compute_gradients(self, samples: Batch, single_agent: bool | None = None) -> tuple[Any, dict[str, Any]]:
         """Gradients of the policies that learn; weights stay.
@@ -187,7 +180,7 @@ class LearningMethods(SamplingMethods):
     ) -> None:
         """Be one of several ranks, who begin with the weights of rank 0 and average their gradients from then on.
 
-        What raises on one rank while they learn raises on all, `RemoteFailure` on the others; then all can go on.
+        If one rank raises while it samples or learns, the others wait for it until `timeout_s` is over.
 
         Args:
             url: where they meet, such as `tcp://host:port`.
@@ -195,14 +188,14 @@ class LearningMethods(SamplingMethods):
             world_size: how many they are.
             backend: "gloo" or "nccl".
             timeout_s: how long one waits for the others, here and whenever they learn; then it raises `WorkerLate`,
-                which names them, and the group has to be set up anew.
+                whose message names them, and the group has to be set up anew.
 
         Raises:
             RuntimeError: it is one already.
             ValueError: an argument out of range, a policy that is not torch, or others than those of the other ranks.
         """
         self._require_open("setup_torch_data_parallel")
-        self._learning.join(Place(url, world_rank, world_size, backend, timeout_s))
+        self._learning.join(url, world_rank, world_size, backend, timeout_s)
         self._book.changed()
 
     def teardown_torch_data_parallel(self) -> None:

@@ -118,5 +118,4 @@ class SamplingMethods(PolicyMethods):
         return whole
 
     def _batches(self) -> Iterator[Batch]:
-        while True:
-            yield self.sample()
+        return iter(self.sample, None)  # not a generator, which would be over when `sample` has raised
