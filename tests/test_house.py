@@ -78,7 +78,7 @@ def test_an_unknown_public_name_is_an_attribute_error_that_lists_the_known_ones(
 def test_hosts_are_stepped_by_the_loop_and_by_what_is_made_of_hosts():
     stepping = {name: calls_of(tree, "step", "step_one") for name, tree in MODULES.items()}
     on_hosts = {name for name, on in stepping.items() if any("host" in receiver.lower() for receiver in on)}
-    made_of_hosts = {"rollout/hosts/tensordict_list.py", "rollout_workers/hosts/torchrl_env.py"}
+    made_of_hosts = {"rollout/hosts/tensordict_list.py"}
     assert on_hosts == {"rollout/loop.py", *made_of_hosts}
 
 

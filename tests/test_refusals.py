@@ -1,10 +1,12 @@
 """What Swath no longer has is refused by name: what is tried, the error, and the way out that its message names."""
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 import swath
 from swath import rollout_workers
-from swath.rollout_workers import AlgorithmConfig, MultiAgentBatch, SampleBatch
+from swath.rollout_workers import AlgorithmConfig, MultiAgentBatch, RandomPolicy, RolloutWorker, SampleBatch, WorkerSet
 
 COLLECTORS: list = [
     pytest.param(lambda: swath.RayReplayBuffer, AttributeError, "torchrl.data.RayReplayBuffer", id="RayReplayBuffer"),
@@ -60,7 +62,73 @@ BATCHES: list = [
         for name, way_out in GONE_SETTINGS.items()
     ),
 ]
-SAMPLING: list = []
+BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+class EmptyState(RandomPolicy):
+    """Its first state is empty."""
+
+    def get_initial_state(self):
+        return [{}]
+
+
+def worker_of(policy_class):
+    return RolloutWorker(env_creator=lambda _: gym.make("CartPole-v1"), default_policy_class=policy_class)
+
+
+SAMPLING: list = [
+    pytest.param(
+        lambda: AlgorithmConfig().env_runners(remote_worker_envs=True),
+        ValueError,
+        "take more workers, or return gymnasium's AsyncVectorEnv",
+        id="remote_worker_envs",
+    ),
+    pytest.param(
+        lambda: AlgorithmConfig().env_runners(gym_env_vectorize_mode="async"),
+        ValueError,
+        "take more workers, or return gymnasium's AsyncVectorEnv",
+        id="gym_env_vectorize_mode",
+    ),
+    pytest.param(
+        lambda: AlgorithmConfig().environment(render_env=True),
+        ValueError,
+        "swath.Evaluator records video",
+        id="render_env",
+    ),
+    pytest.param(
+        lambda: RolloutWorker(env_creator=lambda _: object(), default_policy_class=RandomPolicy),
+        TypeError,
+        "a TorchRL EnvBase goes to a swath.Collector",
+        id="EnvBase from env_creator",
+    ),
+    pytest.param(
+        lambda: WorkerSet(_setup=False).reset([None]),
+        NotImplementedError,
+        "give WorkerSet an env_creator and num_workers",
+        id="WorkerSet.reset",
+    ),
+    pytest.param(
+        lambda: WorkerSet(_setup=False).foreach_worker("ping", return_obj_refs=True),
+        ValueError,
+        "call `ray.put` in the function",
+        id="return_obj_refs",
+    ),
+    pytest.param(
+        lambda: WorkerSet(_setup=False).fetch_ready_async_reqs(mark_healthy=True),
+        ValueError,
+        "the set sees itself which workers live; leave it out",
+        id="mark_healthy",
+    ),
+    pytest.param(
+        lambda: RandomPolicy(BOX, BOX, {}).get_connector_metrics(),
+        NotImplementedError,
+        "`perf_stats` of worker.get_metrics",
+        id="connector metrics",
+    ),
+    pytest.param(
+        lambda: worker_of(EmptyState).sample(), ValueError, "begin with arrays of the shapes", id="empty initial state"
+    ),
+]
 COMMANDS: list = []
 ROLLOUT: list = []
 WORKERS: list = []

@@ -158,7 +158,10 @@ def lists_that_are_mixed_up_and_tags_that_block_each_other(workers):
     assert workers.foreach_worker([add, times, times], kwargs=given) == [10, 20, 60]
     sent = [workers.foreach_worker_async(add, kwargs={"n": 10}, tag=tag) for tag in ("a", "a", "b", None)]
     assert sent == [2, 0, 2, 2]
-    assert workers.fetch_ready_async_reqs(tags="b", timeout_seconds=None) == [(1, 11), (2, 12)]
+    assert [tuple(reply) for reply in workers.fetch_ready_async_reqs(tags="b", timeout_seconds=None)] == [
+        (1, 11),
+        (2, 12),
+    ]
     assert len(workers.fetch_ready_async_reqs(timeout_seconds=None)) == 4
 
 

@@ -250,8 +250,8 @@ def a_recipe_that_lies_elsewhere():
     with made("inline") as workers:
         job = cloudpickle.loads(cloudpickle.dumps(workers._job(Name(1, 3))))
     resident = job.build()
-    assert resident.apply("sample").count == 10
-    assert resident.apply(lambda worker: (worker.life, worker.recreated_worker)) == (3, True)
+    assert resident.run("sample", {}).count == 10
+    assert resident.run(lambda worker: (worker.life, worker.recreated_worker), {}) == (3, True)
     resident.close()
 
 

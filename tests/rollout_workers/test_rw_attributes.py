@@ -46,8 +46,8 @@ ATTRIBUTES = {
     "global_vars": lambda worker: worker.global_vars == {"timestep": 0, "num_grad_updates_per_policy": {}},
     "last_batch": lambda worker: worker.last_batch is None,
 }
-OWN = {"is_stopped", "recent_episodes"}
-"""Which a set reads, and `get_global_worker`."""
+OWN = {"is_stopped"}
+"""Which `get_global_worker` reads."""
 
 
 @pytest.fixture(scope="module")

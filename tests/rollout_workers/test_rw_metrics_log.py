@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from swath.rollout_workers import RolloutMetrics
-from swath.rollout_workers.metrics_log import CAPACITY, RECENT, MetricsLog
+from swath.rollout_workers.metrics_log import CAPACITY, MetricsLog
 
 
 def episodes(*lengths):
@@ -41,14 +41,6 @@ def test_the_oldest_are_dropped_counted_and_warned_of_once(added):
         warnings.simplefilter("error")
         log.add(episodes(1, 2, 3, 4))
     assert (log.dropped, lengths(log.drain())) == (3, [2, 3, 4])
-
-
-def test_the_last_returns_are_known_whether_metrics_were_asked_for_or_not():
-    log = MetricsLog(capacity=RECENT)
-    log.add([RolloutMetrics(n, 0.5, episode_reward_raw=2.0 * n) for n in range(RECENT)])
-    log.drain()
-    log.add([RolloutMetrics(episode_faulty=True), RolloutMetrics(7, episode_reward_raw=14.0)])
-    assert list(log.recent) == [*((2.0 * n, n) for n in range(1, RECENT)), (14.0, 7)]
 
 
 def test_ten_thousand_are_kept():

@@ -75,7 +75,8 @@ def set_at():
 
 
 def test_every_row_is_there():
-    assert {row for row in ROWS if row[0] == "R"} == {f"R{number}" for number in range(1, 22)}
+    numbers = set(range(1, 22)) - {20}  # R20 is about connectors, which there are none of
+    assert {row for row in ROWS if row[0] == "R"} == {f"R{number}" for number in numbers}
 
 
 @pytest.mark.parametrize(("defect", "place"), EVERYWHERE)

@@ -1,12 +1,9 @@
 """Functions called in the workers of a set: whom they reach, what comes back, what happens to exceptions."""
 
-import pickle
-
 import pytest
 from toy_rollout_worker import Broken, Play, ToySet, config
 
-from swath.errors import Closed, NoEffectWarning, WorkerLate
-from swath.rollout_workers.worker_set.replies import Reply
+from swath.errors import Closed, WorkerLate
 from swath.workers.outcome import Error
 
 
@@ -18,6 +15,10 @@ def workers():
 
 def index(worker):
     return worker.worker_index
+
+
+def pairs(replies):
+    return [(worker, result) for worker, result in replies]
 
 
 def add(worker, number=0):
@@ -151,32 +152,10 @@ def test_what_is_raised_says_where(workers):
     assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
 
 
-def test_what_is_only_sent_and_raises_is_told_among_the_events(workers):
-    workers.foreach_worker(fail_in_2, timeout_seconds=0)
-    workers.foreach_worker(index)
-    workers.foreach_worker(index)
-    (event,) = workers.events()
-    assert (event.worker, event.life, event.kind) == (2, 0, "discarded")
-    assert "in worker 2" in event.text
-
-
-def test_references_are_for_ray(workers):
-    with pytest.raises(ValueError, match="on Ray"):
-        workers.foreach_worker(index, local_worker=False, return_obj_refs=True)
-    with pytest.raises(ValueError, match="local_worker=False"):
-        workers.foreach_worker(index, return_obj_refs=True)
-
-
-def test_mark_healthy_has_no_effect_and_says_so_once(workers):
-    with pytest.warns(NoEffectWarning, match="mark_healthy"):
-        workers.foreach_worker(index, mark_healthy=True)
-    workers.fetch_ready_async_reqs(mark_healthy=True)
-
-
 def test_other_names_do_the_same(workers):
     assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
     assert workers.foreach_env_runner_async(index, "tag", remote_worker_ids=[2]) == 1
-    assert workers.foreach_env_runner_async_fetch_ready(index, "tag", timeout_seconds=None) == [(2, 2)]
+    assert pairs(workers.foreach_env_runner_async_fetch_ready(index, "tag", timeout_seconds=None)) == [(2, 2)]
 
 
 def test_envs_and_policies_are_visited(workers):
@@ -189,7 +168,7 @@ def test_envs_and_policies_are_visited(workers):
 def test_asynchronous_answers_say_whose_they_are(workers):
     assert workers.foreach_worker_async(index, tag="mine") == 3
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
-    assert [(worker, result) for worker, result in replies] == [(1, 1), (2, 2), (3, 3)]
+    assert pairs(replies) == [(1, 1), (2, 2), (3, 3)]
     assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
     assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
 
@@ -197,7 +176,7 @@ def test_asynchronous_answers_say_whose_they_are(workers):
 def test_who_polls_gets_somewhere(workers):
     workers.foreach_worker_async(index)
     replies = [reply for _ in range(3) for reply in workers.fetch_ready_async_reqs()]
-    assert sorted(replies) == [(1, 1), (2, 2), (3, 3)]
+    assert sorted(pairs(replies)) == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag():
@@ -227,7 +206,7 @@ def test_an_exception_leaves_the_other_answers_for_the_next_fetch(workers):
     workers.foreach_worker_async(fail_in_2)
     with pytest.raises(Broken):
         workers.fetch_ready_async_reqs(timeout_seconds=None)
-    assert workers.fetch_ready_async_reqs(timeout_seconds=None) == [(1, 1), (3, 3)]
+    assert pairs(workers.fetch_ready_async_reqs(timeout_seconds=None)) == [(1, 1), (3, 3)]
 
 
 def test_exceptions_are_in_replies_if_asked_for(workers):
@@ -237,20 +216,11 @@ def test_exceptions_are_in_replies_if_asked_for(workers):
     assert replies[1].result is None
 
 
-def test_a_reply_travels():
-    reply = Reply(2, "result", life=1, version=7, tag="t", error=None)
-    again = pickle.loads(pickle.dumps(reply))
-    assert (again, again.life, again.version, again.tag) == ((2, "result"), 1, 7, "t")
-    assert repr(again) == "Reply(worker=2, result='result', life=1, version=7, tag='t')"
-
-
 def test_a_set_without_remote_workers_calls_the_local_one():
     with ToySet(env_creator=Play(), config=config()) as workers:
         assert workers.foreach_worker(index, with_ids=True) == [(0, 0)]
         assert workers.foreach_worker_async(index) == 0
         assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
-        with pytest.raises(ValueError, match="give local_worker=False"):
-            workers.foreach_worker(index, return_obj_refs=True)
 
 
 def test_after_the_end_everything_is_closed(workers):
@@ -282,18 +252,6 @@ def gated(tmp_path, warm_processes):
         yield made, gate
 
 
-def test_references_are_not_asked_of_some_when_another_has_an_earlier_call_to_answer(gated):
-    workers, gate = gated
-    workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
-    gate.await_arrival()
-    with pytest.raises(WorkerLate):
-        workers.foreach_worker("named", worker_ids=[1], timeout_seconds=0.01)
-    with pytest.raises(WorkerLate, match=r"workers \[1\] have not answered .* and nobody was asked") as raised:
-        workers.foreach_worker(index, local_worker=False, return_obj_refs=True)
-    assert raised.value.workers == (1,)
-    gate.open()
-
-
 def test_a_late_answer_is_kept_and_nothing_queues_behind_it(gated):
     workers, gate = gated
     workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
@@ -308,5 +266,6 @@ def test_a_late_answer_is_kept_and_nothing_queues_behind_it(gated):
     assert workers.foreach_worker_async(index, tag="other") == 1, "the late one is not asked"
     gate.open()
     assert workers.foreach_worker(index) == [0, 1, 2], "it is asked when it has answered"
-    assert workers.fetch_ready_async_reqs(tags="late") == [(1, "hello 1")]
+    _, late = workers.fetch_ready_async_reqs(tags="late")
+    assert (late.worker, late.result, late.error) == (1, "hello 1", None)
     assert [event.kind for event in workers.events()] == ["late"]

@@ -1,19 +1,11 @@
-"""Parts of a set by themselves: what is said of policies, global variables, events, late answers, stacks."""
-
-from pathlib import Path
-from types import SimpleNamespace
+"""Parts of a set by themselves: changes of policies, and deaths of workers."""
 
 import pytest
-from toy_rollout_worker import Play, ToySet, config
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers.worker_set import events as events_module
-from swath.rollout_workers.worker_set import requests as requests_module
 from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
 from swath.rollout_workers.worker_set.events import Events
-from swath.rollout_workers.worker_set.global_vars import GlobalVars
 from swath.rollout_workers.worker_set.household import AS_BUILT, settle
-from swath.rollout_workers.worker_set.stacks import Stacks
 from swath.workers.fleet_state import Died, GiveUp, Ready
 from swath.workers.tickets import Name
 
@@ -82,28 +74,6 @@ def test_nothing_said_changes_nothing():
     assert AS_BUILT.training(None) is AS_BUILT
 
 
-def test_global_variables_for_some_workers_stay_theirs():
-    told = GlobalVars()
-    assert (told.of(1), told.serial(1)) == ({}, 0)
-    told.put({"a": 1})
-    told.put({"b": 2}, [1])
-    before = told.serial(2)
-    told.put({"a": 3})
-    assert (told.of(1), told.of(2)) == ({"a": 3, "b": 2}, {"a": 3})
-    assert told.serial(1) == told.serial(2) > before
-
-
-def test_events_are_drained_and_the_last_are_kept(monkeypatch):
-    monkeypatch.setattr(events_module, "MOST", 2)
-    events = Events()
-    for number in range(3):
-        events.note((number, 0), "died", "text")
-    first, last = events.drain()
-    assert ((first.worker, last.worker), first.kind, first.text) == ((1, 2), "died", "text")
-    assert first.time <= last.time
-    assert events.drain() == []
-
-
 def lost(worker, life=0):
     return WorkerLost("gone", worker=worker, life=life)
 
@@ -136,39 +106,3 @@ def test_deaths_that_are_not_borne_are_raised_once_unless_somebody_was_told():
     with pytest.raises(WorkerLate, match="env_runner_hang_timeout_s=2"):
         deaths.require_borne()
     deaths.require_borne()
-
-
-def test_late_answers_are_kept_up_to_a_number(monkeypatch):
-    monkeypatch.setattr(requests_module, "MOST_LATE", 1)
-    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="inline") as workers:
-        crew = workers._crew
-        tickets = [crew.send(worker, "run", "named", {}) for worker in (1, 2)]
-        workers._requests.keep_late(crew, tickets)
-        assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
-        assert workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None) == [(2, "hello 2")]
-        kinds = [(event.worker, event.kind) for event in workers.events()]
-        assert kinds == [(1, "late"), (2, "late"), (1, "discarded")]
-
-
-def test_stacks_go_to_a_file_which_is_there_only_if_something_was_written(tmp_path):
-    path = tmp_path / "worker_1" / "stacks.txt"
-    stacks = Stacks(1000.0, path)
-    with stacks.watching():
-        assert path.exists()
-    stacks.close()
-    assert not path.exists()
-    with stacks.watching():
-        path.write_text("stacks")
-    stacks.close()
-    stacks.close()
-    assert path.read_text() == "stacks"
-
-
-def test_without_anywhere_to_write_or_a_time_no_stacks_are_written(monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.__stderr__", None)
-    monkeypatch.setattr("faulthandler.dump_traceback_later", SimpleNamespace())
-    for stacks in (Stacks(1.0, None), Stacks(None, Path(tmp_path / "never"))):
-        with stacks.watching():
-            pass
-        stacks.close()
-    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,5 @@
-"""Sets whose workers are Ray actors, made by the set or elsewhere; and workers without a set on Ray."""
+"""Sets whose workers are Ray actors, and workers without a set on Ray."""
 
-import os
 import sys
 from itertools import product
 
@@ -8,11 +7,10 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows, workers_of
+from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows
 
 import ray_cluster
-from swath.errors import WorkerLost
-from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RolloutWorker, WorkerSet, collect_metrics
+from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RolloutWorker, WorkerSet
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +61,8 @@ def test_where_ray_is_up_it_is_the_place_and_a_set_there_is_like_any_other(worke
     assert set(batch["policy_version"]) == {version}
     batch["obs"][:] = 0
     workers.foreach_worker_async(index, tag="x")
-    assert workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None) == [(1, 1), (2, 2)]
-
-
-def test_answers_may_stay_in_rays_store(ray, workers):
-    references = workers.foreach_worker(index, local_worker=False, return_obj_refs=True)
-    assert all(isinstance(reference, ray.ObjectRef) for reference in references)
-    assert ray.get(references) == [1, 2]
-    workers.foreach_worker_async("named", kwargs={"greeting": "hi"})
-    replies = workers.fetch_ready_async_reqs(timeout_seconds=None, return_obj_refs=True)
-    assert [(worker, ray.get(reference)) for worker, reference in replies] == [(1, "hi 1"), (2, "hi 2")]
+    replies = workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None)
+    assert [(reply.worker, reply.result) for reply in replies] == [(1, 1), (2, 2)]
 
 
 def test_arrays_in_infos_from_ray_can_be_written(workers):
@@ -105,44 +95,6 @@ def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):
         facts = workers.stats("both")
         names = ("frames", "restarts", "fragments_lost", "worker_1/life")
         assert [facts[name] for name in names] == [2 * STEPS, 1, 1, 1]
-
-
-def test_ray_actors_made_elsewhere_are_driven_through_apply_and_not_replaced(ray):
-    actor = ray.remote(num_cpus=0)(ToyWorker)
-    made = {"env_creator": Play(), "num_workers": 2, "recreated_worker": False, "config": config()}
-    handles = [actor.remote(worker_index=n, log_dir=None, spaces=None, **made) for n in (7, 8)]
-    workers = ToySet(config=config(), _setup=False)
-    workers.reset(handles)
-    assert workers.foreach_worker(index) == [7, 8]
-    assert workers_of(workers.sample()) == [7, 8]
-    assert workers.num_healthy_remote_workers() == 2
-    with pytest.raises(Broken):
-        workers.foreach_worker(lambda worker: worker.play.at_sample(0, 0, 0) or raising())
-    assert ray.get(workers.foreach_worker("named", return_obj_refs=True)) == ["hello 7", "hello 8"]
-    lost, two = workers.foreach_worker(lambda worker: worker.worker_index == 7 and os._exit(1), on_error="return")
-    assert (type(lost.exception), two) == (WorkerLost, False)
-    assert workers.foreach_worker(index, healthy_only=False) == [8]
-    workers.stop()
-    assert ray.get(handles[1].apply.remote(lambda worker: worker.stopped)), "it was asked to, and lives"
-
-
-def raising():
-    raise Broken("elsewhere")
-
-
-def test_a_local_worker_and_ray_actors_made_elsewhere_report_their_episodes(ray):
-    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
-    short = AlgorithmConfig().env_runners(rollout_fragment_length=100)
-    local = RolloutWorker(config=short, **made)
-    remote = ray.remote(num_cpus=0)(RolloutWorker).remote(config=short, worker_index=1, **made)
-    workers = WorkerSet(config=short, _setup=False)
-    workers._local_env_runner = local
-    workers.reset([remote])
-    workers.foreach_worker("sample")
-    assert collect_metrics(workers)["episodes_this_iter"] >= 2
-    assert workers.sync_weights(timeout_seconds=60.0) == 1
-    assert workers.foreach_worker(lambda worker: worker.policy_version) == [0, 1]
-    workers.stop()
 
 
 def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):

@@ -13,7 +13,6 @@ from swath.rollout_workers import (
     PPOTorchPolicy,
     RandomPolicy,
     RolloutWorker,
-    collect_episodes,
     collect_metrics,
     make_multi_agent,
     synchronous_parallel_sample,
@@ -94,16 +93,6 @@ def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processe
     with made() as here, made(backend="process") as there:
         for _ in range(3):
             assert same(here.sample(), there.sample())
-
-
-def test_a_set_says_the_same_of_its_episodes_as_their_metrics(warm_processes):
-    with made(backend="process") as workers:
-        workers.sample(min_env_steps=400)
-        facts, told = workers.stats(), collect_episodes(workers)
-    assert facts["episodes"] == len(told) > 2
-    assert facts["episode_return"] == pytest.approx(np.mean([one.episode_reward for one in told]))
-    assert facts["episode_length"] == pytest.approx(np.mean([one.episode_length for one in told]))
-    assert facts["env_errors"] == 0
 
 
 def test_all_workers_act_with_the_local_workers_weights():

@@ -95,15 +95,6 @@ class ToyWorker:
     def whoami(self):
         return self.worker_index, self.life
 
-    @property
-    def counters(self):
-        return {"env_steps_sampled": STEPS * self.sampled, "episodes": self.sampled, "episodes_faulty": 0}
-
-    @property
-    def recent_episodes(self):
-        """Every fragment is an episode, of as many steps and ten times the return."""
-        return ((10.0 * STEPS, STEPS),) * self.sampled
-
     def sample(self):
         self.sampled += 1
         self.play.at_sample(self.worker_index, self.life, self.sampled)

@@ -9,7 +9,6 @@ from swath.errors import warn
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 
 CAPACITY = 10_000
-RECENT = 100
 
 
 class MetricsLog:
@@ -17,12 +16,10 @@ class MetricsLog:
 
     Attributes:
         dropped: how many were dropped.
-        recent: return, before clipping, and env steps of the last episodes that ended by themselves, drained or not.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.dropped = 0
-        self.recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._kept: deque[RolloutMetrics] = deque(maxlen=capacity)
 
     def add(self, metrics: Iterable[RolloutMetrics]) -> None:
@@ -30,7 +27,6 @@ class MetricsLog:
         before = len(self._kept)
         added = list(metrics)
         self._kept.extend(added)
-        self.recent.extend((one.episode_reward_raw, one.episode_length) for one in added if not one.episode_faulty)
         lost = before + len(added) - len(self._kept)
         if lost and not self.dropped:
             warn(

@@ -18,7 +18,6 @@ from swath.rollout.hosts.by_agent import ALL, ByAgent
 from swath.rollout.hosts.infos import info_of
 from swath.rollout.hosts.multi_agent import INFOS, TERMINATEDS, TRUNCATEDS, MultiAgentHost
 from swath.rollout.spaces import Leaves
-from swath.rollout_workers.hosts.sub_envs import BegunAhead
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 from swath.rollout_workers.perf_stats import Part
 from swath.rollout_workers.sampling.multi_agent.role import Role
@@ -50,7 +49,6 @@ class SeatingHost(WrappedHost):
     ) -> None:
         super().__init__(inner)
         self._envs = inner
-        self._ahead = _begun_ahead(inner)
         self._plays = plays
         self._role_of = role_of
         self._lap = lap
@@ -65,12 +63,9 @@ class SeatingHost(WrappedHost):
     def renew(self, env: int, make: Callable[[], Any]) -> None:
         """Close this env and put what `make` builds in its place."""
         self._envs.renew(env, make)
-        self._ahead = _begun_ahead(self._envs)
 
     def step(self, action: Leaves) -> Transition:
-        """Advance every env; those that live elsewhere step side by side."""
-        for env, begin in self._ahead:
-            begin(action[0][env])
+        """Advance every env."""
         moved = self.inner.step(action)
         self._lap("env_wait")
         n, failed, returned = self.spec.num_envs, dict(moved.failed), moved.observation[0]
@@ -158,12 +153,6 @@ class SeatingHost(WrappedHost):
             rows = role.keep(processed[role], len(group))
             for (seat, _), row in zip(group, rows, strict=True):
                 seat.row = row
-
-
-def _begun_ahead(host: MultiAgentHost) -> list[tuple[int, Callable[[Any], None]]]:
-    """Envs whose step can be begun before it is waited for, and how."""
-    envs = host.env if isinstance(host.env, list) else [host.env]
-    return [(number, env.begin) for number, env in enumerate(envs) if isinstance(env, BegunAhead)]
 
 
 def _by_role(seen: Iterable[Seen]) -> dict[Role, Seen]:

@@ -12,13 +12,10 @@ from swath.rollout.hosts.infos import info_of
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.batches.leaves import as_array
 from swath.rollout_workers.nests import has_empty, leaves_of, map_nest, nest_of
-from swath.rollout_workers.sampling.open_states import boxed, in_one, in_rows
 
 
 class States:
     """The states of a recurrent policy, per env.
-
-    A state with an empty nest in it is one leaf here: an object per env.
 
     Args:
         initial: those with which episodes begin, nested or not.
@@ -30,17 +27,14 @@ class States:
     """
 
     def __init__(self, initial: Sequence[Any], num_envs: int) -> None:
-        self._n = num_envs
-        self._open = [has_empty(state) for state in initial]
-        self.template = tuple(boxed(state) if has_empty(state) else arrays(state) for state in initial)
+        self.template = tuple(arrays(state) for state in filled(initial))
         self._initial: Leaves = leaves_of(self.template)
         self.leaves: Leaves = [np.stack([leaf] * num_envs) for leaf in self._initial]
 
     @property
     def nests(self) -> list[Any]:
         """One batch `[B, …]` per state."""
-        nests = nest_of(self.template, self.leaves)
-        return [in_one(nest) if opened else nest for opened, nest in zip(self._open, nests, strict=True)]
+        return list(nest_of(self.template, self.leaves))
 
     def begin(self, envs: Sequence[int]) -> None:
         """Episodes begin in these envs."""
@@ -58,8 +52,19 @@ class States:
         """
         if len(states) != len(self.template):
             raise ValueError(f"the policy answered {len(states)} states; get_initial_state() has {len(self.template)}")
-        each = [in_rows(s, self._n) if opened else s for opened, s in zip(self._open, states, strict=True)]
-        return [as_array(leaf) for leaf in leaves_of(tuple(each), self.template)]
+        return [as_array(leaf) for leaf in leaves_of(tuple(states), self.template)]
+
+
+def filled(initial: Sequence[Any]) -> Sequence[Any]:
+    """The states with which episodes begin.
+
+    Raises:
+        ValueError: one is an empty structure, or has one in it.
+    """
+    for state in initial:
+        if has_empty(state):
+            raise ValueError(f"get_initial_state() gives {state!r}; begin with arrays of the shapes of later states")
+    return initial
 
 
 class Before:

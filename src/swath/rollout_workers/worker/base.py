@@ -13,7 +13,6 @@ from swath.rollout.random_state import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
-from swath.rollout_workers.hosts.remote_env import applied
 from swath.rollout_workers.worker import places
 from swath.rollout_workers.worker.arguments import Arguments
 from swath.rollout_workers.worker.envs import Envs
@@ -104,14 +103,14 @@ class WorkerBase:
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
         """`func(sub_env)` of each; of the vector env, if it shows no sub-envs; empty without env."""
-        return [] if self.envs is None else [applied(env, func) for env in self.envs.shown]
+        return [] if self.envs is None else [func(env) for env in self.envs.shown]
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
         if self.envs is None:
             return []
         context_of = self.envs.maker.context_of
-        return [applied(env, func, context_of(i)) for i, env in enumerate(self.envs.shown)]
+        return [func(env, context_of(i)) for i, env in enumerate(self.envs.shown)]
 
     def assert_healthy(self) -> None:
         """Check that it can work.

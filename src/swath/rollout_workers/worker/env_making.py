@@ -10,24 +10,18 @@ import gymnasium as gym
 
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
-from swath.rollout.hosts.gymnasium import require_equal_spaces
-from swath.rollout.hosts.torchrl_arrays import TorchRLArrayHost
+from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.rollout.hosts.vector import vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
-from swath.rollout_workers.hosts.remote_env import remote_env
-from swath.rollout_workers.hosts.servant import Recipe
-from swath.rollout_workers.hosts.sub_envs import SubEnvHost
-from swath.rollout_workers.hosts.torchrl_env import SingleEnvHost, is_batch, is_single
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.vector_env import VectorEnv
-from swath.workers.base import Backend
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
-    "EnvPool or ALE vector env, a TorchRL EnvBase, or None"
+    "EnvPool or ALE vector env, or None; a TorchRL EnvBase goes to a swath.Collector"
 )
 
 
@@ -41,7 +35,6 @@ class EnvMaker:
         context: from which each env's own is copied.
         callbacks: the user's.
         worker: told to them.
-        backend: where sub-envs live, each in a place of its own; None: here.
         contexts: those of the envs that live, by their numbers.
     """
 
@@ -50,7 +43,6 @@ class EnvMaker:
     context: EnvContext
     callbacks: DefaultCallbacks
     worker: Any
-    backend: Backend | None = None
     contexts: dict[int, EnvContext] = field(default_factory=dict)
 
     def make(self, number: int) -> Any:
@@ -63,7 +55,7 @@ class EnvMaker:
         made: list[Any] = []
         try:
             with closed_on_failure(made):
-                env = self._built(context)
+                env = as_multi_agent(self.creator(context))
                 if env is not None:
                     made.append(env)
                     self._show(env, context)
@@ -79,13 +71,8 @@ class EnvMaker:
             return self.contexts[number]
         return self.context.copy_with_overrides(vector_index=number)
 
-    def _built(self, context: EnvContext) -> Any:
-        if self.backend is not None:
-            return remote_env(self.backend, Recipe(self.creator, self.validate, context))
-        return as_multi_agent(self.creator(context))
-
     def _show(self, env: Any, context: EnvContext) -> None:
-        if self.validate is not None and self.backend is None:
+        if self.validate is not None:
             self.validate(env, context)
         self.callbacks.on_sub_environment_created(
             worker=self.worker,
@@ -111,18 +98,18 @@ def make_envs(maker: EnvMaker, num_envs: int) -> list[Any]:
         envs.append(first)
         if is_several(first):
             return envs
-        if not _is_one(first):
+        if not isinstance(first, gym.Env):
             raise TypeError(f"env_creator made {first!r}; it must make {SERVED}")
         for number in range(1, num_envs):
             envs.append(_another(maker, number, envs))
-        if isinstance(first, gym.Env) and not isinstance(first, MultiAgentEnv):
+        if not isinstance(first, MultiAgentEnv):
             require_equal_spaces(envs)
     return envs
 
 
 def is_several(env: Any) -> bool:
     """Whether this one env steps several sub-envs."""
-    return isinstance(env, VectorEnv) or is_vector_env(env) or is_batch(env)
+    return isinstance(env, VectorEnv) or is_vector_env(env)
 
 
 def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
@@ -138,13 +125,7 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
     if is_vector_env(first):
         host: ArrayHost = vector_host(first, lambda: maker.make(0), exact=True)
         return host
-    if is_batch(first):
-        return TorchRLArrayHost(first, lambda: maker.make(0))
-
-    def others() -> list[Any]:
-        return [maker.make(number) for number in range(len(envs))]
-
-    return SingleEnvHost(envs, others) if is_single(first) else SubEnvHost(envs, make=others, exact=True)
+    return EnvListHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))], exact=True)
 
 
 def shown(host: ArrayHost) -> list[Any]:
@@ -158,14 +139,10 @@ def shown(host: ArrayHost) -> list[Any]:
     return list(inner) if is_vector_env(env) and isinstance(inner, list | tuple) else [env]
 
 
-def _is_one(env: Any) -> bool:
-    return isinstance(env, gym.Env) or is_single(env)
-
-
 def _another(maker: EnvMaker, number: int, envs: Sequence[Any]) -> Any:
     env = maker.make(number)
     if any(env is other for other in envs):
         raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
-    if not _is_one(env) or is_single(env) != is_single(envs[0]):
+    if not isinstance(env, gym.Env):
         raise TypeError(f"env_creator made {env!r} for vector_index={number}, after {envs[0]}; make envs of one kind")
     return env

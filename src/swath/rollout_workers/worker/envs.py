@@ -121,11 +121,7 @@ class Envs:
 
     def close(self) -> None:
         """Close the envs."""
-        try:
-            self.lenient.close()
-        finally:
-            if self.maker.backend is not None:
-                self.maker.backend.close()
+        self.lenient.close()
 
     def _made_host(self, envs: list[Any]) -> ArrayHost:
         """What steps the envs."""

@@ -69,11 +69,6 @@ class SamplingMethods(PolicyMethods):
         return self._log.drain()
 
     @property
-    def recent_episodes(self) -> tuple[tuple[float, int], ...]:
-        """Return, before clipping, and env steps of the last 100 episodes that ended by themselves."""
-        return tuple(self._log.recent)
-
-    @property
     def counters(self) -> dict[str, int]:
         """What was sampled, discarded and restarted."""
         counts = SamplerCounts() if self.envs is None else self.envs.counts

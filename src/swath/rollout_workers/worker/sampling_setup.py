@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.hosts.filming import FilmedHost
 from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import LenientHost, Renewal
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
 from swath.rollout_workers.hosts.seating import SeatingHost
-from swath.rollout_workers.hosts.sub_envs import SubEnvHost
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.nests import template_of
 from swath.rollout_workers.sampling.actor import PolicyActor, Surface
@@ -52,8 +50,6 @@ class Station:
         log: keeps what there is to tell of episodes.
         unrolls: numbers chunks.
         laps: times the steps.
-        film: where a film of the first sub-env goes, if one is to be made and kept.
-        films: whether the first sub-env is drawn after each step.
     """
 
     worker: Any
@@ -65,8 +61,6 @@ class Station:
     log: MetricsLog
     unrolls: UnrollIds
     laps: Laps
-    film: Path | None = None
-    films: bool = False
 
 
 def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientHost:
@@ -79,8 +73,7 @@ def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientH
         return None if seeds is None else seeds.renewed(env, n, times[env])
 
     renewal = Renewal(_renewing(host, maker), new_seed)
-    filmed = FilmedHost(host, station.film, station.laps) if station.films else host
-    return LenientHost(filmed, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
+    return LenientHost(host, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
 
 
 def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, station: Station) -> Sampler:
@@ -139,7 +132,7 @@ def quota_of(config: AlgorithmConfig, worker_index: int, num_envs: int) -> Quota
 
 def _renewing(host: ArrayHost, maker: EnvMaker) -> Callable[[int], None] | None:
     """How one sub-env is made anew; None where that cannot be."""
-    if isinstance(host, SubEnvHost | SeatingHost):
+    if isinstance(host, EnvListHost | SeatingHost):
         return lambda env: host.renew(env, lambda: maker.make(env))
     return host.restart if isinstance(host, OwnVectorHost) else None
 

@@ -31,7 +31,6 @@ from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.sampling_setup import Station
 from swath.rollout_workers.worker.seeding import Seeds
 from swath.rollout_workers.worker.weights import WeightBook
-from swath.workers.create import backend
 
 
 class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
@@ -157,16 +156,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
         arguments, made = self._arguments, list[Any]([self._written])
-        elsewhere = backend("process") if self.env_context.remote and arguments.wants_env else None
-        if elsewhere is not None:
-            made.append(elsewhere)
         maker = EnvMaker(
-            arguments.env_creator or _no_env,
-            arguments.validate_env,
-            self.env_context,
-            self.callbacks,
-            self,
-            elsewhere,
+            arguments.env_creator or _no_env, arguments.validate_env, self.env_context, self.callbacks, self
         )
         with self._drawing(), closed_on_failure(made):
             self.envs = made_envs(maker, self._station()) if arguments.wants_env else None

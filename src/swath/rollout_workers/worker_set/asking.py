@@ -1,6 +1,6 @@
 """One question to several workers, and their answers: waited for together, in order of their ids.
 
-calls ─▶ a round ─▶ answered │ lost │ late, kept under a tag │ never asked
+calls ─▶ a round ─▶ answered │ lost │ late, kept under the tag "late" │ never asked
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from swath.errors import WorkerLate, WorkerLost
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew
-from swath.rollout_workers.worker_set.requests import OnError, Shelf
+from swath.rollout_workers.worker_set.requests import LATE, OnError, Requests
 from swath.rollout_workers.worker_set.round import Round
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Ticket
@@ -20,24 +20,34 @@ from swath.workers.tickets import Ticket
 Outcomes: TypeAlias = dict[int, Outcome]
 
 
-def ask(crew: Crew, shelf: Shelf, calls: Mapping[int, Call], timeout: float, local: Callable[[], Outcomes]) -> Outcomes:
+def ask(
+    crew: Crew,
+    requests: Requests,
+    calls: Mapping[int, Call],
+    timeout: float,
+    *,
+    local: Callable[[], Outcomes] = dict,
+    tag: Any = LATE,
+) -> Outcomes:
     """What comes of each call, by id; those of workers whose loss is borne are among them.
 
     Args:
         crew: of workers.
-        shelf: where late answers are kept.
+        requests: keep late answers.
         calls: by id.
         timeout: seconds; 0: send, and wait for nobody.
         local: what is done here meanwhile.
+        tag: under which late answers are kept.
     """
     until = monotonic() + timeout
     asked = Round(crew, calls, lambda worker: crew.send(worker, "run", *calls[worker]))
     here = local()
     if timeout == 0:
-        shelf.keep_unasked(crew, [*asked.sent.values()])
+        requests.keep_late(crew, asked.sent.values(), tag)
         return here
     asked.wait(until, for_returning=True)
-    shelf.keep(crew, asked.unanswered)
+    crew.set_late(asked.unanswered)
+    requests.keep_late(crew, asked.unanswered, tag)
     there = {worker: _outcome(crew, ticket, timeout) for worker, ticket in asked.sent.items()}
     busy = {worker: Error(_busy(crew, worker, timeout)) for worker in asked.waiting}
     return here | dict(sorted((there | busy).items()))
@@ -82,7 +92,7 @@ def _outcome(crew: Crew, ticket: Ticket, timeout: float) -> Outcome:
     error = crew.error_of(ticket)
     if error is None:
         crew.deaths.answered()
-        return Value(crew.value_of(ticket))
+        return Value(ticket.value)
     crew.deaths.told(ticket.name)
     return Error(error)
 

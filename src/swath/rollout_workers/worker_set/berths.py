@@ -29,7 +29,7 @@ class Berth:
         begun: whether it was told anything.
         settled: whether it has taken in what its life begins with.
         revision: of the set's policies, as it was told; -1 before it was told any.
-        vars_serial: of the set's global variables, likewise.
+        vars_serial: of the set's global variables, likewise; 0 before it was told any.
         version: of the weights that it has.
         bringing: news that it has not answered, oldest first.
         refusal: what it raised at the last, if it did.

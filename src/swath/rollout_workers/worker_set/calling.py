@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from swath.errors import WorkerLate, warn_of_no_effect
+from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.asking import Outcomes, ask, entries
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords, called, in_turn, one_each
 from swath.rollout_workers.worker_set.crew import Crew
 from swath.rollout_workers.worker_set.group import PATIENCE_S, Group, seconds_to_wait
 from swath.rollout_workers.worker_set.replies import Reply
-from swath.rollout_workers.worker_set.requests import LATE, OnError, Shelf
+from swath.rollout_workers.worker_set.requests import LATE, OnError
 from swath.workers.hosting import attempted
-from swath.workers.ray.references import reference
+
+_REFUSED = {
+    "return_obj_refs": "answers are values; call `ray.put` in the function to keep large ones in Ray's store",
+    "mark_healthy": "the set sees itself which workers live; leave it out",
+}
+"""Keywords of RLlib's that are not served, and what to do instead."""
+
+
+def refuse(keywords: Mapping[str, Any]) -> None:
+    """Raise for keywords that are not served.
+
+    Raises:
+        ValueError: a known one is true.
+        TypeError: an unknown one.
+    """
+    for name, value in keywords.items():
+        if name not in _REFUSED:
+            raise unexpected("the call", name, _REFUSED)
+        if value:
+            raise ValueError(f"{name}={value!r} is not served: {_REFUSED[name]}")
 
 
 class Calling(Group):
@@ -29,10 +48,9 @@ class Calling(Group):
         healthy_only: bool = True,
         worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = None,
-        return_obj_refs: bool = False,
-        mark_healthy: bool = False,
         on_error: OnError = "raise",
         with_ids: bool = False,
+        **refused: Any,
     ) -> list[Any]:
         """Call a function in workers and wait for their answers.
 
@@ -43,11 +61,10 @@ class Calling(Group):
             healthy_only: only in those that can be called now; otherwise those that are coming back are waited for.
             worker_ids: in which remote workers; None: all, `[]`: none.
             timeout_seconds: for all answers together; None: 300; 0 sends, waits for nobody and returns `[]`.
-            return_obj_refs: references in place of answers; on Ray only.
-            mark_healthy: without effect: who is alive is observed.
             on_error: raise the first error by id, with all outcomes in its `results`; or `"return"` each in its place,
                 as a `swath.workers.outcome.Error` with its `exception`.
             with_ids: each entry is `(id, answer)`.
+            **refused: `return_obj_refs` and `mark_healthy`, only False.
 
         Returns:
             One entry per worker: the local one's, then by id. Workers whose loss is borne have none.
@@ -56,12 +73,11 @@ class Calling(Group):
             WorkerLate: a worker has not answered in time; its answer can be fetched later, under the tag "late".
             WorkerLost: a worker died, and that is not borne.
             FleetFailed: no remote workers are left, or too many died in a row.
-            ValueError: an id that there is not; lists of another length; references of workers that are not on Ray; a
-                time or a way with errors that there is not. Nobody was asked then.
+            ValueError: an id that there is not; lists of another length; a time or a way with errors that there is not.
+                Nobody was asked then.
             Exception: what the function raised.
         """
-        if mark_healthy:
-            warn_of_no_effect("mark_healthy", "who is alive is observed")
+        refuse(refused)
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
         crew = self._remote()
@@ -70,8 +86,6 @@ class Calling(Group):
         here = {worker: calls.pop(worker) for worker in local}
         if crew is not None and healthy_only:
             calls = {worker: call for worker, call in calls.items() if worker in crew.fleet.up}
-        if return_obj_refs:
-            return self._references(crew, here, calls, with_ids=with_ids)
         outcomes = self._outcomes(crew, here, calls, timeout)
         if on_error == "raise" and crew is not None and (failure := crew.fleet.failure) is not None:
             raise failure
@@ -115,19 +129,17 @@ class Calling(Group):
         *,
         tags: str | Collection[Any] | None = None,
         timeout_seconds: float | None = 0.0,
-        return_obj_refs: bool = False,
-        mark_healthy: bool = False,
         on_error: OnError | None = None,
+        **refused: Any,
     ) -> list[Reply]:
         """The answers to asynchronous requests that are there.
 
         Args:
             tags: of which; None: all, but not `"late"`.
             timeout_seconds: for how long all outstanding ones are waited for; None: until all are there.
-            return_obj_refs: references in place of results; on Ray only.
-            mark_healthy: without effect: who is alive is observed.
             on_error: None raises the first exception of a call, other answers stay for the next fetch; `"return"` has
                 exceptions, and lost workers, as `error` of replies.
+            **refused: as of `foreach_worker`.
 
         Returns:
             Replies, which unpack to `(worker_id, result)`.
@@ -140,14 +152,12 @@ class Calling(Group):
         timeout = None if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
         if on_error is not None:
             one_of("on_error", on_error, OnError)
-        if mark_healthy:
-            warn_of_no_effect("mark_healthy", "who is alive is observed")
-        crew = self._remote_bearing(on_error)
+        refuse(refused)
+        crew = self._looked_after() if on_error == "return" else self._remote()
         if crew is None:
             return []
         wanted = None if tags is None else [tags] if isinstance(tags, str) else list(tags)
-        replies = self._requests.fetch(crew, wanted, timeout, on_error or "raise")
-        return [_as_reference(reply) for reply in replies] if return_obj_refs else replies
+        return self._requests.fetch(crew, wanted, timeout, on_error or "raise")
 
     def foreach_worker_async_fetch_ready(
         self,
@@ -158,18 +168,11 @@ class Calling(Group):
         healthy_only: bool = True,
         worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = 0.0,
-        return_obj_refs: bool = False,
-        mark_healthy: bool = False,
         on_error: OnError | None = None,
+        **refused: Any,
     ) -> list[Reply]:
         """Fetch the answers of a tag, then send the next call; see the two methods."""
-        replies = self.fetch_ready_async_reqs(
-            tags=[tag],
-            timeout_seconds=timeout_seconds,
-            return_obj_refs=return_obj_refs,
-            mark_healthy=mark_healthy,
-            on_error=on_error,
-        )
+        replies = self.fetch_ready_async_reqs(tags=[tag], timeout_seconds=timeout_seconds, on_error=on_error, **refused)
         self.foreach_worker_async(func, tag=tag, kwargs=kwargs, healthy_only=healthy_only, worker_ids=worker_ids)
         return replies
 
@@ -191,41 +194,17 @@ class Calling(Group):
         def local() -> Outcomes:
             return {worker: attempted(called, self._local_env_runner, call) for worker, call in here.items()}
 
-        return local() if crew is None else ask(crew, Shelf(self._requests), calls, timeout, local)
+        return local() if crew is None else ask(crew, self._requests, calls, timeout, local=local)
 
-    def _ask_remote(self, func: Any, timeout: float, late: Any = LATE) -> Outcomes:
-        """What comes of a call in all remote workers that can be called now; late answers are kept under a tag."""
+    def _ask_remote(self, func: Any, timeout: float, tag: Any = LATE) -> Outcomes:
+        """What comes of a call in all remote workers that can be called now; late answers are kept under the tag."""
         crew = self._remote()
         if crew is None:
             return {}
         calls = one_each(func, None, crew.ids())
         able = {worker: call for worker, call in calls.items() if worker in crew.fleet.up}
-        return ask(crew, Shelf(self._requests, late), able, timeout, dict)
-
-    def _references(
-        self, crew: Crew | None, here: dict[int, Call], calls: dict[int, Call], *, with_ids: bool
-    ) -> list[Any]:
-        if here or crew is None:
-            raise ValueError("return_obj_refs=True is for remote workers on Ray; give local_worker=False")
-        if busy := [worker for worker in sorted(calls) if not crew.is_free(worker)]:
-            raise WorkerLate(
-                f"workers {busy} have not answered an earlier call, and nobody was asked: "
-                "return_obj_refs=True does not wait; try again later, or leave them out of worker_ids",
-                workers=tuple(busy),
-                deadline=0.0,
-            )
-        references = [(worker, crew.references(worker, *calls[worker])) for worker in sorted(calls)]
-        return references if with_ids else [each for _, each in references]
-
-    def _remote_bearing(self, on_error: OnError | None) -> Crew | None:
-        """The remote workers; losses that are to be returned are not raised here."""
-        return self._looked_after() if on_error == "return" else self._remote()
+        return ask(crew, self._requests, able, timeout, tag=tag)
 
 
 def _nothing_is_lost(_: BaseException) -> bool:
     return False
-
-
-def _as_reference(reply: Reply) -> Reply:
-    result = None if reply.error is not None else reference(reply.result)
-    return Reply(reply.worker, result, life=reply.life, version=reply.version, tag=reply.tag, error=reply.error)

@@ -9,21 +9,20 @@ Used by one thread at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from swath.collect.counters import Counters
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Survival
 from swath.rollout_workers.worker_set.berths import Berth, Bringing
-from swath.rollout_workers.worker_set.books import Books
 from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
 from swath.rollout_workers.worker_set.events import Events
-from swath.rollout_workers.worker_set.global_vars import GlobalVars
 from swath.rollout_workers.worker_set.household import AS_BUILT, Household
 from swath.rollout_workers.worker_set.resident import News, NotBrought
-from swath.rollout_workers.worker_set.telling import Answer, Told
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
@@ -41,7 +40,7 @@ class Terms:
         bearing: which of them are raised.
         returned: called with the ids of workers that came back, and know what is new.
         filters: what a worker that comes back, or comes later, begins with; None where nobody has any.
-        books: what they tell is noted there.
+        counters: of what is handed out, and of the time that callers wait.
     """
 
     job: Callable[[Name], Job]
@@ -49,7 +48,7 @@ class Terms:
     bearing: Bearing
     returned: Callable[[list[int]], None]
     filters: Callable[[], Mapping[str, Any] | None]
-    books: Books
+    counters: Counters
 
 
 class Crew:
@@ -65,8 +64,9 @@ class Crew:
         fleet: the workers.
         channel: their weights.
         events: what has happened to them.
-        books: what they have told.
-        global_vars: what they are told beside the weights.
+        counters: of what was handed out.
+        frames: env steps of fragments, by worker.
+        fragments_lost: that were asked for and did not come.
         household: what they are told of policies.
         removed: ids of workers that were taken out.
     """
@@ -76,14 +76,17 @@ class Crew:
         self.fleet = Fleet(backend, terms.job, begun, terms.survival, first=Name(1, 0))
         self.channel = Channel(backend.share)
         self.events = Events()
-        self.books = terms.books
-        self.global_vars = GlobalVars()
+        self.counters = terms.counters
+        self.frames: Counter[int] = Counter()
+        self.fragments_lost = 0
         self.household: Household = AS_BUILT
         self.removed: set[int] = set()
         self.deaths = Deaths(terms.bearing, self.events, self.fleet.was_late)
         self.fleet.listen(self.deaths)
         self._terms = terms
         self._berths: dict[int, Berth] = {}
+        self._global_vars: dict[str, Any] = {}
+        self._vars_serial = 0
 
     def ids(self) -> list[int]:
         """Of all workers that live or are coming back."""
@@ -164,22 +167,6 @@ class Crew:
         self._bring(berth)
         return berth.bringing[-1].ticket if berth.bringing else None
 
-    def references(self, worker: int, func: Any, kwargs: Mapping[str, Any]) -> Any:
-        """A reference to what a call gives, which stays in Ray's store.
-
-        Raises:
-            ValueError: the worker is not on Ray.
-        """
-        self.bring(worker)
-        actor = getattr(self.fleet.up[worker], "actor", None)
-        if actor is None:
-            raise ValueError("return_obj_refs=True is for workers on Ray; leave it out, or use backend='ray'")
-        return actor.apply.remote(func, **kwargs)
-
-    def version_sent(self, worker: int) -> int:
-        """Of the weights that it has when it has answered all."""
-        return self.channel.version_of(worker)
-
     def applied(self) -> dict[int, int]:
         """Versions of the weights that workers are known to have, once what has happened is noted."""
         self.tend()
@@ -203,8 +190,11 @@ class Crew:
             FleetFailed: too few are left, or too many died in a row.
         """
         if not any(ticket.done for ticket in tickets):
-            with self.books.waiting():
+            began = monotonic()
+            try:
                 self.fleet.wait([*tickets, *self._on_their_way()], timeout)
+            finally:
+                self.counters.seconds_waiting += monotonic() - began
         self.tend()
         self.deaths.require_few()
 
@@ -236,17 +226,10 @@ class Crew:
             return berth.refusal
         return self.deaths.seen(ticket.name, error)
 
-    def value_of(self, ticket: Ticket) -> Any:
-        """What a call gave, which is handed out; once what its worker tells beside is noted."""
-        answer: Answer = ticket.value
-        self.hear(ticket.name.worker, answer.told)
-        if answer.told.env_steps:
-            self.books.counters.deliver(answer.told.env_steps)
-        return answer.value
-
-    def hear(self, worker: int, told: Told) -> None:
-        """Take note of what a worker tells."""
-        self.books.hear(worker, told, self.channel.version_for(worker))
+    def put_global_vars(self, values: Mapping[str, Any]) -> None:
+        """Newer global variables, which workers get with the next call to each."""
+        self._global_vars.update(values)
+        self._vars_serial += 1
 
     def is_borne(self, error: BaseException) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""
@@ -281,11 +264,11 @@ class Crew:
     def _bring(self, berth: Berth) -> None:
         worker, berth.begun = berth.name.worker, True
         household = self.household if berth.revision < self.household.revision else None
-        serial = self.global_vars.serial(worker)
+        serial = self._vars_serial
         with self.channel.update_for(berth.name) as update:
             if household is None and update is None and serial == berth.vars_serial:
                 return
-            told = self.global_vars.of(worker) if serial > berth.vars_serial else None
+            told = dict(self._global_vars) if serial > berth.vars_serial else None
             filters = None if berth.settled else self._terms.filters()
             news = News(update, told, household, filters)
             ticket = self.fleet.call(self.fleet.up[worker], "bring", news, late=True)

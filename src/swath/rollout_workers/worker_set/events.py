@@ -39,10 +39,6 @@ class Events:
         """It happened just now to this life of a worker."""
         self._events.append(Event(time.time(), *name, kind, text))
 
-    def keep(self, event: Event) -> None:
-        """It happened earlier."""
-        self._events.append(event)
-
     def drain(self) -> list[Event]:
         """All since the last call."""
         drained = []

@@ -127,7 +127,7 @@ class Fragments:
                 continue
             self._out.remove(fragment)
             if isinstance(error, PayloadLost | WorkerLost | WorkerLate):
-                crew.books.fragments_lost += 1
+                crew.fragments_lost += 1
                 crew.fleet.look()  # it may have died since the last look, and is not to be asked again
             if _was_not_begun(fragment.ticket) and fragment.number <= self._asked_before:
                 continue
@@ -148,8 +148,8 @@ class Fragments:
             fragment.batch = received.open()
         except PayloadLost as lost:
             return lost
-        fragment.received, fragment.steps = received, received.head.env_steps
-        crew.hear(fragment.ticket.name.worker, received.head)
+        fragment.received, fragment.steps = received, received.head
+        crew.frames[fragment.ticket.name.worker] += received.head
         return None
 
     def _set_late(self, crew: Crew) -> None:
@@ -166,7 +166,7 @@ class Fragments:
                 deadline=timeout,
             )
         self._out = [each for each in self._out if each.received is None]
-        crew.books.counters.deliver(sum(each.steps for each in there))
+        crew.counters.deliver(sum(each.steps for each in there))
         return there
 
 

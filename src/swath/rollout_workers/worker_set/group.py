@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Self
 
+from swath.collect.counters import Counters
 from swath.errors import Closed, WorkerLate, warn
 from swath.nearest import spelled
-from swath.options import Restarts, Survival, seconds
+from swath.options import seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
 from swath.rollout_workers.worker.arguments import thawed
 from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.books import Books
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew, Terms
 from swath.rollout_workers.worker_set.deaths import Bearing
-from swath.rollout_workers.worker_set.events import Event, Events
+from swath.rollout_workers.worker_set.events import Event
 from swath.rollout_workers.worker_set.fragments import Fragments
 from swath.rollout_workers.worker_set.places import Place, open_place, place, require_place, resources, survival
 from swath.rollout_workers.worker_set.publishing import publish, spread
 from swath.rollout_workers.worker_set.recipe import Recipe
 from swath.rollout_workers.worker_set.requests import Requests
 from swath.rollout_workers.worker_set.shared_filters import SharedFilters
-from swath.workers.base import Backend, Job
+from swath.workers.base import Job
 from swath.workers.tickets import Name
 
 _STOPPED = "the set was stopped; build another WorkerSet"
@@ -79,12 +78,11 @@ class Group:
         self._requests = Requests(self._config.max_requests_in_flight_per_env_runner)
         self._fragments = Fragments(self._steps_of)
         self._filters = SharedFilters()
-        self._books = Books()
+        self._counters = Counters()
         self._returned: list[int] = []
         self._version = 0
         self._number = self._config.num_env_runners
         self._place: Place = "process"
-        self._past_events = Events()
         if _setup:
             try:
                 self._set_up()
@@ -92,7 +90,8 @@ class Group:
                 self.stop(0.0)
                 raise
         self._begun = True
-        self._books.begin()
+        self._counters.seconds_waiting = 0.0
+        self._counters.start_clock()
 
     def __enter__(self) -> Self:
         return self
@@ -116,8 +115,7 @@ class Group:
         """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
         if self._crew is not None and not self._stopped:
             self._crew.tend()
-        present = [] if self._crew is None else self._crew.events.drain()
-        return [*self._past_events.drain(), *present]
+        return [] if self._crew is None else self._crew.events.drain()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Ask the workers to close their envs, then end them, however that goes; twice is fine.
@@ -139,14 +137,6 @@ class Group:
             if self._crew is not None:
                 for error in self._crew.close(patience):
                     warn(f"a worker raised when it was closed: {error!r}")
-
-    def _let_go(self) -> None:
-        """End the remote workers that there are."""
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            crew.close(PATIENCE_S)
-            for event in crew.events.drain():
-                self._past_events.keep(event)
 
     def _looked_after(self) -> Crew | None:
         """The remote workers, if there are any; losses are not raised."""
@@ -176,23 +166,13 @@ class Group:
         """Have remote workers begin, and wait for them unless the config says not to."""
         self._place = place(self._backend, self._config)
         waits = self._config.validate_env_runners_after_construction
-        self._crew = self._crew_on(open_place(self._place), begun=0 if waits else number)
+        survives, bearing = survival(self._config, self._place), Bearing.of(self._config)
+        terms = Terms(self._job, survives, bearing, self._told_of_return, self._filters_to_begin_with, self._counters)
+        self._crew = Crew(open_place(self._place), terms, begun=0 if waits else number)
         if waits:
             self._crew.add(number)
         else:
             self._crew.tend()
-
-    def _crew_on(self, backend: Backend, begun: int = 0) -> Crew:
-        return Crew(backend, self._terms(self._job, survival(self._config, self._place)), begun)
-
-    def _crew_of_others(self, backend: Backend, job: Callable[[Name], Job]) -> Crew:
-        """Workers that are not replaced, and have filters of their own."""
-        never = replace(survival(self._config, "ray"), restarts=Restarts(max_per_worker=0))
-        return Crew(backend, replace(self._terms(job, never), filters=lambda: None))
-
-    def _terms(self, job: Callable[[Name], Job], survives: Survival) -> Terms:
-        bearing = Bearing.of(self._config)
-        return Terms(job, survives, bearing, self._told_of_return, self._filters_to_begin_with, self._books)
 
     def _begin_with_weights(self) -> None:
         assert self._crew is not None
@@ -219,7 +199,6 @@ class Group:
             raise Closed(_STOPPED)
         if self._crew is not None:
             self._crew.require_borne()
-            self._requests.sweep(self._crew)
         return self._crew
 
     def _of_first(self, call: Call) -> Any:
@@ -238,7 +217,7 @@ class Group:
         error = crew.error_of(ticket)
         if error is not None:
             raise error
-        return crew.value_of(ticket)
+        return ticket.value
 
     def _steps_of(self, worker: int) -> int:
         """Env steps of a fragment, as far as they can be told beforehand."""

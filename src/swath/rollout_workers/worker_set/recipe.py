@@ -15,9 +15,6 @@ from swath.workers.base import Job
 from swath.workers.hosting import described
 from swath.workers.tickets import Name
 
-PUBLIC = ("apply",)
-"""What gives references to results that stay in Ray's store."""
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -56,22 +53,12 @@ class Recipe:
             worker_index=index,
             num_workers=num_workers,
             recreated_worker=life > 0,
-            log_dir=None if self.logdir is None else str(self.folder(index)),
+            log_dir=None if self.logdir is None else f"{self.logdir}/worker_{index}",
             spaces=spaces,
         )
         if life:
             worker.begin_life(life)
         return worker
-
-    def folder(self, index: int) -> Path:
-        """Where a worker writes."""
-        assert self.logdir is not None
-        return Path(self.logdir) / f"worker_{index}"
-
-    def stacks(self, name: Name) -> Stacks:
-        """Of one life of a worker."""
-        path = None if self.logdir is None else self.folder(name.worker) / f"stacks_of_life_{name.life}.txt"
-        return Stacks(self.config.env_runner_hang_timeout_s, path)
 
     def job(self, name: Name, num_workers: int, resources: Mapping[str, Any], *, apart: bool) -> Job:
         """How a life is begun.
@@ -84,9 +71,13 @@ class Recipe:
         """
         build = partial(_resident, self, name, num_workers, apart=apart)
         threads = max(1, int(self.config.num_cpus_per_env_runner))
-        return Job(build, name, threads, resources=resources, public=PUBLIC)
+        return Job(build, name, threads, resources=resources)
 
 
 def _resident(recipe: Recipe, name: Name, num_workers: int, *, apart: bool) -> Resident:
-    worker = recipe.worker(name.worker, num_workers, name.life)
-    return Resident(worker, recipe.stacks(name) if apart else Stacks(None, None), described(name))
+    worker, stacks = recipe.worker(name.worker, num_workers, name.life), Stacks(None, None)
+    if apart:
+        folder = recipe.logdir and Path(recipe.logdir, f"worker_{name.worker}")
+        path = Path(folder, f"stacks_of_life_{name.life}.txt") if folder else None
+        stacks = Stacks(recipe.config.env_runner_hang_timeout_s, path)
+    return Resident(worker, stacks, described(name))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 
-class Reply(tuple[int, Any]):  # noqa: SLOT001  a tuple with attributes
+@dataclass(frozen=True)
+class Reply:
     """An answer: unpacks to `(worker_id, result)`.
 
     Attributes:
@@ -19,35 +22,10 @@ class Reply(tuple[int, Any]):  # noqa: SLOT001  a tuple with attributes
 
     worker: int
     result: Any
-    life: int
-    version: int
-    tag: Any
-    error: BaseException | None
+    life: int = 0
+    version: int = 0
+    tag: Any = None
+    error: BaseException | None = None
 
-    def __new__(
-        cls,
-        worker: int,
-        result: Any,
-        *,
-        life: int = 0,
-        version: int = 0,
-        tag: Any = None,
-        error: BaseException | None = None,
-    ) -> Self:
-        """Make one."""
-        made = super().__new__(cls, (worker, result))
-        made.worker, made.result, made.life = worker, result, life
-        made.version, made.tag, made.error = version, tag, error
-        return made
-
-    def __repr__(self) -> str:
-        what = f"result={self.result!r}" if self.error is None else f"error={self.error!r}"
-        return f"Reply(worker={self.worker}, {what}, life={self.life}, version={self.version}, tag={self.tag!r})"
-
-    def __reduce__(self) -> Any:
-        return _made, (self.worker, self.result, self.life, self.version, self.tag, self.error)
-
-
-def _made(*fields: Any) -> Reply:
-    worker, result, life, version, tag, error = fields
-    return Reply(worker, result, life=life, version=version, tag=tag, error=error)
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.worker, self.result))

@@ -1,7 +1,7 @@
 """Requests that nobody waits for at once: sent, kept apart by their tags, fetched when they are answered.
 
 send(calls, tag) ─▶ out ─▶ fetch(tags) ─▶ Reply …   an exception leaves the other answers for the next fetch
-late answers of calls that were waited for ─▶ the same, under the tag "late"
+answers that nobody waits for any more ─▶ the same, under the tag "late"
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Requests:
         self._most = most
         self._out: list[Request] = []
         self._late: list[Request] = []
-        self._sent_only: list[Ticket] = []
 
     def number(self, tag: Any = None) -> int:
         """How many are not answered; None: of all tags."""
@@ -69,28 +68,14 @@ class Requests:
         for worker, call in dealt:
             if crew.is_free(worker) and out[worker] < self._most:
                 ticket = crew.send(worker, "run", *call)
-                self._out.append(Request(ticket, tag, crew.version_sent(worker)))
+                self._out.append(Request(ticket, tag, crew.channel.version_of(worker)))
                 out[worker] += 1
                 sent += 1
         return sent
 
-    def send_only(self, tickets: Iterable[Ticket]) -> None:
-        """Nobody will ask for the answers to these."""
-        self._sent_only += tickets
-
-    def sweep(self, crew: Crew) -> None:
-        """Tell of exceptions that nobody will ask for."""
-        done = [ticket for ticket in self._sent_only if ticket.done]
-        self._sent_only = [ticket for ticket in self._sent_only if not ticket.done]
-        for ticket in done:
-            error = crew.error_of(ticket)
-            if error is not None:
-                crew.events.note(ticket.name, "discarded", f"the answer to what was only sent: {error!r}")
-
-    def keep_late(self, crew: Crew, tickets: Sequence[Ticket], tag: Any = LATE) -> None:
-        """Keep the answers to these for whoever asks for them under the tag."""
-        crew.set_late(tickets)
-        self._late += [Request(ticket, tag, crew.version_sent(ticket.name.worker)) for ticket in tickets]
+    def keep_late(self, crew: Crew, tickets: Iterable[Ticket], tag: Any = LATE) -> None:
+        """Keep the answers to these, the last 100, for whoever asks for them under the tag."""
+        self._late += [Request(ticket, tag, crew.channel.version_of(ticket.name.worker)) for ticket in tickets]
         for forgotten in self._late[:-MOST_LATE]:
             crew.events.note(forgotten.ticket.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
         del self._late[:-MOST_LATE]
@@ -145,7 +130,7 @@ class Requests:
         elif on_error == "raise":
             return None
         crew.deaths.told(request.ticket.name)
-        result = crew.value_of(request.ticket) if error is None else None
+        result = request.ticket.value if error is None else None
         life = request.ticket.name.life
         return Reply(request.worker, result, life=life, version=request.version, tag=request.tag, error=error)
 
@@ -153,27 +138,3 @@ class Requests:
         for requests in (self._out, self._late):
             if request in requests:
                 requests.remove(request)
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """Where the answers to a question are kept that come too late.
-
-    Attributes:
-        requests: keep them.
-        tag: under which they are asked for.
-    """
-
-    requests: Requests
-    tag: Any = LATE
-
-    def keep(self, crew: Crew, tickets: Sequence[Ticket]) -> None:
-        """Nobody waits for the answers to these any longer."""
-        self.requests.keep_late(crew, tickets, self.tag)
-
-    def keep_unasked(self, crew: Crew, tickets: Sequence[Ticket]) -> None:
-        """Nobody ever waited for the answers to these; only those with a tag of their own are wanted."""
-        if self.tag == LATE:
-            self.requests.send_only(tickets)
-        else:
-            self.keep(crew, tickets)

@@ -16,7 +16,6 @@ from swath.rollout_workers.filters.sharing import rebase_all
 from swath.rollout_workers.worker_set.calls import Call, Function, called
 from swath.rollout_workers.worker_set.household import AS_BUILT, Household, settle
 from swath.rollout_workers.worker_set.stacks import Stacks
-from swath.rollout_workers.worker_set.telling import Account, Answer
 from swath.weights.channel import Update
 from swath.workers.packing import Parcel
 
@@ -53,7 +52,6 @@ class Resident:
 
     def __init__(self, worker: Any, stacks: Stacks, who: str) -> None:
         self._worker = worker
-        self._account = Account(worker)
         self._who = who
         self._stacks = stacks
         self._household = AS_BUILT
@@ -74,13 +72,8 @@ class Resident:
                 raise
         self._unfit = None
 
-    def run(self, func: Function, kwargs: Mapping[str, Any]) -> Answer:
-        """What a function of the worker, or a method of it, gives, and what the worker tells beside."""
-        value = self.apply(func, **kwargs)
-        return Answer(value, self._account.tell())
-
-    def apply(self, func: Function, /, **kwargs: Any) -> Any:
-        """What a function of the worker, or a method of it, gives; also for who calls without us, on Ray."""
+    def run(self, func: Function, kwargs: Mapping[str, Any]) -> Any:
+        """What a function of the worker, or a method of it, gives."""
         self._require_fit()
         with self._stacks.watching():
             try:
@@ -90,11 +83,11 @@ class Resident:
                 raise
 
     def sample(self) -> Parcel:
-        """A fragment, with what the worker tells beside as the head."""
+        """A fragment, with its env steps as the head."""
         self._require_fit()
         with self._stacks.watching():
             batch = self._worker.sample()
-        return Parcel(self._account.tell(batch.env_steps()), batch)
+        return Parcel(batch.env_steps(), batch)
 
     def close(self) -> None:
         """Close the envs and the policies."""
@@ -121,11 +114,6 @@ class Resident:
             worker.set_weights(weights, _copy(news.global_vars), news.update.version)
         elif news.global_vars is not None:
             worker.set_global_vars(_copy(news.global_vars))
-
-
-def resident_of(worker: Any) -> Resident:
-    """For a worker that somebody else has built."""
-    return Resident(worker, Stacks(None, None), f"worker {worker.worker_index}, which was made elsewhere")
 
 
 def _copy(global_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ FILTERS_S = 10.0
 """How long each round of a synchronisation of filters is waited for if nobody says."""
 
 _FLUSHED = object()
-"""The tag of filters that came when nobody waited for them any more."""
+"""The tag of filters that came too late: what they have seen is part of the next synchronisation."""
 
 
 class Sampling(Calling):
@@ -47,8 +47,9 @@ class Sampling(Calling):
         timeout = seconds_to_wait(timeout_seconds, self._config.sample_timeout_s)
         crew = self._remote()
         if crew is None or not crew.ids():
-            with self._books.waiting():
-                return as_asked(local_batches(self._local("sample"), min_env_steps), concat=concat)
+            batches = local_batches(self._local("sample"), min_env_steps)
+            self._counters.deliver(sum(batch.env_steps() for batch in batches))
+            return as_asked(batches, concat=concat)
         return joined(self._fragments.collect(crew, min_env_steps, timeout), concat=concat)
 
     def sync_weights(
@@ -138,8 +139,6 @@ class Sampling(Calling):
     ) -> tuple[list[Mapping[str, Any]], list[BaseException]]:
         """Filters of remote workers, with what each has seen since it was last asked in its buffer, which is emptied.
 
-        An answer that is late is not lost: a later call has it, too.
-
         Args:
             timeout_seconds: for all answers together; None: 10.
 
@@ -149,9 +148,9 @@ class Sampling(Calling):
         outcomes = self._ask_remote(_flush, seconds_to_wait(timeout_seconds, FILTERS_S), _FLUSHED)
         crew = self._remote()
         late = [] if crew is None else self._requests.fetch(crew, [_FLUSHED], 0, "return")
-        came = [Value(reply.result) if reply.error is None else Error(reply.error) for reply in late]
-        everything = [*came, *outcomes.values()]  # what was seen first comes first
-        return [each.value for each in everything if isinstance(each, Value)], self._failures(everything)
+        seen = [reply.result for reply in late if reply.error is None]  # what was seen first comes first
+        seen += [each.value for each in outcomes.values() if isinstance(each, Value)]
+        return seen, self._failures(outcomes.values())
 
     def _published(
         self, weights: Mapping[str, Any], workers: Sequence[int] | None, global_vars: Mapping[str, Any] | None
@@ -159,7 +158,7 @@ class Sampling(Calling):
         crew = self._remote()
         own = max(self._version, getattr(self._local_env_runner, "policy_version", 0))
         if crew is not None and global_vars is not None:
-            crew.global_vars.put(global_vars, workers)
+            crew.put_global_vars(global_vars)
         self._version = own + 1 if crew is None else publish(crew, weights, own, workers)
         return self._version
 

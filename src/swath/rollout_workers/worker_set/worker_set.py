@@ -8,11 +8,10 @@ from typing import Any
 from swath.collect.views import viewed
 from swath.options import count
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords
-from swath.rollout_workers.worker_set.facts import facts_of_crew, facts_of_local
 from swath.rollout_workers.worker_set.group import seconds_to_wait
 from swath.rollout_workers.worker_set.replies import Reply
 from swath.rollout_workers.worker_set.requests import OnError
-from swath.rollout_workers.worker_set.resident import resident_of
+from swath.rollout_workers.worker_set.stats import facts_of, facts_of_workers
 from swath.rollout_workers.worker_set.tending import Tending
 
 
@@ -40,7 +39,7 @@ class WorkerSet(Tending):
         logdir: workers write to folders in it; None: nothing is written.
         num_env_runners: another name of `num_workers`.
         local_env_runner: another name of `local_worker`.
-        _setup: False builds no worker, for `reset`.
+        _setup: False builds no worker.
 
     Raises:
         ValueError: there is nothing to make envs with, no such backend, or it cannot give what the config asks for.
@@ -88,19 +87,11 @@ class WorkerSet(Tending):
             self._fragments.forget(worker)
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:
-        """Have other remote workers instead of those that there are, which are ended.
-
-        Args:
-            new_remote_workers: Ray handles of `RolloutWorker` actors made elsewhere; they get ids from 1, are driven
-                through their `apply`, and are not replaced when they die.
-        """
-        from swath.workers.ray.foreign import ForeignBackend, adopting  # noqa: PLC0415  there need be no Ray
-
-        self._remote()
-        self._let_go()
-        backend = ForeignBackend(new_remote_workers, resident_of)
-        self._crew = self._crew_of_others(backend, adopting)
-        self._crew.add(len(new_remote_workers))
+        """Raise: a set builds its own workers."""
+        raise NotImplementedError(
+            f"{len(new_remote_workers)} workers made elsewhere cannot be taken over: a set builds its own; "
+            "give WorkerSet an env_creator and num_workers, or call add_workers(n)"
+        )
 
     def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
         """The ids of workers that came back since the last call.
@@ -122,7 +113,7 @@ class WorkerSet(Tending):
         """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
 
         Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
-        method. Frames are env steps that `sample` has handed out, or that workers made in other calls.
+        method. Frames are env steps that `sample` has handed out.
 
         Args:
             workers: `"aggregate"`, `"per_worker"` or `"both"`.
@@ -132,8 +123,10 @@ class WorkerSet(Tending):
         """
         crew, stopped = self._crew, self._stopped
         if crew is None:
-            return viewed(workers, *facts_of_local(self._local_env_runner, self._books, stopped=stopped))
-        return viewed(workers, *facts_of_crew(crew, self._books, stopped=stopped))
+            version = getattr(self._local_env_runner, "policy_version", 0)
+            return viewed(workers, facts_of(self._counters, version), {})
+        facts, of_workers = facts_of_workers(crew, stopped=stopped)
+        return viewed(workers, {**facts_of(self._counters, crew.channel.version), **facts}, of_workers)
 
     def get_spaces(self) -> dict[str, Any]:
         """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
@@ -186,10 +179,9 @@ class WorkerSet(Tending):
         healthy_only: bool = True,
         remote_worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = None,
-        return_obj_refs: bool = False,
-        mark_healthy: bool = False,
         on_error: OnError = "raise",
         with_ids: bool = False,
+        **refused: Any,
     ) -> list[Any]:
         """Another name of `foreach_worker`."""
         return self.foreach_worker(
@@ -199,10 +191,9 @@ class WorkerSet(Tending):
             healthy_only=healthy_only,
             worker_ids=remote_worker_ids,
             timeout_seconds=timeout_seconds,
-            return_obj_refs=return_obj_refs,
-            mark_healthy=mark_healthy,
             on_error=on_error,
             with_ids=with_ids,
+            **refused,
         )
 
     def foreach_env_runner_async(
@@ -228,9 +219,8 @@ class WorkerSet(Tending):
         healthy_only: bool = True,
         remote_worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = 0.0,
-        return_obj_refs: bool = False,
-        mark_healthy: bool = False,
         on_error: OnError | None = None,
+        **refused: Any,
     ) -> list[Reply]:
         """Another name of `foreach_worker_async_fetch_ready`."""
         return self.foreach_worker_async_fetch_ready(
@@ -240,9 +230,8 @@ class WorkerSet(Tending):
             healthy_only=healthy_only,
             worker_ids=remote_worker_ids,
             timeout_seconds=timeout_seconds,
-            return_obj_refs=return_obj_refs,
-            mark_healthy=mark_healthy,
             on_error=on_error,
+            **refused,
         )
 
     env_runner_ids = worker_ids

@@ -17,15 +17,15 @@ from swath.rollout_workers.batches.leaves import as_array, object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.nests import has_empty, map_nest, nest_of, template_of
+from swath.rollout_workers.nests import map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Actions, Policy, states_in
 from swath.rollout_workers.preprocessors import Preprocessor
 from swath.rollout_workers.sampling.asking import Wants
+from swath.rollout_workers.sampling.memory import filled
 from swath.rollout_workers.sampling.multi_agent.ledger import Ledger
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
 from swath.rollout_workers.sampling.multi_agent.stack import Stack
 from swath.rollout_workers.sampling.multi_agent.values import Values
-from swath.rollout_workers.sampling.open_states import boxed, in_one, in_rows
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,7 @@ class Role:
         policy = equipment.policy
         self.equipment = equipment
         self.wants = Wants.of(policy)
-        states = policy.get_initial_state()
-        self._open = [has_empty(state) for state in states]
-        self.initial: list[Any] = [
-            boxed(state) if has_empty(state) else map_nest(np.asarray, state) for state in states
-        ]
+        self.initial: list[Any] = [map_nest(np.asarray, state) for state in filled(policy.get_initial_state())]
         self.count = 0
         self.observations = Stack(f"observations of the agents of {equipment.policy_id!r}")
         self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
@@ -143,8 +139,7 @@ class Role:
         if len(states) != len(self.initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self.initial}")
         actions = self._actions(answer, len(seats))
-        closed = [in_rows(state, len(seats)) if self._open[i] else state for i, state in enumerate(states)]
-        answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(closed)}}
+        answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
         self.outputs.write(where, {ColumnNames.ACTIONS: nest_of(self._template, actions), **checked})
         if self.values is not None:
@@ -202,8 +197,7 @@ class Role:
         columns = {ColumnNames.OBS: self.observations.take(rows)}
         if self.initial or self.wants.seen:
             before = [seat.before for seat in seats]
-            states = enumerate(self.states_at(before))
-            columns |= {f"{STATE_IN}{i}": in_one(state) if self._open[i] else state for i, state in states}
+            columns |= {f"{STATE_IN}{i}": state for i, state in enumerate(self.states_at(before))}
             columns |= {name: self._optional(name, seats, before) for name in self.wants.seen}
         return columns
 
