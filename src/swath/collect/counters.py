@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from swath.rollout.fragment import Fragment
 from swath.rollout.spaces import Array
 
 REMEMBERED = 100
+VIEWS = ("aggregate", "per_worker", "both")
 
 
 Score: TypeAlias = tuple[float, int]
@@ -202,3 +203,15 @@ class Counters:
         if self._began is None:
             return 0.0
         return (self.frames - self._frames_before) / max(self.seconds, 1e-9)
+
+
+def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
+    """The facts of one of the views.
+
+    Raises:
+        ValueError: an unknown view.
+    """
+    views = {"aggregate": aggregate, "per_worker": per_worker, "both": {**aggregate, **per_worker}}
+    if workers not in VIEWS:
+        raise ValueError(f"workers must be one of {', '.join(map(repr, VIEWS))}, got {workers!r}")
+    return views[workers]

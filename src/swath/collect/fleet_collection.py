@@ -24,6 +24,7 @@ from swath.collect.gather import Gather, Pace
 from swath.collect.shaping import Part, Shaper
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed
+from swath.options import Budget
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,11 @@ class FleetCollection:
     def version(self) -> int:
         """The newest version that was published."""
         return self.desk.channel.version
+
+    @property
+    def budget(self) -> Budget:
+        """How much to collect."""
+        return self.desk.budget
 
     @property
     def completed(self) -> bool:

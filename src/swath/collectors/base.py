@@ -1,15 +1,26 @@
-"""What all collectors share: they are drawn from, measured and shut down in the same way."""
+"""What all collectors share: they are drawn from, steered, measured and shut down in the same way."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from swath.collect.background import Background
+from swath.collect.collection import Collection
+from swath.collect.counters import viewed
 from swath.collect.deliver import Drawn
+from swath.collect.fleet_collection import FleetCollection
+from swath.collect.paths import call_at, follow
+from swath.collectors.checks import whole_number, worker_index
+from swath.options import Hooks, seconds
 from swath.report.progress import Progress
+from swath.seeds import derive
+
+PAUSE_S = 30.0
 
 
 class Batches(Iterator[Any]):
@@ -27,8 +38,12 @@ class Batches(Iterator[Any]):
 
 
 class BaseCollector(ABC):
-    """Base of all collectors; none derives from another."""
+    """Base of all collectors; none derives from another. After shutdown all but facts raises `Closed`."""
 
+    _collection: Collection | FleetCollection
+    _background: Background
+    _frames_per_batch: Any
+    _worker_idx: int | None
     _progress: Progress | None = None
 
     def _begin_progress(self, progress: Progress | None) -> None:
@@ -42,28 +57,39 @@ class BaseCollector(ABC):
         if progress is not None:
             progress.close()
 
-    @abstractmethod
     def _draw(self) -> Drawn:
         """The next batch, or the end of the run."""
+        if self._background.running:
+            raise RuntimeError(
+                f"this {self._collection.name} is collecting in the background; pause it or read the replay buffer"
+            )
+        self._background.raise_kept()
+        return self._collection.draw()
 
     @abstractmethod
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop, and leave nothing behind."""
 
-    @property
     @abstractmethod
-    def total_frames(self) -> int:
-        """Frames of a run; -1 for no end."""
+    def _seed(self, root: int, *, static: bool) -> None:
+        """Seed everything, and begin fresh episodes."""
+
+    @abstractmethod
+    def _move_to(self, index: int) -> None:
+        """Be this one inside a larger collector, with fresh episodes."""
 
     @property
     @abstractmethod
-    def requested_frames_per_batch(self) -> int:
-        """Frames of a batch."""
+    def _hooks(self) -> Hooks:
+        """The functions that are called around fragments."""
 
-    @property
     @abstractmethod
-    def _whole_episodes(self) -> bool:
-        """Whether batches are made of whole episodes, so that their number is unknown."""
+    def _set_hooks(self, *, before: Any = ..., after: Any = ...) -> None:
+        """Set one of them, or both."""
+
+    @abstractmethod
+    def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Numbers, bools and short strings: of all together, and by worker."""
 
     def __iter__(self) -> Iterator[Any]:
         """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
@@ -77,13 +103,155 @@ class BaseCollector(ABC):
         """The next batch; `None` at the end, and where batches are written to a replay buffer."""
         return self._draw().batch
 
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Seed envs, action sampling and the generators as the workers see them; begin fresh episodes.
+
+        Args:
+            seed: the root seed.
+            static_seed: give every env `seed` itself.
+
+        Returns:
+            The number with which another call goes on without overlap; `seed` with `static_seed`.
+        """
+        root = whole_number("seed", seed)
+        self._collection.gate.require_open()
+        self._seed(root, static=static_seed)
+        return root if static_seed else derive(root, "next")
+
+    def start(self) -> None:
+        """Collect into the replay buffer in a background thread, until the total, `pause` or shutdown.
+
+        In this process the thread acts on a copy of the policy made now; `update_policy_weights_` renews it. No-op if
+        it is running.
+
+        Raises:
+            RuntimeError: there is no replay buffer.
+            Exception: what stopped the thread before.
+        """
+        self._collection.gate.require_open()
+        if self._collection.buffer is None:
+            raise RuntimeError("start() collects into a replay buffer in the background: pass replay_buffer=")
+        self._background.raise_kept()
+        self._background.start()
+
+    @contextmanager
+    def pause(self, timeout: float = PAUSE_S, *, resume: bool = True) -> Iterator[None]:
+        """Within the `with` block nothing is written to the replay buffer by the background thread.
+
+        Args:
+            timeout: how long to wait for what is in flight, in seconds.
+            resume: whether to go on afterwards; `start()` does so later, too.
+
+        Raises:
+            ValueError: `timeout` is no finite number of seconds.
+            WorkerLate: what is in flight was not written in time; collection goes on.
+            Exception: what stopped the thread.
+        """
+        self._collection.gate.require_open()
+        self._background.raise_kept()
+        self._background.pause(seconds("timeout", timeout))
+        try:
+            yield
+        finally:
+            if resume:
+                self._background.resume()
+            else:
+                self._background.stop(timeout)
+
+    def is_running(self) -> bool:
+        """Whether it collects in the background; also while `pause` holds it."""
+        return self._background.running
+
+    def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
+        """Follow names, dots and `[literal]` from this object and call what is found.
+
+        Raises:
+            AttributeError: a part is missing.
+            ValueError: arguments for something that cannot be called.
+        """
+        self._collection.gate.require_open()
+        return call_at(self, attr_path, args, kwargs)
+
+    def getattr_rb(self, name: str) -> Any:
+        """An attribute of the replay buffer."""
+        self._collection.gate.require_open()
+        return follow(self._collection.buffer, name)
+
+    @property
+    def worker_idx(self) -> int:
+        """Index of this collector inside a larger one; another one begins fresh episodes.
+
+        In trajectory ids and seeds worker `j` of `W` is worker `worker_idx * W + j`.
+
+        Raises:
+            RuntimeError: it was never set.
+        """
+        if self._worker_idx is None:
+            raise RuntimeError("worker_idx was never set; pass worker_idx= or assign it")
+        return self._worker_idx
+
+    @worker_idx.setter
+    def worker_idx(self, value: int) -> None:
+        index = worker_index(value)
+        self._move_to(index)
+        self._worker_idx = index
+
+    @property
+    def pre_collect_hook(self) -> Callable[[], Any] | None:
+        """Called before each fragment, where it is made."""
+        return self._hooks.before
+
+    @pre_collect_hook.setter
+    def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
+        self._collection.gate.require_open()
+        self._set_hooks(before=hook)
+
+    @property
+    def post_collect_hook(self) -> Callable[[Any], Any] | None:
+        """Called with each fragment, in the worker; in this process with each batch before it is handed out."""
+        return self._hooks.after
+
+    @post_collect_hook.setter
+    def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
+        self._collection.gate.require_open()
+        self._set_hooks(after=hook)
+
+    def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
+        """The same as assigning `post_collect_hook`."""
+        self.post_collect_hook = hook
+
+    @property
+    def frames_per_batch(self) -> Any:
+        """The number given."""
+        return self._frames_per_batch
+
+    @property
+    def requested_frames_per_batch(self) -> int:
+        """Frames of a batch: the number given, rounded up to whole steps."""
+        return self._collection.batch_frames
+
+    @property
+    def total_frames(self) -> int:
+        """Frames of the run; -1 for no end."""
+        total = self._collection.budget.total_frames
+        return -1 if total is None else total
+
+    def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits
+        """Numbers, bools and short strings on this collector; asks nobody, never blocks, works after shutdown.
+
+        Args:
+            workers: `"aggregate"`, `"per_worker"` or `"both"`.
+            timeout: always kept.
+        """
+        return viewed(workers, *self._facts())
+
     def __len__(self) -> int:
         """How many batches the run has.
 
         Raises:
             TypeError: the run has no end, or batches are made of whole episodes.
         """
-        if self.total_frames < 0 or self._whole_episodes:
+        if self.total_frames < 0 or self._collection.shaper.trajectories.per_batch is not None:
             raise TypeError("this collector has no len(): its run is endless, or made of whole episodes")
         return math.ceil(self.total_frames / self.requested_frames_per_batch)
 

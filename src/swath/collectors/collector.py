@@ -13,20 +13,16 @@ from tensordict import TensorDictBase
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
-from swath.collect.deliver import Drawn
 from swath.collect.making.devices import Devices
 from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.paths import follow
 from swath.collect.worker import never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
-from swath.collectors.base import BaseCollector
 from swath.collectors.checks import Unserved, env_keywords, one_source, whole_number, with_methods, worker_index
-from swath.collectors.controls import Controls
+from swath.collectors.controls import InThisProcess
 from swath.collectors.dispatch import built_elsewhere, require_here
-from swath.collectors.facts import Facts
 from swath.collectors.own_weights import OwnWeights
-from swath.collectors.reaching import Reaching
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.options import (
@@ -49,14 +45,14 @@ SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
 
 
-class _OfAnyBackend(BaseCollector):
+class _OfAnyBackend(InThisProcess):
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
         """As TorchRL's does, `Collector(backend=…)` returns another class: the one place where building one does so."""
         other = built_elsewhere(cls, args, keywords) if cls is Collector else None
         return super().__new__(cls) if other is None else other
 
 
-class Collector(TakesWeights, Controls, Facts, Reaching, _OfAnyBackend):
+class Collector(TakesWeights, _OfAnyBackend):
     """Collects batches `[*B, T]` of experience from one env source, in this process, in the thread that draws.
 
     Args:
@@ -237,12 +233,6 @@ class Collector(TakesWeights, Controls, Facts, Reaching, _OfAnyBackend):
             self._begin_weights(incoming)
         collection.receive = self._receivers.take
         self._begin_progress(view)
-
-    def _draw(self) -> Drawn:
-        if self._background.running:
-            raise RuntimeError("this Collector is collecting in the background; pause it or read the replay buffer")
-        self._background.raise_kept()
-        return self._collection.draw()
 
     @contextmanager
     def _undone(self, source: Source) -> Iterator[None]:

@@ -1,29 +1,35 @@
-"""How a collector in this process is steered while it lives: control calls come between two fragments."""
+"""What a collector in this process adds to all others: it reaches its env and policy directly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from swath.collect.background import Background
 from swath.collect.collection import Collection
-from swath.collectors.checks import whole_number, worker_index
-from swath.options import seconds
-from swath.seeds import derive
+from swath.collect.making.acting import Acting
+from swath.collect.making.devices import Devices
+from swath.collect.paths import call_each, follow
+from swath.collectors.base import BaseCollector
+from swath.collectors.outlet import WeightOutlet
+from swath.collectors.receivers import Receivers
+from swath.collectors.status import collector_facts, status_line
+from swath.options import Hooks
+from swath.rollout.hosts.base import first_of
+from swath.weights.names import POLICY
 
-PAUSE_S = 30.0
 
-
-class Controls:
-    """Fresh episodes, seeds, background mode, hooks. After shutdown all raise `Closed`."""
+class InThisProcess(BaseCollector):
+    """Control calls come between two fragments; facts never wait."""
 
     _collection: Collection
-    _background: Background
-    _worker_idx: int | None
+    _acting: Acting
+    _devices: Devices
+    _outlet: WeightOutlet
+    _receivers: Receivers
 
     def reset(self, index: Any = None) -> None:
         """Begin fresh episodes with the next batch, in all envs or in those of `index`; later batches hold later data.
@@ -42,104 +48,118 @@ class Controls:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
         self._collection.begin_episodes(_chosen(index, spec.num_envs))
 
-    def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Seed envs, action sampling and the generators as this collector sees them; begin fresh episodes.
+    def get_distant_attr(self, path: str) -> Any:
+        """The attribute at the end of a path."""
+        return self._follow(self, path)
 
-        Args:
-            seed: the root seed.
-            static_seed: give every env `seed` itself.
-
-        Returns:
-            The number with which another call goes on without overlap; `seed` with `static_seed`.
-        """
-        root = whole_number("seed", seed)
-        self._collection.set_seed(root, static=static_seed)
-        return root if static_seed else derive(root, "next")
-
-    def start(self) -> None:
-        """Collect into the replay buffer in a background thread, until the total, `pause` or shutdown.
-
-        The thread acts on a copy of the policy made now; `update_policy_weights_` renews it. No-op if it is running.
+    def map_fn(
+        self,
+        method_name: str,
+        list_of_args: Sequence[Sequence[Any]] | None = None,
+        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method once per entry; once without arguments if there are no lists.
 
         Raises:
-            RuntimeError: there is no replay buffer.
-            Exception: what stopped the thread before.
+            ValueError: the lists are not of the same length.
         """
-        self._collection.gate.require_open()
-        if self._collection.buffer is None:
-            raise RuntimeError("start() collects into a replay buffer in the background: pass replay_buffer=")
-        self._background.raise_kept()
-        self._background.start()
+        return call_each(self._follow(self, method_name), list_of_args, list_of_kwargs)
 
-    @contextmanager
-    def pause(self, timeout: float = PAUSE_S, *, resume: bool = True) -> Iterator[None]:
-        """Within the `with` block nothing is written to the replay buffer by the background thread.
+    def getattr_env(self, name: str) -> Any:
+        """An attribute of the env; of the first of several copies."""
+        return self._follow(first_of(self._collection.worker.host.env), name)
 
-        Args:
-            timeout: how long to wait for what is in flight, in seconds.
-            resume: whether to go on afterwards; `start()` does so later, too.
+    def getattr_policy(self, name: str) -> Any:
+        """An attribute of the policy."""
+        return self._follow(self._acting.policy, name)
+
+    def get_model(self, model_id: str) -> Any:
+        """The model of an id.
 
         Raises:
-            ValueError: `timeout` is no finite number of seconds.
-            WorkerLate: what is in flight was not written in time; collection goes on.
-            Exception: what stopped the thread.
+            KeyError: no such model.
+            AttributeError: a path that leads nowhere.
         """
         self._collection.gate.require_open()
-        self._background.raise_kept()
-        self._background.pause(seconds("timeout", timeout))
-        try:
-            yield
-        finally:
-            if resume:
-                self._background.resume()
-            else:
-                self._background.stop(timeout)
-
-    def is_running(self) -> bool:
-        """Whether it collects in the background; also while `pause` holds it."""
-        return self._background.running
+        if model_id not in self._receivers:
+            self._outlet.require_models(model_id)
+        return self._acting.policy if model_id == POLICY else follow(self, model_id)
 
     @property
-    def worker_idx(self) -> int:
-        """Index of this collector inside a larger one; another one begins fresh episodes.
+    def env(self) -> Any:
+        """The live env, vector env, or list of envs."""
+        return self._collection.worker.host.env
+
+    @property
+    def policy(self) -> Any:
+        """The policy that acts within draws."""
+        return self._acting.policy
+
+    def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
+        """Frames asked of one worker.
 
         Raises:
-            RuntimeError: it was never set.
+            ValueError: no such worker.
         """
-        if self._worker_idx is None:
-            raise RuntimeError("worker_idx was never set; pass worker_idx= or assign it")
-        return self._worker_idx
+        mine = self._collection.worker.place.worker
+        if worker_idx not in (None, 0, mine):
+            raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
+        return self._collection.batch_frames
 
-    @worker_idx.setter
-    def worker_idx(self, value: int) -> None:
-        index = worker_index(value)
+    @property
+    def num_workers(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def num_collectors(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device given for all."""
+        return self._devices.common
+
+    @property
+    def env_device(self) -> torch.device:
+        """Where the env runs."""
+        return self._collection.worker.host.spec.device or torch.device("cpu")
+
+    @property
+    def policy_device(self) -> torch.device | None:
+        """Where the policy runs, as given or found; `None` if neither says more than the CPU."""
+        return self._acting.device
+
+    @property
+    def storing_device(self) -> torch.device | None:
+        """Where batches live; `None` sets no device."""
+        return self._devices.storing
+
+    def __repr__(self) -> str:
+        """A status line."""
+        return status_line(self._collection, self._background)
+
+    def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return collector_facts(self._collection, self._background)
+
+    def _follow(self, root: Any, path: str) -> Any:
+        self._collection.gate.require_open()
+        return follow(root, path)
+
+    def _seed(self, root: int, *, static: bool) -> None:
+        self._collection.set_seed(root, static=static)
+
+    def _move_to(self, index: int) -> None:
         with self._collection.gate.control():
-            self._worker_idx = index
             self._collection.worker.move_to(index)
 
     @property
-    def pre_collect_hook(self) -> Callable[[], Any] | None:
-        """Called before each fragment."""
-        return self._collection.shaper.hooks.before
+    def _hooks(self) -> Hooks:
+        return self._collection.shaper.hooks
 
-    @pre_collect_hook.setter
-    def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
-        self._collection.gate.require_open()
-        self._collection.shaper.hooks = replace(self._collection.shaper.hooks, before=hook)
-
-    @property
-    def post_collect_hook(self) -> Callable[[Any], Any] | None:
-        """Called with each batch before it is handed out."""
-        return self._collection.shaper.hooks.after
-
-    @post_collect_hook.setter
-    def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        self._collection.gate.require_open()
-        self._collection.shaper.hooks = replace(self._collection.shaper.hooks, after=hook)
-
-    def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        """The same as assigning `post_collect_hook`."""
-        self.post_collect_hook = hook
+    def _set_hooks(self, **changed: Any) -> None:
+        self._collection.shaper.hooks = replace(self._hooks, **changed)
 
 
 def _chosen(index: Any, num_envs: int) -> list[int]:

@@ -1,33 +1,34 @@
-"""How a collector with many workers is steered while it lives: control calls, answered between two fragments."""
+"""What collectors with many workers add to all others: they reach envs and policies by calls of their workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from swath.collect.background import Background
 from swath.collect.fleet_calls import NO_KEYWORDS
-from swath.collect.paths import call_at, follow
+from swath.collect.fleet_collection import FleetCollection
 from swath.collect.worker import Seeding
-from swath.collectors.checks import whole_number, worker_index
+from swath.collectors.base import BaseCollector
 from swath.collectors.fleet_assembly import Assembled, move_fleet, seed_all
-from swath.options import Hooks, seconds
-from swath.seeds import derive
+from swath.collectors.fleet_request import FleetRequest
+from swath.collectors.status import fleet_facts, fleet_status_line
+from swath.errors import Closed
+from swath.options import Hooks
 
-PAUSE_S = 30.0
 ONE_EACH = "Expected {workers} argument entries, one per worker, got {got}"
 
 
-class FleetControls:
-    """Fresh episodes, seeds, background mode, hooks, and reaching into workers. After shutdown all raise `Closed`."""
+class FleetControls(BaseCollector):
+    """Control calls are answered between two fragments; facts ask nobody and never wait."""
 
+    _collection: FleetCollection
     _assembled: Assembled
-    _background: Background
-    _worker_idx: int | None
+    _request: FleetRequest
 
     def reset(self, reset_idx: Any = None) -> None:
         """Begin fresh episodes in all envs, or in those of some workers; what is in flight of these is dropped.
@@ -40,76 +41,10 @@ class FleetControls:
             WorkerLate: a worker did not answer in time.
         """
         chosen = None if reset_idx is None else self._chosen(reset_idx)
-        collection = self._assembled.collection
+        collection = self._collection
         with collection.forgetting(chosen):
             tickets = collection.calls.send("reset", (), {}, chosen)
         collection.calls.answers(tickets)
-
-    def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Seed envs, action sampling and the generators in every worker; begin fresh episodes.
-
-        Args:
-            seed: the root seed.
-            static_seed: give every env `seed` itself.
-
-        Returns:
-            The number with which another call goes on without overlap; `seed` with `static_seed`.
-        """
-        root = whole_number("seed", seed)
-        self._assembled.collection.gate.require_open()
-        seed_all(self._assembled, Seeding(root, static_seed))
-        return root if static_seed else derive(root, "next")
-
-    def start(self) -> None:
-        """Collect into the replay buffer in a background thread, until the total, `pause` or shutdown.
-
-        Raises:
-            RuntimeError: there is no replay buffer.
-            Exception: what stopped the thread before.
-        """
-        self._assembled.collection.gate.require_open()
-        if self._assembled.collection.buffer is None:
-            raise RuntimeError("start() collects into a replay buffer in the background: pass replay_buffer=")
-        self._background.raise_kept()
-        self._background.start()
-
-    @contextmanager
-    def pause(self, timeout: float = PAUSE_S, *, resume: bool = True) -> Iterator[None]:
-        """Within the `with` block nothing is written to the replay buffer by the background thread.
-
-        Args:
-            timeout: how long to wait for what is in flight, in seconds.
-            resume: whether to go on afterwards; `start()` does so later, too.
-
-        Raises:
-            ValueError: `timeout` is no finite number of seconds.
-            WorkerLate: what is in flight was not written in time; collection goes on.
-            Exception: what stopped the thread.
-        """
-        self._assembled.collection.gate.require_open()
-        self._background.raise_kept()
-        self._background.pause(seconds("timeout", timeout))
-        try:
-            yield
-        finally:
-            if resume:
-                self._background.resume()
-            else:
-                self._background.stop(timeout)
-
-    def is_running(self) -> bool:
-        """Whether it collects in the background; also while `pause` holds it."""
-        return self._background.running
-
-    def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
-        """Follow names, dots and `[literal]` from this object and call what is found.
-
-        Raises:
-            AttributeError: a part is missing.
-            ValueError: arguments for something that cannot be called.
-        """
-        self._assembled.collection.gate.require_open()
-        return call_at(self, attr_path, args, kwargs)
 
     def get_distant_attr(self, path: str) -> list[Any]:
         """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
@@ -134,7 +69,7 @@ class FleetControls:
             ValueError: not one entry per worker, or lists that are not of the same length.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        self._assembled.collection.gate.require_open()
+        self._collection.gate.require_open()
         workers = sorted(self._assembled.described)
         positional = list_of_args if list_of_args is not None else [()] * len(workers)
         named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(workers)
@@ -150,20 +85,15 @@ class FleetControls:
             worker: ("invoke", (method_name, args, kwargs), NO_KEYWORDS)
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
         }
-        return list(self._assembled.collection.calls.everyone(calls).values())
+        return list(self._collection.calls.everyone(calls).values())
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._assembled.collection.calls.first("getattr_env", name)
+        return self._collection.calls.first("getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._assembled.collection.calls.first("getattr_policy", name)
-
-    def getattr_rb(self, name: str) -> Any:
-        """An attribute of the replay buffer."""
-        self._assembled.collection.gate.require_open()
-        return follow(self._assembled.collection.buffer, name)
+        return self._collection.calls.first("getattr_policy", name)
 
     def get_model(self, model_id: str) -> Any:
         """A copy of the model of an id, as the first worker has it.
@@ -171,59 +101,86 @@ class FleetControls:
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._assembled.collection.calls.first("get_model", model_id)
+        return self._collection.calls.first("get_model", model_id)
 
-    @property
-    def worker_idx(self) -> int:
-        """Index of this collector inside a larger one; another one begins fresh episodes.
-
-        In trajectory ids and seeds its worker `j` is worker `worker_idx * W + j`.
+    def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
+        """Frames asked of one worker at a time.
 
         Raises:
-            RuntimeError: it was never set.
+            ValueError: no such worker.
         """
-        if self._worker_idx is None:
-            raise RuntimeError("worker_idx was never set; pass worker_idx= or assign it")
-        return self._worker_idx
+        frames = self._collection.desk.frames
+        worker = min(frames) if worker_idx is None else worker_idx
+        if worker not in frames:
+            raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")
+        return frames[worker]
 
-    @worker_idx.setter
-    def worker_idx(self, value: int) -> None:
-        index = worker_index(value)
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are to be."""
+        return len(self._collection.desk.frames)
+
+    @property
+    def num_collectors(self) -> int:
+        """How many workers there are to be."""
+        return self.num_workers
+
+    @property
+    def device(self) -> list[torch.device | None]:
+        """The device given for all, by worker."""
+        return [worker.devices.common for worker in self._request.workers]
+
+    @property
+    def env_device(self) -> list[torch.device | None]:
+        """Where envs run, by worker."""
+        return [one.env_device or torch.device("cpu") for _, one in sorted(self._assembled.described.items())]
+
+    @property
+    def policy_device(self) -> list[torch.device | None]:
+        """Where policies run, by worker."""
+        return [one.policy_device for _, one in sorted(self._assembled.described.items())]
+
+    @property
+    def storing_device(self) -> list[torch.device | None]:
+        """Where batches live, by worker; `None` sets no device."""
+        return [worker.devices.storing for worker in self._request.workers]
+
+    def fake_tensordict(self) -> Any:
+        """Not here.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("fake_tensordict() needs the env in this process; use Collector")
+
+    def __repr__(self) -> str:
+        """A status line."""
+        return fleet_status_line(self._collection, self._background)
+
+    def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        with suppress(Closed):  # nothing more happens to the workers then
+            self._assembled.fleet.look()
+            self._collection.desk.sweep()
+        return fleet_facts(self._collection, self._background)
+
+    def _seed(self, root: int, *, static: bool) -> None:
+        seed_all(self._assembled, Seeding(root, static))
+
+    def _move_to(self, index: int) -> None:
         move_fleet(self._assembled, index)
-        self._worker_idx = index
 
     @property
-    def pre_collect_hook(self) -> Callable[[], Any] | None:
-        """Called before each fragment, in the worker."""
-        return self._assembled.jobs.standing.hooks.before
+    def _hooks(self) -> Hooks:
+        return self._assembled.jobs.standing.hooks
 
-    @pre_collect_hook.setter
-    def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
-        self._set_hooks(replace(self._assembled.jobs.standing.hooks, before=hook))
-
-    @property
-    def post_collect_hook(self) -> Callable[[Any], Any] | None:
-        """Called with each fragment, in the worker."""
-        return self._assembled.jobs.standing.hooks.after
-
-    @post_collect_hook.setter
-    def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        self._set_hooks(replace(self._assembled.jobs.standing.hooks, after=hook))
-
-    def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        """The same as assigning `post_collect_hook`."""
-        self.post_collect_hook = hook
-
-    def _set_hooks(self, hooks: Hooks) -> None:
-        collection = self._assembled.collection
-        collection.gate.require_open()
-        self._assembled.jobs.standing.hooks = hooks
-        collection.calls.control("set_hooks", (hooks,))
+    def _set_hooks(self, **changed: Any) -> None:
+        hooks = self._assembled.jobs.standing.hooks = replace(self._hooks, **changed)
+        self._collection.calls.control("set_hooks", (hooks,))
 
     def _everywhere(self, method: str, *args: Any) -> list[Any]:
         """The answers of all workers that are not gone."""
         calls = dict.fromkeys(sorted(self._assembled.described), (method, args, NO_KEYWORDS))
-        return list(self._assembled.collection.calls.everyone(calls).values())
+        return list(self._collection.calls.everyone(calls).values())
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)

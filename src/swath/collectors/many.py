@@ -7,12 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from swath.collect.background import Background
-from swath.collect.deliver import Drawn
-from swath.collect.fleet_collection import FleetCollection
-from swath.collectors.base import BaseCollector
 from swath.collectors.fleet_assembly import Assembled, assemble_fleet
 from swath.collectors.fleet_controls import FleetControls
-from swath.collectors.fleet_facts import FleetFacts
 from swath.collectors.fleet_request import FleetRequest
 from swath.collectors.fleet_weights import FleetWeights
 from swath.collectors.weight_methods import TakesWeights
@@ -24,10 +20,8 @@ SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
 
 
-class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
+class ManyWorkers(TakesWeights, FleetControls):
     """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down."""
-
-    _collection: FleetCollection
 
     def _begin(self, request: FleetRequest, settings: WeightSettings, view: Progress | None) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy.
@@ -50,14 +44,6 @@ class ManyWorkers(TakesWeights, FleetControls, FleetFacts, BaseCollector):
             raise
         collection.desk.renewal.receive = self._receivers.take
         self._begin_progress(view)
-
-    def _draw(self) -> Drawn:
-        if self._background.running:
-            raise RuntimeError(
-                f"this {self._request.name} is collecting in the background; pause it or read the replay buffer"
-            )
-        self._background.raise_kept()
-        return self._assembled.collection.draw()
 
     def _end(self, timeout: float) -> None:
         """Stop background mode and end the workers; what closing their envs raised is raised."""

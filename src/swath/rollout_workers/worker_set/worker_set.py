@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swath.collect.views import viewed
+from swath.collect.counters import viewed
 from swath.options import count
 from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords
 from swath.rollout_workers.worker_set.group import seconds_to_wait
