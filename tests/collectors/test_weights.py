@@ -1,4 +1,4 @@
-"""How weights come into a collector in this process, and which version is stamped."""
+"""How weights come into a collector, which version is stamped, and when they act; in this process and with workers."""
 
 import copy
 
@@ -8,102 +8,147 @@ from collector_toys import LONG, Always, InThread, Stepping, WithValue, collecto
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
+from weight_toys import VERSION, acted, multi, weights
 
 from swath.collect.making.devices import placed
 from swath.errors import WorkerLate
 from swath.testing import CountingEnvs
 
-VERSION = ("collector", "policy_version")
+EITHER = pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
 
 
 def two():
-    return {"weight": torch.tensor(2.0)}
+    return weights(2)
+
+
+def shown(made):
+    batch = made.next()
+    return batch["action"].unique().tolist(), batch[VERSION].unique().tolist()
 
 
 FORMS = {
-    "a module": lambda: (Always(2),),
-    "a TensorDict": lambda: (TensorDict(two()),),
-    "a dict": lambda: (two(),),
-    "a state_dict": lambda: (Always(2).state_dict(),),
-    "per worker": lambda: ({0: two()},),
-    "a prefix": lambda: ({"module.weight": torch.tensor(2.0)},),
+    "a module": lambda: {"policy_or_weights": Always(2)},
+    "a TensorDict": lambda: {"policy_or_weights": TensorDict(two())},
+    "a locked TensorDict": lambda: {"policy_or_weights": TensorDict(two()).lock_()},
+    "a dict": lambda: {"policy_or_weights": two()},
+    "a state_dict": lambda: {"policy_or_weights": Always(2).state_dict()},
+    "another floating dtype": lambda: {"policy_or_weights": {"weight": torch.tensor(2.0, dtype=torch.float64)}},
+    "a prefix": lambda: {"policy_or_weights": {"module.weight": torch.tensor(2.0)}},
     "weights=": lambda: {"weights": TensorDict(two())},
-    "weights= a dict": lambda: {"weights": two()},
     "policy=": lambda: {"policy": Always(2)},
     "model_id=": lambda: {"weights": two(), "model_id": "policy"},
     "weights_dict=": lambda: {"weights_dict": {"policy": two()}},
-    "wait=": lambda: {"weights": two(), "wait": True, "timeout_s": 1.0},
+    "wait=": lambda: {"weights": two(), "wait": True, "timeout_s": 60.0},
 }
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_weights_are_copied_into_the_policy_at_once(form):
-    given, policy = form(), Always(1)
-    parameter = policy.weight
-    with collector(policy=policy) as made:
-        assert bool((made.next()["action"] == 1).all())
-        assert made.update_policy_weights_(*given) is None if isinstance(given, tuple) else True
-        if isinstance(given, dict):
-            assert made.update_policy_weights_(**given) is None
-        assert policy.weight == 2
-        assert policy.weight is parameter
+@EITHER
+def test_weights_of_any_form_act_from_the_next_batch_on(make, form):
+    with make(policy=Always(1)) as made:
+        assert shown(made) == ([1], [0])
+        assert made.update_policy_weights_(**form()) is None
         assert made.policy_version == made.get_policy_version() == 1
-        batch = made.next()
-    assert bool((batch["action"] == 2).all())
-    assert bool((batch[VERSION] == 1).all())
-
-
-def test_the_old_name_of_the_argument_is_deprecated():
-    policy = Always(1)
-    with collector(policy=policy) as made:
-        with pytest.warns(DeprecationWarning, match="policy_weights= is now policy_or_weights="):
-            made.update_policy_weights_(policy_weights=two())
-        with (
-            pytest.warns(DeprecationWarning, match="now"),
-            pytest.raises(ValueError, match="policy_weights and policy"),
-        ):
-            made.update_policy_weights_(two(), policy_weights=two())
-    assert policy.weight == 2
+        assert shown(made) == ([2], [1])
 
 
 REFUSED = {
     "two forms": ({"policy_or_weights": two(), "weights": two()}, ValueError, "policy_or_weights and weights are both"),
-    "two other forms": (
-        {"policy": Always(2), "weights_dict": {}},
-        ValueError,
-        "policy and weights_dict are both",
-    ),
-    "a dict and a model": (
-        {"weights_dict": {"policy": two()}, "model_id": "policy"},
-        ValueError,
-        "weights_dict and m",
-    ),
+    "two other forms": ({"policy": Always(2), "weights_dict": {}}, ValueError, "policy and weights_dict are both"),
+    "a dict and a model": ({"weights_dict": {"policy": two()}, "model_id": "policy"}, ValueError, "weights_dict and m"),
+    "no dict": ({"weights_dict": [two()]}, TypeError, "weights_dict is"),
     "an unknown model": ({"weights": two(), "model_id": "critic"}, KeyError, r"no model \['critic'\]; known are"),
-    "an unknown model in the dict": ({"weights_dict": {"critic": two()}}, KeyError, r"no model \['critic'\]"),
-    "worker_ids": ({"weights": two(), "worker_ids": 0}, TypeError, "worker_ids: a Collector in this process"),
-    "a worker that is not there": ({"weights": {1: two()}}, ValueError, r"for the workers \[1\]; this collector has"),
+    "one of two unknown": ({"weights_dict": {"policy": two(), "x": two()}}, KeyError, r"no model \['x'\]"),
+    "a worker that is not there": ({"weights": {7: two()}}, ValueError, r"for the workers \[7\]; this collector has"),
     "kinds of keys": ({"weights": {0: two(), "weight": torch.tensor(2.0)}}, ValueError, "mix worker numbers and names"),
     "another keyword": ({"weihgts": two()}, TypeError, r"unexpected keyword arguments \['weihgts'\]"),
-    "no weights": ({"policy_or_weights": 3}, TypeError, "weights are of type int; pass a module"),
+    "no weights": ({"policy_or_weights": 3}, TypeError, "pass a module"),
     "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),
     "a wrong shape": ({"weights": {"weight": torch.zeros(2)}}, ValueError, "nothing was changed"),
-    "one of two wrong": (
-        {"weights": {"weight": torch.tensor(2.0), "seen": torch.zeros(3)}},
-        ValueError,
-        "weight seen has shape",
-    ),
+    "a wrong dtype": ({"weights": {"weight": torch.tensor(2)}}, ValueError, "nothing was changed"),
+    "a wrong buffer": ({"weights": {**two(), "seen": torch.zeros(3)}}, ValueError, "weight seen has shape"),
+    "no time": ({"weights": two(), "timeout_s": 0}, ValueError, "timeout_s=0 must be more than 0"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_changes_nothing(arguments, error, message):
-    policy = Always(1)
-    with collector(policy=policy) as made:
+@EITHER
+def test_what_is_refused_changes_nothing(make, arguments, error, message):
+    with make(policy=Always(1)) as made:
         with pytest.raises(error, match=message):
             made.update_policy_weights_(**arguments)
-        assert policy.weight == 1
         assert made.policy_version == 0
-        assert bool((made.next()[VERSION] == 0).all())
+        assert shown(made) == ([1], [0])
+
+
+@EITHER
+def test_the_old_name_of_the_argument_is_deprecated(make):
+    with make(policy=Always(1)) as made:
+        with pytest.warns(DeprecationWarning, match="policy_weights= is now policy_or_weights="):
+            made.update_policy_weights_(policy_weights=two())
+        assert shown(made) == ([2], [1])
+        with pytest.warns(DeprecationWarning, match="now"), pytest.raises(ValueError, match="policy_weights and p"):
+            made.update_policy_weights_(two(), policy_weights=two())
+
+
+@pytest.mark.parametrize(
+    "policy", [None, WithValue(), lambda observation: torch.zeros_like(observation[..., 0], dtype=torch.int64)]
+)
+@EITHER
+def test_a_policy_without_weights_only_counts(make, policy):
+    with make(policy=policy) as made:
+        made.update_policy_weights_()
+        made.update_policy_weights_({"x": torch.zeros(1)})
+        made.receive_weights()
+        assert made.policy_version == 3
+        assert made.next()[VERSION].unique().tolist() == [3]
+
+
+@EITHER
+def test_a_factorys_policy_keeps_its_weights_until_some_are_passed(make):
+    with make(policy_factory=lambda: Always(1)) as made:
+        with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
+            made.update_policy_weights_()
+        assert made.receive_weights() is None
+        assert made.policy_version == 0, "without any source it does nothing"
+        assert shown(made) == ([1], [0])
+        made.update_policy_weights_(two())
+        assert shown(made) == ([2], [1])
+
+
+@EITHER
+def test_publish_and_increment_return_the_version(make):
+    with make(policy=Always(1)) as made:
+        assert made.publish_weights(two()) == 1
+        assert made.publish_weights({0: two()}) == 2
+        assert made.increment_version() == 3
+        with pytest.raises(KeyError, match="no model"):
+            made.publish_weights(two(), model_id="critic")
+        assert acted(made)[0] == (2, 3)
+
+
+@EITHER
+def test_updates_of_many_threads_come_one_after_the_other(make):
+    with make(policy=Always(1)) as made:
+        threads = [InThread(lambda: [made.publish_weights(two()) for _ in range(20)]) for _ in range(4)]
+        versions = [version for thread in threads for version in thread.join().value]
+        assert sorted(versions) == list(range(1, 81))
+        assert shown(made) == ([2], [80])
+
+
+# ---- in this process
+
+
+def test_values_are_copied_into_the_users_module_at_once():
+    policy = Always(1)
+    parameter = policy.weight
+    with collector(policy=policy) as made:
+        made.update_policy_weights_(two())
+        assert policy.weight == 2
+        assert policy.weight is parameter
+        for update in (made.update_policy_weights_, made.publish_weights):
+            with pytest.raises(TypeError, match="worker_ids: a Collector in this process"):
+                update(two(), worker_ids=0)
 
 
 def test_without_weights_the_version_counts_up_and_the_users_module_is_as_it_is():
@@ -116,55 +161,6 @@ def test_without_weights_the_version_counts_up_and_the_users_module_is_as_it_is(
             policy.weight.fill_(2)
         batch = made.next()
     assert bool((batch["action"] == 2).all()), "within draws the user's own module acts"
-
-
-@pytest.mark.parametrize("policy", [None, lambda observation: torch.zeros(2, dtype=torch.int64)])
-def test_a_policy_without_weights_only_counts(policy):
-    with collector(policy=policy) as made:
-        made.update_policy_weights_()
-        made.update_policy_weights_({"x": torch.zeros(1)})
-        made.receive_weights()
-        assert made.policy_version == 3
-        assert bool((made.next()[VERSION] == 3).all())
-
-
-def test_a_factorys_policy_needs_weights():
-    with collector(policy_factory=lambda: Always(1)) as made:
-        with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
-            made.update_policy_weights_()
-        assert made.policy_version == 0
-        assert made.receive_weights() is None
-        assert made.policy_version == 0, "without any source it does nothing"
-        made.update_policy_weights_(two())
-        assert made.increment_version() == 2
-        assert bool((made.next()["action"] == 2).all())
-
-
-def test_a_factorys_policy_without_weights_only_counts():
-    with collector(policy_factory=WithValue) as made:
-        made.update_policy_weights_()
-        assert made.policy_version == 1
-
-
-def test_publish_and_receive_and_increment():
-    policy = Always(1)
-    with collector(policy=policy) as made:
-        assert made.publish_weights(two()) == 1
-        assert policy.weight == 2
-        with pytest.raises(KeyError, match="no model"):
-            made.publish_weights(two(), model_id="critic")
-        with pytest.raises(TypeError, match="worker_ids"):
-            made.publish_weights(two(), worker_ids=[0])
-        assert made.increment_version() == 2
-        made.receive_weights(Always(0))
-        assert policy.weight == 0
-        made.receive_weights(weights=two())
-        made.receive_weights(policy=Always(1))
-        made.receive_weights()
-        assert policy.weight == 1
-        with pytest.raises(ValueError, match="weights and policy are both given"):
-            made.receive_weights(weights=two(), policy=policy)
-        assert made.policy_version == 6
 
 
 def test_weights_from_a_hook_before_the_fragment_are_those_that_act():
@@ -225,22 +221,6 @@ def test_an_update_with_the_users_own_module_takes_no_training_back():
         env.released.set()
         drawing.join()
         assert policy.weight == 2
-
-
-def test_updates_of_many_threads_come_one_after_the_other():
-    with collector(policy=Always(1)) as made:
-        threads = [InThread(lambda: [made.publish_weights(two()) for _ in range(50)]) for _ in range(4)]
-        versions = [version for thread in threads for version in thread.join().value]
-        assert sorted(versions) == list(range(1, 201))
-        assert made.next()[VERSION].unique().tolist() == [200]
-
-
-def test_versions_are_stamped_per_fragment():
-    with collector(policy=Always(1), total_frames=40) as made:
-        for version, batch in enumerate(made):
-            assert batch[VERSION].unique().tolist() == [version]
-            assert made.stats()["policy_version"] == made.stats()["policy_version_min"] == version
-            made.update_policy_weights_()
 
 
 def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
