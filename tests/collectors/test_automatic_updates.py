@@ -1,7 +1,5 @@
 """When collectors with many workers publish weights by themselves."""
 
-import threading
-
 import pytest
 import torch
 from collector_toys import Always, Signalling
@@ -34,14 +32,6 @@ def interval(monkeypatch):
         return options.pop("make", multi_async)(policy, **options)
 
     return make
-
-
-def test_none_is_published_unless_that_is_asked_for():
-    policy = Always(0)
-    with multi(policy) as made:
-        for _ in range(3):
-            assert acted(made) == [(0, 0), (0, 0)]
-            learn(policy)
 
 
 def test_synchronous_collection_publishes_before_every_batch_also_the_first():
@@ -84,37 +74,6 @@ def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_f
         assert seen == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(1, 1), (0, 0)], [(2, 2), (2, 2)], [(2, 2), (2, 2)]]
 
 
-def test_others_may_publish_while_a_collector_does(interval):
-    policy = Always(0)
-    with interval(policy, 1, make=multi, backend="thread") as made:
-        over = threading.Event()
-
-        def publish():
-            while not over.is_set():
-                made.publish_weights(weights(1), worker_ids=1)
-
-        publisher = threading.Thread(target=publish)
-        publisher.start()
-        try:
-            of_worker_0 = [acted(made)[0][1] for _ in range(100)]
-        finally:
-            over.set()
-            publisher.join(60)
-        assert not publisher.is_alive()
-        assert sorted(set(of_worker_0)) == of_worker_0, "each batch on a newer version"
-
-
-def test_what_the_user_publishes_meanwhile_counts(interval):
-    policy = Always(0)
-    with interval(policy, 2, workers=1, prefetch=0) as made:
-        versions = []
-        for _ in range(5):
-            versions += [version for _, version in acted(made)]
-            made.update_policy_weights_(weights(1))
-        assert versions == [0, 1, 2, 3, 4]
-        assert made.policy_version == 5
-
-
 def test_each_worker_is_counted_for_itself(interval):
     policy = Always(0)
     with interval(policy, 2) as made:
@@ -146,12 +105,6 @@ def test_a_scheme_that_sends_nothing_makes_automatic_updates_idle():
     schemes = {"policy": NoWeightSyncScheme()}
     with multi(Always(0), update_at_each_batch=True, weight_sync_schemes=schemes) as made:
         assert acted(made) == [(0, 0), (0, 0)]
-
-
-def test_automatic_updates_of_a_random_policy_only_count():
-    with multi(update_at_each_batch=True) as made:
-        made.next()
-        assert made.next()[VERSION].unique().tolist() == [2]
 
 
 def test_in_background_mode_the_same_holds_for_every_batch_that_is_written():

@@ -36,52 +36,26 @@ def test_subclassing_warns_of_nothing():
         type("Mine", (WeightUpdaterBase,), {})
 
 
-def test_a_push_goes_through_its_steps_in_order():
-    updater = Recording(server=weights(1))
-    updater.push_weights()
-    assert updater.log == STEPS
+CPU = torch.device("cpu")
+PUSHES = {
+    "the server's weights": ({}, (), STEPS),
+    "passed": ({}, (weights(2),), STEPS[1:]),
+    "one is skipped": ({"skipped": (0,)}, (weights(2),), ["map", ("skip", 0), *STEPS[4:]]),
+    "without ids": ({"ids": None}, (weights(2),), ["map", ("sync", None), "hook"]),
+    "to an index": ({}, (weights(2), 1), ["map", *STEPS[4:]]),
+    "to a device": ({}, (weights(2), CPU), ["map", ("skip", CPU), ("sync", CPU), "hook"]),
+    "to a device by name": ({}, (weights(2), ["cpu"]), ["map", ("skip", CPU), ("sync", CPU), "hook"]),
+    "to nobody": ({}, (weights(2), []), ["map", "hook"]),
+}
 
 
-def test_calling_an_updater_is_pushing():
-    updater = Recording(server=weights(1))
-    updater(weights(2), 1)
-    assert updater.log == ["map", ("skip", 1), ("sync", 1), "hook"]
-
-
-def test_weights_that_are_passed_are_not_fetched():
-    updater = Recording(server=weights(1))
-    updater.push_weights(weights(2))
-    assert updater.log == STEPS[1:]
-
-
-def test_a_worker_that_is_skipped_gets_nothing():
-    updater = Recording(skipped=(0,))
-    updater.push_weights(weights(2))
-    assert updater.log == ["map", ("skip", 0), ("skip", 1), ("sync", 1), "hook"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "reached"),
-    [
-        (1, [1]),
-        ([0, 1], [0, 1]),
-        (torch.device("cpu"), [torch.device("cpu")]),
-        ("cpu", [torch.device("cpu")]),
-        ([torch.device("cpu")], [torch.device("cpu")]),
-        ([], []),
-    ],
-    ids=str,
-)
-def test_workers_are_named_one_or_many_by_index_or_device(asked, reached):
-    updater = Recording()
-    updater.push_weights(weights(2), worker_ids=asked)
-    assert [entry[1] for entry in updater.log if entry[0] == "sync"] == reached
-
-
-def test_without_ids_there_is_one_delivery_that_names_nobody():
-    updater = Recording(ids=None)
-    updater.push_weights(weights(2))
-    assert updater.log == ["map", ("sync", None), "hook"]
+@pytest.mark.parametrize(("options", "arguments", "steps"), PUSHES.values(), ids=PUSHES)
+def test_a_push_goes_through_its_steps_in_order(options, arguments, steps):
+    updater = Recording(server=weights(1), **options)
+    updater.push_weights(*arguments)
+    assert updater.log == steps
+    updater(*arguments)
+    assert updater.log == steps * 2, "calling it is pushing"
 
 
 def test_modules_are_mapped_to_their_data_and_other_things_refused():
@@ -158,12 +132,6 @@ def test_an_updater_without_weights_of_its_own_pushes_the_collectors():
         assert made.policy_version == 1
 
 
-def test_the_servers_weights_come_before_the_collectors():
-    with multi(Always(1), weight_updater=Recording(server=weights(2))) as made:
-        made.update_policy_weights_()
-        assert acted(made) == [(2, 1), (2, 1)]
-
-
 MADE_OF = {
     "an instance": Minimal,
     "a class": lambda: Minimal,
@@ -231,13 +199,6 @@ def test_init_updater_calls_init_and_without_an_updater_does_nothing(make):
     assert updater.log == [("init", (1,), {"a": 2})]
 
 
-def test_increment_version_is_the_collectors():
-    updater = Recording()
-    with multi(Always(1), weight_updater=updater) as made:
-        updater.increment_version()
-        assert made.policy_version == 1
-
-
 @pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
 def test_publish_weights_goes_past_the_updater(make):
     updater = Recording()
@@ -274,18 +235,6 @@ def test_a_push_is_one_version_for_however_many_workers():
             made.update_policy_weights_({0: weights(0), 1: weights(1)})
 
 
-def test_within_a_push_publish_weights_tells_the_version_that_it_will_be():
-    told = []
-
-    class Tells(Recording):
-        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
-            told.append(self.collector.publish_weights(server_weights, worker_ids=worker_id))
-
-    with multi(Always(1), weight_updater=Tells) as made:
-        made.update_policy_weights_(weights(2))
-        assert told == [1, 1]
-
-
 def test_an_updater_that_pushes_in_its_own_way_is_one_version_too():
     class Own(Minimal):
         def push_weights(self, policy_or_weights=None, worker_ids=None):
@@ -306,24 +255,6 @@ def test_weights_that_an_updater_changes_from_worker_to_worker_are_each_workers_
     with multi(Always(1), weight_updater=Adds) as made:
         made.update_policy_weights_(weights(1))
         assert acted(made) == [(1, 1), (2, 1)]
-
-
-def test_what_a_push_publishes_for_all_and_for_some_is_one_version_too():
-    class Both(Minimal):
-        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
-            self.collector.publish_weights(weights(0), worker_ids=0)
-            self.collector.publish_weights(server_weights)
-            self.collector.publish_weights(weights(1), worker_ids=1)
-
-    with multi(Always(1), weight_updater=Both) as made:
-        made.update_policy_weights_(weights(2))
-        assert acted(made) == [(2, 1), (1, 1)], "what comes later counts"
-
-
-def test_wait_works_with_an_updater():
-    with multi(Always(1), backend="thread", weight_updater=Recording()) as made:
-        made.update_policy_weights_(weights(2), wait=True, timeout_s=60)
-        assert made.get_distant_attr("_worker.version") == [1, 1]
 
 
 def test_a_second_collector_is_refused_while_the_first_lives():
@@ -365,15 +296,6 @@ def test_pushing_after_shutdown_is_closed(make):
         made.init_updater()
 
 
-def test_an_updater_keeps_no_collector_alive():
-    updater = Minimal()
-    made = collector(policy=Always(1), weight_updater=updater)
-    made.shutdown()
-    del made
-    gc.collect()
-    assert updater.collector is None
-
-
 # ---- VanillaWeightUpdater
 
 
@@ -387,14 +309,6 @@ def test_vanilla_copies_in_place():
     assert tensor == 3
     with pytest.raises(KeyError, match="nothing was changed"):
         updater.push_weights({"other": torch.zeros(1)})
-
-
-def test_vanilla_is_made_of_a_policy():
-    policy = Always(1)
-    updater = VanillaWeightUpdater.from_policy(policy)
-    updater.push_weights(Always(2))
-    assert policy.weight == 2
-    assert VanillaWeightUpdater.from_policy(lambda observation: observation) is None
 
 
 def test_vanilla_writes_to_a_policy_that_acts_between_two_fragments():
