@@ -1,16 +1,13 @@
 """`RayEvalWorker`: one rollout per submit, in an actor of Ray."""
 
-import importlib
+import contextlib
 import subprocess
 import sys
 import textwrap
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -19,11 +16,8 @@ import torch
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
-from swath.evaluate.rollout_request import Patience
-from swath.evaluators import ray_eval_worker
 from swath.testing.toy_worker import Gate
-from swath.workers.ray.actors import RayActors
-from swath.workers.tickets import Ticket
+from swath.workers.ray.lasting import LastingBackend
 
 NAME = "the tests' own"
 OPTIONS = {"num_gpus": 0, "num_cpus": 1}
@@ -98,19 +92,13 @@ def worker(ray):
         yield worker
 
 
-def actor_of(worker):
-    return worker._desk._tenure.actor.actor
-
-
-def kill(worker):
-    ray_cluster.up().kill(actor_of(worker))
-    assert worker._desk._tenure.backend.wait([worker._desk._tenure.actor.ended], 100.0)
-
-
-def be_patient(worker):
-    """Let the next rollout take as long as it likes."""
-    tenure = worker._desk._tenure
-    tenure._recipe = replace(tenure._recipe, patience=Patience())
+def kill(name):
+    """Kill the actor of that name, and wait until it has none any more."""
+    ray = ray_cluster.up()
+    ray.kill(ray.get_actor(name, namespace="swath"))
+    with contextlib.suppress(ValueError):
+        while True:
+            ray.get_actor(name, namespace="swath")
 
 
 def played(worker, max_steps):
@@ -224,7 +212,7 @@ print(worker.poll(None)["reward"])
 """
 
 
-def test_a_later_driver_finds_replaces_and_ends_what_an_earlier_one_has_left(ray):
+def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
     address = ray.get_runtime_context().gcs_address
     script = textwrap.dedent(DRIVER).format(address=address)
     source = str(Path(__file__).parents[2] / "src")
@@ -239,93 +227,61 @@ def test_a_later_driver_finds_replaces_and_ends_what_an_earlier_one_has_left(ray
     with RayEvalWorker.from_name("left") as found:
         found.submit(None, 4)
         assert found.poll(None)["reward"] == 4
-        kill(found)
-        found.submit(None, 5)
-        assert found.poll(None)["reward"] == 5
         third = RayEvalWorker.from_name("left")
-    with pytest.raises(Closed, match="another handle"):
+    with pytest.raises(WorkerLost, match="the handle that built it begins another"):
         played(third, 2)
     with pytest.raises(ValueError, match="no actor named"):
         RayEvalWorker.from_name("left")
 
 
-def test_an_outcome_is_given_once_the_actor_has_told_of_what_it_could_be_begun_again(ray, worker):
-    found = RayEvalWorker.from_name(NAME)
-    tenure = found._desk._tenure
-    telling = tenure.telling
-    assert tenure.backend.wait([telling], 100.0)
-    tenure._told = untold = Ticket(telling.name, "recipe")
-    found.submit(Constant(2), 3)
-    assert tenure.backend.wait([found._desk._run.ticket], 100.0)
-    assert found.poll(0.0) is None
-    threading.Timer(0.2, lambda: tenure.backend._actors.board.settle(untold, telling.outcome)).start()
-    assert found.poll(None)["reward"] == 6.0
-    assert tenure.telling is None
-
-
-def test_an_actor_that_is_being_built_is_placed_for_whoever_finds_it(ray, gate):
-    def held_up():
-        gate.go_through()
-        return Endless()
-
-    with RayEvalWorker(None, held_up, Constant, name="held up", **OPTIONS):
-        gate.await_arrival()
-        tenure = RayEvalWorker.from_name("held up")._desk._tenure
-        assert tenure.backend.wait([tenure.actor.placed], 100.0)
-        assert not tenure.actor.ready.done
-        gate.open()
-
-
-def test_whoever_waits_for_an_actor_that_another_handle_ends_is_told_so_without_retries(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, name="not for long", retries=0, **OPTIONS) as worker:
-        other = RayEvalWorker.from_name("not for long")
+def test_a_handle_that_found_the_actor_gets_its_loss_and_the_one_that_built_it_replaces_it(ray, gate):
+    with RayEvalWorker(None, partial(Endless, gate), Constant, name="lost once", **OPTIONS) as worker:
+        other = RayEvalWorker.from_name("lost once")
         other.submit(None, 2)
         gate.await_arrival()
-        worker.shutdown(timeout=0.1)
-        with pytest.raises(Closed, match="another handle"):
+        kill("lost once")
+        gate.open()
+        with pytest.raises(WorkerLost, match=r"the handle that built it begins another.*from_name"):
             other.poll(None)
+        assert played(worker, 2)["reward"] == 2
+        assert played(RayEvalWorker.from_name("lost once"), 3)["reward"] == 3
+
+
+def test_a_rollout_whose_actor_another_handle_shuts_down_is_closed(ray):
+    with RayEvalWorker(None, Endless, Constant, name="not for long", **OPTIONS) as worker:
+        played(worker, 1)
+        worker.submit(None, None)
+        RayEvalWorker.from_name("not for long").shutdown(60.0)
+        with pytest.raises(Closed, match="another handle"):
+            worker.poll(None)
 
 
 # Faults
 
 
 def test_an_actor_that_is_lost_is_replaced_and_the_rollout_repeated(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Endless, gate), Constant, name="repeated", **OPTIONS) as worker:
         worker.submit(Constant(3), 4)
         gate.await_arrival()
-        kill(worker)
+        kill("repeated")
         gate.open()
         result = worker.poll(None)
         assert (result["reward"], result["policy_version"]) == (12.0, 1)
 
 
-def test_an_actor_that_is_lost_while_it_is_idle_is_replaced_with_its_weights(ray):
-    with RayEvalWorker(None, Endless, Constant, retries=0, **OPTIONS) as worker:
-        worker.submit(Constant(3), 4)
-        assert worker.poll(None)["reward"] == 12.0
-        kill(worker)
-        again = played(worker, 4)
-        assert (again["reward"], again["policy_version"]) == (12.0, 1)
-
-
-def test_an_actor_that_is_ended_is_replaced_before_ray_has_told_of_its_end(ray):
-    with RayEvalWorker(None, Endless, Constant, retries=0, **OPTIONS) as worker:
-        assert played(worker, 1)["reward"] == 1
-        tenure = worker._desk._tenure
-        tenure.backend.kill(tenure.actor)
-        assert played(worker, 2)["reward"] == 2
-
-
-def test_without_retries_the_loss_is_the_outcome_and_the_next_rollout_is_played(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, retries=0, **OPTIONS) as worker:
-        worker.submit(None, 2)
+def test_without_retries_a_loss_is_the_outcome_and_an_idle_actor_is_replaced_with_its_weights(ray, gate):
+    with RayEvalWorker(None, partial(Endless, gate), Constant, name="no retries", retries=0, **OPTIONS) as worker:
+        worker.submit(Constant(3), 2)
         gate.await_arrival()
-        kill(worker)
+        kill("no retries")
         gate.open()
         with pytest.raises(WorkerLost):
             worker.poll(None)
         assert worker.poll() is None
-        assert played(worker, 2)["reward"] == 2
+        for _ in range(2):
+            again = played(worker, 4)
+            assert (again["reward"], again["policy_version"]) == (12.0, 1)
+            kill("no retries")
 
 
 def test_init_fn_runs_first_and_finds_no_torch(ray):
@@ -345,52 +301,12 @@ def test_init_fn_runs_first_and_finds_no_torch(ray):
         assert played(worker, 2)["reward"] == 2
 
 
-def test_init_fn_is_in_the_recipe_by_value_for_drivers_that_have_not_its_module(tmp_path, monkeypatch):
-    (tmp_path / "only_here.py").write_text("def begin():\n    return 'begun'\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    made = []
-
-    class Noted:
-        def __init__(self, recipe, registration):
-            made.append(recipe)
-
-        def begin(self):
-            """No actor is needed."""
-
-    monkeypatch.setattr(ray_eval_worker, "Tenure", Noted)
-    RayEvalWorker(importlib.import_module("only_here").begin, cartpole, Upright)
-    RayEvalWorker(None, cartpole, Upright)
-    monkeypatch.undo()
-    del sys.modules["only_here"]
-    assert cloudpickle.loads(made[0].init)() == "begun"
-    assert made[1].init is None
-
-
 def test_what_init_fn_raises_is_an_outcome_once(ray):
     with RayEvalWorker(raising, cartpole, Upright, **OPTIONS) as worker:
         worker.submit(None, 2)
         with pytest.raises(OSError, match="no such env"):
             worker.poll(None)
         assert worker.poll() is None
-
-
-def test_what_building_raises_is_the_outcome_although_that_of_the_rollout_comes_first(ray, monkeypatch):
-    answered, late = RayActors._answered, SimpleQueue()
-
-    def out_of_order(actors, handle, ticket, *answer):
-        if ticket is handle.ready:
-            late.put(partial(answered, actors, handle, ticket, *answer))
-        else:
-            answered(actors, handle, ticket, *answer)
-
-    monkeypatch.setattr(RayActors, "_answered", out_of_order)
-    with RayEvalWorker(raising, cartpole, Upright, **OPTIONS) as worker:
-        worker.submit(None, 2)
-        assert worker._desk._tenure.backend.wait([worker._desk._run.ticket], 100.0)
-        assert worker.poll(0.0) is None
-        threading.Timer(0.2, late.get(timeout=100.0)).start()
-        with pytest.raises(OSError, match="no such env"):
-            worker.poll(None)
 
 
 def test_what_makes_the_env_may_raise(ray):
@@ -412,17 +328,21 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
 
 
 def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, timeout_s=1.0, **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Endless, gate), Constant, timeout_s=10.0, **OPTIONS) as worker:
         worker.submit(None, 2)
-        with pytest.raises(WorkerLate, match="timeout_s=1"):
+        with pytest.raises(WorkerLate, match="timeout_s=10"):
             worker.poll(None)
         gate.open()
-        be_patient(worker)
         assert played(worker, 2)["reward"] == 2
 
 
-def test_whoever_waits_is_woken_by_shutdown(ray):
+def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
     worker, raised = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=60.0), []
+    waits, wait_of = threading.Event(), LastingBackend.wait
+
+    def noted(*args):
+        waits.set()
+        return wait_of(*args)
 
     def wait():
         try:
@@ -431,10 +351,10 @@ def test_whoever_waits_is_woken_by_shutdown(ray):
             raised.append(closed)
 
     worker.submit(None, 2)
+    monkeypatch.setattr(LastingBackend, "wait", noted)
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not worker._desk._tenure.backend._actors.board._changed._waiters:
-        waiting.join(0.01)
+    assert waits.wait(60)
     worker.shutdown()
     waiting.join(60)
     assert len(raised) == 1

@@ -5,8 +5,7 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 
-from swath.evaluate.rollout_request import Ask, Manner, Recipe, Token
-from swath.evaluate.soloist import Soloist
+from swath.evaluate.eval_actor import Ask, EvalActor, Token
 
 envs = pytest.importorskip("torchrl.envs")
 pytest.importorskip("pygame", reason="CartPole renders with it")
@@ -34,9 +33,9 @@ def upright():
 
 @pytest.mark.parametrize(("env_maker", "lengths"), [(cartpole, [12]), (counted, [5]), (serial, [12, 12])])
 def test_envs_are_played_and_filmed(env_maker, lengths):
-    soloist = Soloist(Recipe(None, cloudpickle.dumps((env_maker, upright))))
-    parcel = soloist.rollout(Ask(Token("a", 1), Manner(STEPS, until_any_done=False)))
+    actor = EvalActor(cloudpickle.dumps((env_maker, upright)))
+    parcel = actor.rollout(Ask(Token("a", 1), STEPS, until_any_done=False))
     assert parcel.head["episode_lengths"].tolist() == parcel.head["episode_rewards"].tolist() == lengths
     assert parcel.body.shape == (lengths[0], 400, 600, 3)
     assert torch.tensor(parcel.body).float().std() > 0
-    soloist.close()
+    actor.close()

@@ -70,13 +70,11 @@ class Order:
     """One evaluation, as it is to be played.
 
     Attributes:
-        number: which.
         request: the conditions.
         models: weights by model id; those not named stay as they are.
         wishes: what is wanted beside the numbers.
     """
 
-    number: int
     request: EvalRequest
     models: Mapping[str, Snapshot] = field(default_factory=dict)
     wishes: Wishes = field(default_factory=Wishes)
@@ -117,6 +115,7 @@ class Company:
         self._fleet: Fleet | None = None
         self._sending = Sending(terms.model_ids)
         self._timeout_s = 0.0
+        self._evaluations = 0
         self._earlier_restarts = 0
         self._earlier: list[Fleet] = []  # with workers that cannot be ended
         self._closed = False
@@ -165,6 +164,7 @@ class Company:
             Exception: what code of the user raised.
         """
         self.complete = self.wanted = 0
+        self._evaluations += 1
         self._timeout_s = order.request.limits.timeout_s
         self._assemble(stopped)
         rounds, footage, seconds = Rounds(order.request), list[Footage](), 0.0
@@ -172,7 +172,7 @@ class Company:
             self._sending.send(order.models, playing.asked)
             while rounds.stopped is None:
                 self.wanted = rounds.due.stop
-                part = Part(order.number, rounds.due, order.request, order.wishes)
+                part = Part(self._evaluations, rounds.due, order.request, order.wishes)
                 played = playing.round(part, self._sending.channel, self._progressed)
                 rounds.played(played.rows)
                 seconds += played.seconds

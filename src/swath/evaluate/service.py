@@ -1,55 +1,30 @@
-"""Evaluations one after another beside whoever asks for them: an inbox, a company of workers, one thread.
+"""Evaluations one after another beside whoever asks for them: a queue, a company of workers, one thread.
 
-    ask ─▶ inbox ─Run─▶ coordination thread: company.perform ─▶ finish ─Publish─▶ show ─▶ readable
-    read, wait ◀─────────────────────────────────────────────────────────────────────────┘
+    ask ─▶ queue ─▶ coordination thread: company.perform ─▶ finish ─▶ show ─▶ readable
 
-The inbox decides, under one lock; nothing of the user's is called while it is held. An exception may come at any point
-in the threads of callers (an interrupt), so what the coordination thread does next follows from the inbox alone.
+The queue decides, under one lock; nothing of the user's is called while it is held.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import count
-from math import inf
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from time import monotonic
-from weakref import WeakSet
+from typing import Any
 
 from swath.errors import Closed, SwathError, warn
-from swath.evaluate.busy import InboxRules
-from swath.evaluate.company import Company, Order
-from swath.evaluate.inbox import Counted, Inbox
-from swath.evaluate.inbox_events import (
-    IS_CLOSED,
-    Accepted,
-    Asked,
-    Cancelled,
-    Deliver,
-    Drop,
-    Event,
-    Finished,
-    Publish,
-    Published,
-    Read,
-    Refuse,
-    Restored,
-    Skip,
-    Stop,
-    Supplied,
-)
-from swath.evaluate.inbox_events import Closed as Closing
-from swath.evaluate.plan import Brief, Ending, Plan
-from swath.evaluate.playing import Cancelled as Stopped
+from swath.evaluate.company import Company, Order, Performed
+from swath.evaluate.parts import Wishes
+from swath.evaluate.playing import Cancelled
+from swath.evaluate.queue import Brief, Ending, EvalQueue, Request
+from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
-from swath.evaluate.telling import tell
 from swath.options import seconds
 from swath.seeds import fresh_root
-from swath.workers.renewed import SIGNALS_S, join, renewed
+from swath.workers.renewed import join, renewed
 
 _log = logging.getLogger("swath")
 
@@ -59,56 +34,70 @@ EXIT_S = 2.0
 """How long the interpreter's end waits for evaluations that nobody shut down."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is the same for all evaluations of a service.
+
+    Attributes:
+        request: the conditions; step and version are filled in.
+        wishes: what is wanted beside the numbers.
+        finish: makes the result of what was performed; what it raises is the outcome.
+        show: gets each result before it can be read, and what fetches the weights it was made with, by model id.
+    """
+
+    request: EvalRequest
+    wishes: Wishes
+    finish: Callable[[Performed, EvalRequest], EvalResult]
+    show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None]
+
+
 class EvaluationService:
     """Evaluations in order of acceptance. Any thread may use it.
 
     Args:
         company: plays them; the service's own from now on.
         plan: what is the same for all.
-        rules: what askers are told while it is busy.
+        queue: what waits, runs and is unread.
     """
 
-    def __init__(self, company: Company, plan: Plan, rules: InboxRules) -> None:
-        self._company, self._plan = company, plan
+    def __init__(self, company: Company, plan: Plan, queue: EvalQueue) -> None:
+        self._company, self._plan, self._queue = company, plan, queue
         self._changed = threading.Condition()
-        self._inbox: Inbox[Brief, Ending] = Inbox(rules)
-        self._replaces = rules.busy_policy == "latest"
-        self._numbers = count()
         self._thread: threading.Thread | None = None
-        self._stopping: int | None = None
         self._performing = False
         self._warned = False
-        _OPEN.add(self)
 
     @property
     def pending(self) -> bool:
         """Whether an accepted async request has no readable outcome."""
         with self._changed:
-            return self._inbox.pending
+            return self._queue.pending
 
     @property
     def closed(self) -> bool:
         """Whether it is over."""
-        return self._inbox.closed
+        return self._queue.closed
 
     def evaluate(self, supply: Callable[[], Brief], step: int | None) -> EvalResult:
-        """Ask for an evaluation and wait for its outcome; whatever interrupts that cancels it. See `trigger`.
+        """Ask for an evaluation and wait for its outcome; an interrupt cancels it. See `trigger`.
 
         Raises:
             Closed: the service is closed, or was meanwhile.
-            RuntimeError: called by the thread that would have to bring the outcome.
+            SwathError: called by the thread that would have to bring the outcome.
             BaseException: the outcome is an error.
         """
         self._require_other_thread()
-        number = next(self._numbers)
+        request = self._ask(supply, step, sync=True)
+        assert request is not None, "only async requests are skipped"
         try:
-            self._ask(Asked(number, sync=True), supply, step)
-            result = self._outcome(number, None)
+            with self._changed:
+                self._wait(lambda: request.ending is not None or self._queue.closed, None)
         except BaseException:
-            self.cancel(number)
+            self.cancel(request)
             raise
-        assert result is not None
-        return result
+        if request.ending is None:
+            raise Closed("the evaluator was shut down while its evaluation was waited for")
+        return request.ending.value()
 
     def trigger(self, supply: Callable[[], Brief], step: int | None) -> bool:
         """Ask for an evaluation.
@@ -122,10 +111,10 @@ class EvaluationService:
 
         Raises:
             Closed: the service is closed.
-            SwathError: it is busy, and its rules say so.
+            SwathError: it is busy, and its busy policy says so.
             Exception: what `supply` raised; nothing was asked for then.
         """
-        accepted = self._ask(Asked(next(self._numbers)), supply, step)
+        accepted = self._ask(supply, step, sync=False) is not None
         self._warn_if_many_wait()
         return accepted
 
@@ -140,80 +129,45 @@ class EvaluationService:
 
         Raises:
             Closed: the service was closed meanwhile.
-            RuntimeError: called by the thread that would have to bring the outcome.
+            SwathError: called by the thread that would have to bring the outcome.
             BaseException: the outcome is an error.
         """
         wanted = None if timeout is None else seconds("timeout", timeout)
         if wanted != 0:
             self._require_other_thread()
-        return self._outcome(None, wanted)
-
-    def _ask(self, asked: Asked, supply: Callable[[], Brief], step: int | None) -> bool:
-        try:
-            if isinstance(self._answer(asked), Skip):
-                return False
-            brief = supply()
-            self._start()
-            self._supply(asked, brief, step)
-        except BaseException:
-            self.cancel(asked.number)
-            raise
-        return True
-
-    def _supply(self, asked: Asked, brief: Brief, step: int | None) -> None:
-        """The request is complete. Weights of one that it replaces count as sent: its own may be for other models."""
+        queue = self._queue
         with self._changed:
-            if self._replaces and not asked.sync:
-                sent = Brief()
-                for each in self._inbox.waiting:
-                    sent = sent.without(each.request) if each.sync else each.request.in_place_of(sent)
-                brief = brief.in_place_of(sent)
-            self._answer(Supplied(asked.number, brief, step, brief.weighted))
+            was_open = not queue.closed
+            self._wait(lambda: bool(queue.unread) or not queue.pending, wanted)
+            ending = queue.unread.popleft() if queue.unread else None
+            if ending is None and was_open and queue.closed:
+                raise Closed("the evaluator was shut down while its evaluation was waited for")
+        return None if ending is None else ending.value()
 
-    def _require_other_thread(self) -> None:
-        if threading.current_thread() is self._thread:
-            raise SwathError("on_result cannot wait for an evaluation: it would wait for itself; use trigger_eval()")
-
-    def _outcome(self, number: int | None, timeout: float | None) -> EvalResult | None:
-        """That of a sync request, or the oldest unread one of the async requests."""
-        until = inf if timeout is None else monotonic() + timeout
-        with self._changed:
-            was_open = not self._inbox.closed
-            while (found := self._inbox.handle(Read(number))) == []:
-                if not (self._inbox.pending if number is None else self._inbox.expects(number)):
-                    if self._inbox.closed and (number is not None or was_open):
-                        raise Closed(IS_CLOSED)
-                    return None
-                if (left := until - monotonic()) <= 0:
-                    return None
-                self._changed.wait(min(left, SIGNALS_S))
-        assert isinstance(found[0], Deliver)
-        return found[0].outcome.value()
-
-    def cancel(self, number: int | None = None) -> int:
+    def cancel(self, request: Request | None = None) -> int:
         """Nobody wants this request, or `None`: any async one, any more; how many are dropped or stopped."""
         with self._changed:
-            return sum(isinstance(each, Drop | Stop) for each in self._handle(Cancelled(number)))
+            cancelled = self._queue.cancel(request)
+            self._company.wake()
+            self._changed.notify_all()
+            return cancelled
 
     def counts(self) -> dict[str, int]:
         """What has happened so far."""
-        kinds: tuple[Counted, ...] = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled")
         with self._changed:
-            inbox = self._inbox
             return {
-                **{kind: inbox.count(kind) for kind in kinds},
+                **self._queue.counts,
                 "retries": self._company.retries,
                 "restarts": self._company.restarts,
-                "dropped_results": inbox.count("dropped_results"),
-                "queued": inbox.queued,
-                "unread": inbox.unread,
+                "queued": len(self._queue.waiting),
+                "unread": len(self._queue.unread),
                 "episodes_done": self._company.complete if self._performing else 0,
             }
 
     def running(self) -> tuple[int, int, int] | None:
         """What is being evaluated: its step, episodes that are played, and of how many."""
         with self._changed:
-            if (running := self._inbox.running) is None:
+            if (running := self._queue.running) is None:
                 return None
             played = (self._company.complete, self._company.wanted) if self._performing else (0, 0)
             return running.step, played[0], max(played[1], self._plan.request.stop.num_trajectories)
@@ -225,9 +179,8 @@ class EvaluationService:
             SwathError: there is work that is pending, queued or unread.
         """
         with self._changed:
-            if not self._inbox.at_rest:
-                raise Refuse("at work").error
-            return self._inbox.step_counter, self._inbox.policy_version
+            self._require_rest()
+            return self._queue.step_counter, self._queue.policy_version
 
     def restore(self, step_counter: int, policy_version: int) -> None:
         """Go on from these counts.
@@ -235,69 +188,75 @@ class EvaluationService:
         Raises:
             SwathError: there is work that is pending, queued or unread.
         """
-        self._answer(Restored(step_counter, policy_version))
+        with self._changed:
+            self._require_rest()
+            self._queue.step_counter, self._queue.policy_version = step_counter, policy_version
 
     def close(self, timeout: float) -> None:
         """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine.
 
-        Nothing in a process that was forked: the workers are those of the first.
-
         Raises:
             ValueError: `timeout` is not a finite number of seconds.
         """
-        if self not in _OPEN:
-            return
         until = monotonic() + (timeout := seconds("timeout", timeout))
         atexit.unregister(self.close)
         with self._changed:
-            first = not self._inbox.closed
-            self._handle(Closing())
-            unread = self._inbox.unread
+            first = not self._queue.closed
+            self._queue.close()
+            self._company.wake()
+            self._changed.notify_all()
+            unread = len(self._queue.unread)
             thread = self._thread if self._thread is not None and self._thread.is_alive() else None
             mine = threading.current_thread() is thread
             if not mine and not self._company.starting:
-                renewed(lambda left: self._changed.wait_for(lambda: not self._performing, left), timeout)
+                self._wait(lambda: not self._performing, timeout)
         for error in self._company.close(max(0.0, until - monotonic())):
-            tell(_log.error, "an env of an evaluation raised when it was closed", error=error)
+            _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         if thread is not None and not mine:
             join(thread, max(0.0, until - monotonic()) + JOIN_S)
         alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
         if first and (stuck := [*self._company.left_behind, *alive]):
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
         if first and unread:
-            tell(_log.info, "%d outcomes of evaluations are unread; poll() still gives them", unread)
+            _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
 
-    def _answer(self, event: Event[Brief, Ending]) -> object:
-        """What the inbox says first; a refusal is raised."""
+    def _ask(self, supply: Callable[[], Brief], step: int | None, *, sync: bool) -> Request | None:
+        """Weights are copied outside the lock, and only if the request is admitted now; then it is looked at again."""
         with self._changed:
-            instructions = self._handle(event)
-        first = instructions[0] if instructions else None
-        if isinstance(first, Refuse):
-            raise first.error
-        return first
+            if not self._queue.admits(sync=sync):
+                return None
+        brief = supply()
+        with self._changed:
+            self._start()
+            request = self._queue.add(brief, step, sync=sync)
+            self._changed.notify_all()
+            return request
 
-    def _handle(self, event: Event[Brief, Ending]) -> list[object]:
-        """Tell the inbox, and take note of what it wants done. Under the lock."""
-        instructions = self._inbox.handle(event)
-        for instruction in instructions:
-            if isinstance(instruction, Stop):
-                self._stopping = instruction.number
-                self._company.wake()
-        self._changed.notify_all()
-        return [*instructions]
+    def _wait(self, over: Callable[[], bool], timeout: float | None) -> None:
+        renewed(lambda left: self._changed.wait_for(over, left), timeout)
+
+    def _require_other_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise SwathError("on_result cannot wait for an evaluation: it would wait for itself; use trigger_eval()")
+
+    def _require_rest(self) -> None:
+        if not self._queue.at_rest:
+            raise SwathError(
+                "the evaluator has work that is pending, queued, or unread; wait for it, then read it with poll() or "
+                "wait()"
+            )
 
     def _start(self) -> None:
         """Have the thread run, before there is anything for it to do: where there can be none, nothing was asked."""
-        with self._changed:
-            if self._inbox.closed or (self._thread is not None and self._thread.is_alive()):
-                return
-            self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
-            self._thread.start()
-            atexit.register(self.close, EXIT_S)  # a thread that is in torch then aborts the interpreter
+        if self._queue.closed or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
+        self._thread.start()
+        atexit.register(self.close, EXIT_S)  # a thread that is in torch then aborts the interpreter
 
     def _warn_if_many_wait(self) -> None:
         with self._changed:
-            waiting = [each.request.nbytes for each in self._inbox.waiting]
+            waiting = [each.brief.nbytes for each in self._queue.waiting]
             if len(waiting) < MANY_WAITING or self._warned:
                 return
             self._warned = True
@@ -308,62 +267,40 @@ class EvaluationService:
 
     def _coordinate(self) -> None:
         """What the thread does until the service is closed; outcomes are shown before the next evaluation begins."""
-        while (accepted := self._next()) is not None:
-            ending = self._performed(accepted)
+        while (request := self._next()) is not None:
+            ending = self._performed(request)
             with self._changed:
                 self._performing = False
-                shown = [each for each in self._handle(Finished(accepted.number, ending)) if isinstance(each, Publish)]
-            if shown:
-                self._publish(accepted.number, ending)
+                wanted = self._queue.show(request)
+                self._changed.notify_all()
+            if wanted and ending.result is not None:
+                self._show(ending.result)
+            with self._changed:
+                self._queue.finish(request, ending)
+                self._changed.notify_all()
 
-    def _next(self) -> Accepted[Brief] | None:
+    def _next(self) -> Request | None:
         """What is to be evaluated."""
         with self._changed:
-            self._changed.wait_for(lambda: self._inbox.running is not None or self._inbox.closed)
-            self._performing = self._inbox.running is not None
-            return self._inbox.running
+            self._changed.wait_for(lambda: self._queue.running is not None or self._queue.closed)
+            self._performing = self._queue.running is not None
+            return self._queue.running
 
-    def _performed(self, accepted: Accepted[Brief]) -> Ending:
-        """What came of it, be it that everything is raised."""
-        brief, plan = accepted.request, self._plan
+    def _performed(self, request: Request) -> Ending:
+        """What came of it; everything that is raised is an outcome."""
+        plan = self._plan
         try:
             seed = fresh_root() if plan.request.seed is None else plan.request.seed
-            request = replace(plan.request, step=accepted.step, policy_version=accepted.policy_version, seed=seed)
-            order = Order(accepted.number, request, brief.models, plan.wishes)
-            performed = self._company.perform(order, lambda: self._stopping == accepted.number)
-            return Ending(plan.finish(performed, request))
+            conditions = replace(plan.request, step=request.step, policy_version=request.policy_version, seed=seed)
+            order = Order(conditions, request.brief.models, plan.wishes)
+            return Ending(plan.finish(self._company.perform(order, lambda: request.cancelled), conditions))
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
-            if not isinstance(error, Stopped | Closed):
-                why = " ".join(f"{type(error).__name__}: {error}".split())
-                tell(_log.error, "the evaluation of step %d failed: %s", accepted.step, why)
+            if not isinstance(error, Cancelled | Closed):
+                _log.error("the evaluation of step %d failed: %s: %s", request.step, type(error).__name__, error)
             return Ending(error=error)
 
-    def _publish(self, number: int, ending: Ending) -> None:
-        if ending.result is not None:
-            try:
-                self._plan.show(ending.result, self._company.models)
-            except BaseException as error:  # noqa: BLE001  who waits for the result is not to wait for ever
-                said = "the result of step %d could not be shown; it stands"
-                tell(_log.error, said, ending.result.step, error=error)
-        with self._changed:
-            self._handle(Published(number, ending, failed=ending.error is not None))
-
-    def _forked(self) -> None:
-        """In the child of a fork: neither thread nor workers are its own, and whoever holds the lock is not here."""
-        self._changed = threading.Condition()
-        atexit.unregister(self.close)
-        self._inbox.handle(Closing())
-
-
-_OPEN: WeakSet[EvaluationService] = WeakSet()
-"""Services of this process."""
-
-
-def _leave_to_the_parent() -> None:
-    for service in list(_OPEN):
-        service._forked()  # noqa: SLF001  nobody else is to do this
-    _OPEN.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+    def _show(self, result: EvalResult) -> None:
+        try:
+            self._plan.show(result, self._company.models)
+        except BaseException as error:  # noqa: BLE001  who waits for the result is not to wait for ever
+            _log.error("the result of step %d could not be shown; it stands", result.step, exc_info=error)

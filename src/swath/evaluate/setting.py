@@ -19,7 +19,6 @@ from swath.evaluate.arena import Making, make_host
 from swath.evaluate.freezing import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
-from swath.evaluate.telling import tell
 from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.compiling import compiled
 from swath.rollout.policies.factory import from_factory
@@ -111,7 +110,7 @@ class Setting:
             try:
                 self.close()
             except Exception as error:  # noqa: BLE001  what has failed may fail again, and is not used any more
-                tell(_log.error, "an env that had failed raised when it was closed; another is built", error=error)
+                _log.error("an env that had failed raised when it was closed; another is built", exc_info=error)
             self.closed = False
             self.host = self._host()
 

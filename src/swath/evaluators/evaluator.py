@@ -14,14 +14,13 @@ import torch
 from tensordict import TensorDict
 
 from swath.evaluate.arena import Making
-from swath.evaluate.busy import BusyPolicy, InboxRules
 from swath.evaluate.company import Company
 from swath.evaluate.parts import Wishes
-from swath.evaluate.plan import Plan
+from swath.evaluate.queue import BusyPolicy, EvalQueue
 from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits, EvalRequest, step_of
 from swath.evaluate.result import EvalResult
-from swath.evaluate.service import EvaluationService
+from swath.evaluate.service import EvaluationService, Plan
 from swath.evaluate.stopping import StopRule
 from swath.evaluators.asked import Cast, Deadlines, Extras, Filming, WorkerOptions
 from swath.evaluators.audience import Audience
@@ -170,13 +169,13 @@ class Evaluator:
         every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
         wishes = Wishes(record_video, max_video_bytes // workers.number, every, metrics_fn is not None, dump_video)
         self._source, self._workers = Source(policy, declared), workers
-        rules = InboxRules(busy_policy, reported=on_result is not None)
+        queue = EvalQueue(busy_policy, reported=on_result is not None)
         self._keeper = keeper_of(keep_best, log_prefix, policy)
         self._audience = Audience(on_result, self._keeper, log_prefix)
         self._finisher = Finisher(extras, Metrics(metrics_fn, settings.steps))
         require_free(env)
         company = Company(terms_of(cast, workers, seed))
-        self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), rules)
+        self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), queue)
         claim(env, self._service)
 
     def evaluate(

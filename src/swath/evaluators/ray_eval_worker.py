@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
@@ -10,17 +11,16 @@ from typing import Any, Self
 import cloudpickle
 import torch
 
+from swath.evaluate.eval_actor import PUBLIC, EvalActor
 from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits
-from swath.evaluate.rollout_request import Manner, Patience, Recipe, Registration
-from swath.evaluators.asked import Deadlines
+from swath.evaluators.asked import Deadlines as Patience
 from swath.evaluators.placing import NUM_GPUS, resources_of
-from swath.evaluators.rollout_desk import RolloutDesk
-from swath.evaluators.tenure import Tenure
+from swath.evaluators.rollout_handle import Address, Deadlines, RolloutHandle
 from swath.evaluators.weights import snapshot_of
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
-from swath.workers.first import travelling
+from swath.workers.base import Job
 
 NAMESPACE = "swath"
 
@@ -35,8 +35,9 @@ class RayEvalWorker:
             log(result["reward"], result["frames"])
 
     A rollout goes from a reset to the end of one episode of every sub-env. For many episodes, use `Evaluator` with
-    `backend="ray"`. The actor is begun at once, and nobody waits for it; with a name it outlives this driver, and
-    others reach it by `from_name`. One that is lost is replaced, and its rollout repeated, when somebody polls.
+    `backend="ray"`. The actor is begun at once, and nobody waits for it. With a name it outlives this driver, and
+    others reach it by `from_name`. If it is lost, the handle that built it begins another and repeats the rollout, at
+    the next `poll` or `submit`; a handle of `from_name` raises `WorkerLost`.
 
     Args:
         init_fn: runs first in the actor's process; `None` for nothing.
@@ -83,21 +84,17 @@ class RayEvalWorker:
         for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker), ("init_fn", init_fn)):
             if not (callable(function) or (given == "init_fn" and function is None)):
                 raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
-        registration = _registration(name, remote_kwargs.pop("namespace", NAMESPACE))
-        recipe = Recipe(
-            travelling(init_fn) or None,
-            cloudpickle.dumps((env_maker, policy_maker)),
-            resources_of("ray", 1, num_gpus, remote_kwargs, "remote_kwargs"),
-            registration,
-            done_keys,
-            seed,
-            count("max_video_bytes", max_video_bytes),
-            _patience(timeout_s, Deadlines(start_timeout_s, placement_timeout_s)),
-            count("retries", retries, least=0),
-        )
-        tenure = Tenure(recipe, registration)
-        tenure.begin()
-        self._desk, self._reward_keys = RolloutDesk(tenure), reward_keys
+        at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
+        resources = resources_of("ray", 1, num_gpus, remote_kwargs, "remote_kwargs")
+        threads = max(1, int(resources.get("num_cpus") or 1))
+        makers = cloudpickle.dumps((env_maker, policy_maker))
+        build = partial(EvalActor, makers, done_keys, seed, count("max_video_bytes", max_video_bytes))
+        job = partial(Job, build, threads=threads, before=init_fn, resources=resources, public=PUBLIC)
+        Patience(start_timeout_s, placement_timeout_s)
+        EvalLimits(None, timeout_s)
+        deadlines = Deadlines(timeout_s, start_timeout_s, placement_timeout_s)
+        self._handle = RolloutHandle(job, at, deadlines, count("retries", retries, least=0))
+        self._reward_keys = reward_keys
 
     @classmethod
     def from_name(cls, name: str, *, reward_keys: Any = ("next", "reward"), namespace: str | None = None) -> Self:
@@ -115,10 +112,9 @@ class RayEvalWorker:
         """
         _require_ray()
         Reading.of(reward_keys, ("next", "done"))
-        tenure = Tenure(None, _registration(name, NAMESPACE if namespace is None else namespace))
-        tenure.join()
         worker = cls.__new__(cls)
-        vars(worker).update(_desk=RolloutDesk(tenure), _reward_keys=reward_keys)
+        handle = RolloutHandle(None, _address(name, NAMESPACE if namespace is None else namespace))
+        vars(worker).update(_handle=handle, _reward_keys=reward_keys)
         return worker
 
     def submit(
@@ -140,8 +136,13 @@ class RayEvalWorker:
         """
         steps = None if max_steps is None else count("max_steps", max_steps)
         exploration = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
-        manner = Manner(steps, exploration, break_when_any_done, self._reward_keys)
-        self._desk.submit(None if weights is None else snapshot_of(weights), manner)
+        self._handle.submit(
+            None if weights is None else snapshot_of(weights),
+            max_steps=steps,
+            exploration=exploration,
+            until_any_done=break_when_any_done,
+            reward_keys=self._reward_keys,
+        )
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
         """The result of the last rollout that was submitted here, once; `None` if it is not there.
@@ -161,7 +162,7 @@ class RayEvalWorker:
             WorkerLost, WorkerLate, PlacementFailed: what became of the actor.
             Exception: what code of the user raised, as its own type.
         """
-        outcome = self._desk.poll(timeout)
+        outcome = self._handle.poll(timeout)
         if outcome is None or isinstance(outcome, dict):
             return outcome
         try:
@@ -172,10 +173,12 @@ class RayEvalWorker:
     def shutdown(self, timeout: float = 5.0) -> None:
         """Close the env in the actor and end the actor, for all handles. Twice is fine.
 
+        Another handle that built the actor begins a new one if it submits again.
+
         Args:
             timeout: seconds for the env to be closed.
         """
-        self._desk.close(timeout)
+        self._handle.close(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +190,7 @@ class RayEvalWorker:
 
     def __repr__(self) -> str:
         """A status line; asks nobody."""
-        return f"<RayEvalWorker {self._desk}>"
+        return f"<RayEvalWorker {self._handle}>"
 
 
 def _require_ray() -> None:
@@ -195,13 +198,8 @@ def _require_ray() -> None:
         raise RuntimeError('Ray is required for RayEvalWorker: pip install "swath[ray]"')
 
 
-def _registration(name: str | None, namespace: str) -> Registration | None:
+def _address(name: str | None, namespace: str) -> Address | None:
     for given, value in (("name", name), ("namespace", namespace)):
         if value is not None and not (isinstance(value, str) and value):
             raise ValueError(f"{given}={value!r} must be a non-empty string")
-    return None if name is None else Registration(name, namespace)
-
-
-def _patience(timeout_s: float, deadlines: Deadlines) -> Patience:
-    EvalLimits(None, timeout_s)
-    return Patience(timeout_s, deadlines.start_s, deadlines.placement_s)
+    return None if name is None else Address(name, namespace)

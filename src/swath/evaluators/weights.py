@@ -11,8 +11,8 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.moments import has_moments, moments_of
-from swath.evaluate.plan import Brief
 from swath.evaluate.privacy import module_of
+from swath.evaluate.queue import Brief
 from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import Manifest
 from swath.weights.names import EXTRA_STATE, POLICY, flat_weights, is_extra

@@ -35,26 +35,6 @@ class LastingBackend(RayBackend):
         except ValueError:
             return None
 
-    def mark(self, name: str, namespace: str, *, ended: bool) -> None:
-        """Tell whoever holds that actor, on the whole cluster, whether it was ended for good."""
-        if ended:
-            _store("put")(_mark_of(name, namespace), b"ended")
-        else:
-            _store("del")(_mark_of(name, namespace))
-
-    def is_over(self, name: str, namespace: str) -> bool:
-        """Whether it was ended for good, and not lost."""
-        return bool(_store("exists")(_mark_of(name, namespace)))
-
     def call_aside(self, handle: RayHandle, method: str, *args: Any) -> Ticket:
         """Send a call that is answered in a thread of its own, once the worker is built."""
         return self._actors.call(handle, method, args, aside=True)
-
-
-def _mark_of(name: str, namespace: str) -> bytes:
-    return f"swath ended {namespace}/{name}".encode()
-
-
-def _store(verb: str) -> Any:
-    """A function of the store in which Ray keeps a few bytes for all drivers of a cluster."""
-    return getattr(need("ray.experimental.internal_kv", extra="ray", why="for workers on Ray"), f"_internal_kv_{verb}")

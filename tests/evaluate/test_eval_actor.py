@@ -8,8 +8,7 @@ import torch
 from gymnasium.vector import SyncVectorEnv
 
 from swath.errors import Superseded
-from swath.evaluate.rollout_request import Ask, Manner, Recipe, Token
-from swath.evaluate.soloist import Soloist
+from swath.evaluate.eval_actor import Ask, EvalActor, Token
 from swath.rollout.policies.exploration import ExplorationType
 from swath.seeds import derive
 from swath.weights.manifest import Manifest
@@ -73,12 +72,12 @@ class Lent:
         return self._snapshot
 
 
-def soloist(env_maker=Count, policy_maker=Constant, **options):
-    return Soloist(Recipe(None, cloudpickle.dumps((env_maker, policy_maker)), **options))
+def actor(env_maker=Count, policy_maker=Constant, **options):
+    return EvalActor(cloudpickle.dumps((env_maker, policy_maker)), **options)
 
 
 def ask(number=1, weights=None, version=0, asker="a", **manner):
-    return Ask(Token(asker, number), Manner(**manner), None if weights is None else Lent(weights), version)
+    return Ask(Token(asker, number), weights=None if weights is None else Lent(weights), version=version, **manner)
 
 
 def two(render_mode=None):
@@ -86,7 +85,7 @@ def two(render_mode=None):
 
 
 def test_the_reward_is_the_return_of_one_whole_episode():
-    numbers = soloist().rollout(ask())
+    numbers = actor().rollout(ask())
     assert numbers.keys() == {*NUMBERS, "frames"}
     assert (numbers["reward"], numbers["episode_length"], numbers["num_frames"]) == (3.0, 3.0, 3)
     assert numbers["frames"] is None
@@ -94,20 +93,20 @@ def test_the_reward_is_the_return_of_one_whole_episode():
 
 
 def test_max_steps_truncates():
-    numbers = soloist().rollout(ask(max_steps=2))
+    numbers = actor().rollout(ask(max_steps=2))
     assert numbers["episode_lengths"].tolist() == [2]
     assert numbers["truncated"].tolist() == [True]
 
 
 def test_a_batch_stops_with_the_first_that_is_done():
-    numbers = soloist(two).rollout(ask())
+    numbers = actor(two).rollout(ask())
     assert numbers["episode_lengths"].tolist() == [3, 3]
     assert numbers["truncated"].tolist() == [False, True]
     assert numbers["reward"] == 3.0
 
 
 def test_a_batch_can_go_on_until_all_are_done():
-    numbers = soloist(two).rollout(ask(until_any_done=False))
+    numbers = actor(two).rollout(ask(until_any_done=False))
     assert numbers["episode_lengths"].tolist() == list(LENGTHS)
     assert numbers["reward"] == 6.0
     assert numbers["num_frames"] == sum(LENGTHS)
@@ -115,17 +114,18 @@ def test_a_batch_can_go_on_until_all_are_done():
 
 
 def test_each_sub_env_begins_with_the_seed_of_its_episode_every_time():
-    lone = soloist(two, seed=7)
+    envs = two()
+    one_actor = actor(lambda: envs, seed=7)
     for number in (1, 2):
-        lone.rollout(ask(number))
-    envs = lone._setting.host.env.envs
-    for episode, env in enumerate(envs):
+        one_actor.rollout(ask(number))
+    built = one_actor._setting.host.env.envs
+    for episode, env in enumerate(built):
         assert [seed for seed in env.seeds if seed is not None] == [derive(7, "evaluation", 0, episode)] * 2
 
 
 @pytest.mark.parametrize("maker", [lambda: Count(3, "rgb_array"), lambda: two("rgb_array")])
 def test_frames_are_those_of_sub_env_0_after_each_step(maker):
-    parcel = soloist(maker).rollout(ask())
+    parcel = actor(maker).rollout(ask())
     assert parcel.head.keys() == NUMBERS
     assert parcel.body.shape == (3, 4, 6, 3)
     assert parcel.body.dtype == np.uint8
@@ -133,86 +133,72 @@ def test_frames_are_those_of_sub_env_0_after_each_step(maker):
 
 
 def test_frames_are_bounded():
-    parcel = soloist(lambda: Count(5, "rgb_array"), film_bytes=2 * 4 * 6 * 3).rollout(ask())
+    parcel = actor(lambda: Count(5, "rgb_array"), film_bytes=2 * 4 * 6 * 3).rollout(ask())
     assert len(parcel.body) == 2
     assert parcel.head["frames_truncated"]
     assert parcel.head["episode_length"] == 5.0
 
 
 def test_weights_are_those_that_were_sent_last_and_are_counted():
-    lone = soloist()
-    assert lone.rollout(ask(1))["policy_version"] == 0
-    sent = lone.rollout(ask(2, Constant(2), 1))
+    one_actor = actor()
+    assert one_actor.rollout(ask(1))["policy_version"] == 0
+    sent = one_actor.rollout(ask(2, Constant(2), 1))
     assert (sent["reward"], sent["policy_version"]) == (6.0, 1)
-    kept = lone.rollout(ask(3))
+    kept = one_actor.rollout(ask(3))
     assert (kept["reward"], kept["policy_version"]) == (6.0, 1)
-    assert lone.rollout(ask(1, Constant(3), 1, asker="b"))["policy_version"] == 2
+    assert one_actor.rollout(ask(1, Constant(3), 1, asker="b"))["policy_version"] == 2
 
 
 def test_weights_that_do_not_fit_change_nothing():
-    lone = soloist()
+    one_actor = actor()
     with pytest.raises(KeyError, match="missing"):
-        lone.rollout(ask(1, torch.nn.Linear(1, 1), 1))
-    assert lone.rollout(ask(2))["reward"] == 3.0
+        one_actor.rollout(ask(1, torch.nn.Linear(1, 1), 1))
+    assert one_actor.rollout(ask(2))["reward"] == 3.0
 
 
 def test_a_policy_without_weights_plays_and_takes_none():
-    lone = soloist(policy_maker=lambda: lambda observation: torch.ones(observation.shape[:-1], dtype=torch.long))
-    assert lone.rollout(ask(1))["reward"] == 3.0
+    one_actor = actor(policy_maker=lambda: lambda observation: torch.ones(observation.shape[:-1], dtype=torch.long))
+    assert one_actor.rollout(ask(1))["reward"] == 3.0
     with pytest.raises(TypeError, match="has none; submit None"):
-        lone.rollout(ask(2, Constant(), 1))
-
-
-def test_the_policy_gets_the_env_and_is_in_evaluation_mode():
-    def policy_maker(env):
-        policy = Constant()
-        policy.length = env.length
-        return policy
-
-    policy = soloist(policy_maker=policy_maker)._setting.policy
-    assert policy.length == 3
-    assert not policy.training
+        one_actor.rollout(ask(2, Constant(), 1))
 
 
 def test_sampling_is_repeatable():
-    lone = soloist(lambda: Count(30), Sampling)
-    first, second = (lone.rollout(ask(n, exploration=ExplorationType.RANDOM)) for n in (1, 2))
+    one_actor = actor(lambda: Count(30), Sampling)
+    first, second = (one_actor.rollout(ask(n, exploration=ExplorationType.RANDOM)) for n in (1, 2))
     assert first["reward"] == second["reward"] not in (0.0, 30.0)
 
 
 class Announcing(Count):
     """Has another rollout announced at its second step."""
 
-    target = None
+    target, made_then = None, 0
 
     def step(self, action):
         if self.made == 1 and Announcing.target is not None:
             Announcing.target.announce(Token("b", 1))
+        Announcing.made_then = self.made + 1
         return super().step(action)
 
 
-def test_a_rollout_stops_at_its_next_step_when_another_is_announced():
-    lone = soloist(lambda: Announcing(50))
-    env = lone._setting.host.env
-    first = env[0] if isinstance(env, list) else env
-    Announcing.target = lone
-    try:
+def test_a_rollout_stops_at_its_next_step_when_another_is_announced(monkeypatch):
+    one_actor = actor(lambda: Announcing(50))
+    with monkeypatch.context() as patch:
+        patch.setattr(Announcing, "target", one_actor)
         with pytest.raises(Superseded, match="another handle"):
-            lone.rollout(ask())
-    finally:
-        Announcing.target = None
-    assert first.made == 2
-    assert lone.rollout(ask(1, asker="b"))["episode_length"] == 50.0
+            one_actor.rollout(ask())
+    assert Announcing.made_then == 2
+    assert one_actor.rollout(ask(1, asker="b"))["episode_length"] == 50.0
 
 
 def test_what_was_superseded_before_it_began_is_not_played():
-    lone = soloist()
-    lone.announce(Token("a", 1))
-    lone.announce(Token("b", 1))
+    one_actor = actor()
+    one_actor.announce(Token("a", 1))
+    one_actor.announce(Token("b", 1))
     with pytest.raises(Superseded):
-        lone.rollout(ask(1))
-    lone.announce(Token("a", 1))
-    assert lone.rollout(ask(1, asker="b"))["reward"] == 3.0
+        one_actor.rollout(ask(1))
+    one_actor.announce(Token("a", 1))
+    assert one_actor.rollout(ask(1, asker="b"))["reward"] == 3.0
 
 
 def broken_at_first():
@@ -224,14 +210,14 @@ made = []
 
 
 def test_after_an_exception_the_next_rollout_has_an_env_made_anew():
-    lone = soloist(broken_at_first)
+    one_actor = actor(broken_at_first)
     with pytest.raises(OSError, match="broken") as caught:
-        lone.rollout(ask(1))
+        one_actor.rollout(ask(1))
     assert any("RayEvalWorker" in note for note in caught.value.__notes__)
-    assert lone.rollout(ask(2))["reward"] == 3.0
+    assert one_actor.rollout(ask(2))["reward"] == 3.0
     assert len(made) == 2
 
 
 def test_a_key_that_the_env_does_not_write_is_named():
     with pytest.raises(KeyError, match="bonus"):
-        soloist().rollout(ask(reward_keys=("next", "bonus")))
+        actor().rollout(ask(reward_keys=("next", "bonus")))

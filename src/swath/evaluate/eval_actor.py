@@ -1,0 +1,200 @@
+"""What lives in the actor of a `RayEvalWorker`: one env, one policy, one rollout at a time, the newest that was asked.
+
+announce(token) ─ in a thread of its own ─▶ newest ─┐
+rollout(ask) ─▶ weights ─▶ Runner, step by step ◀───┴ is mine still the newest? else `Superseded`
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+
+import cloudpickle
+import torch
+
+from swath.errors import Closed, Superseded
+from swath.evaluate.acting import EvalPolicy
+from swath.evaluate.arena import only_together
+from swath.evaluate.film import Film
+from swath.evaluate.quota import Quota
+from swath.evaluate.reading import Reading
+from swath.evaluate.request import EvalLimits, EvalRequest
+from swath.evaluate.runner import Manner, Runner
+from swath.evaluate.setting import Setting, SettingRequest
+from swath.evaluate.statistics import summarise
+from swath.evaluate.stopping import StopRule
+from swath.rollout.hosts.base import first_of
+from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.random_state import PrivateStreams
+from swath.seeds import derive, fresh_root
+from swath.weights.manifest import Manifest
+from swath.weights.snapshot import apply, take
+from swath.workers.packing import Parcel
+
+PUBLIC = ("announce",)
+"""Methods by which an actor shows of what kind it is."""
+
+
+class Token(NamedTuple):
+    """Names one rollout that was asked for.
+
+    Attributes:
+        asker: which handle.
+        number: counts what that handle has asked for.
+    """
+
+    asker: str
+    number: int
+
+
+class Shared(Protocol):
+    """Weights that were put where the actor can read them."""
+
+    def open(self) -> Any:
+        """The snapshot."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One rollout.
+
+    Attributes:
+        token: its name.
+        max_steps: most steps of each sub-env; `None` for no such limit.
+        exploration: how the policy picks actions.
+        until_any_done: stop at the first step at which any sub-env is done.
+        reward_keys: as `Reading.of` takes them.
+        weights: a snapshot for the policy; `None` for those it has.
+        version: of these, as far as the asker knows what others have sent.
+    """
+
+    token: Token
+    max_steps: int | None = None
+    exploration: ExplorationType = ExplorationType.DETERMINISTIC
+    until_any_done: bool = True
+    reward_keys: Any = ("next", "reward")
+    weights: Shared | None = None
+    version: int = 0
+
+
+class EvalActor:
+    """Plays rollouts, the newest first. One thread plays; another may announce meanwhile.
+
+    Args:
+        makers: of env and policy, as bytes of cloudpickle.
+        done_keys: as `Reading.of` takes them.
+        seed: root of all seeds.
+        film_bytes: frames held at most.
+
+    Raises:
+        Exception: what making env or policy raised.
+    """
+
+    def __init__(
+        self, makers: bytes, done_keys: Any = ("next", "done"), seed: int | None = 0, film_bytes: int = 2**30
+    ) -> None:
+        env_maker, policy_maker = cloudpickle.loads(makers)
+        self._done_keys, self._seed, self._film_bytes = done_keys, seed, film_bytes
+        self._setting = Setting(SettingRequest(env_maker, factory=policy_maker, seed=seed))
+        self._lock = threading.Lock()
+        self._heard: dict[str, int] = {}
+        self._newest: Token | None = None
+        self._version = 0
+        self._failed = False
+
+    def announce(self, token: Token | None) -> None:
+        """This rollout is asked for now: whatever is being played stops at its next step. `None`: no other is."""
+        with self._lock:
+            if token is None:
+                self._newest = None
+            elif token.number > self._heard.get(token.asker, 0):
+                self._heard[token.asker] = token.number
+                self._newest = token
+
+    def rollout(self, ask: Ask) -> dict[str, Any] | Parcel:
+        """Play it, unless another is the newest.
+
+        Returns:
+            Its numbers by name; where the env renders, the frames are the body of a parcel.
+
+        Raises:
+            Superseded: another was asked for.
+            Closed: it is shut down.
+            TypeError, KeyError, ValueError: weights that do not fit.
+            Exception: what env or policy raised; the next rollout is played in an env that is made anew.
+        """
+        self.announce(ask.token)
+        if ask.weights is not None:
+            self._take(ask.weights, ask.version)
+        try:
+            if self._failed:
+                self._setting.renew()
+                self._failed = False
+            return self._play(ask)
+        except (Closed, Superseded):
+            raise
+        except Exception as error:
+            self._failed = True
+            error.add_note("in the actor of a RayEvalWorker")
+            raise
+
+    def close(self) -> None:
+        """Close the env."""
+        self._setting.close()
+
+    def _play(self, ask: Ask) -> dict[str, Any] | Parcel:
+        self._require_newest(ask.token)
+        host = self._setting.host
+        n = host.spec.num_envs
+        reading = Reading.of(ask.reward_keys, self._done_keys)
+        request = EvalRequest(StopRule(n), EvalLimits(ask.max_steps), self._seed, ask.exploration, reading)
+        film = Film(1, self._film_bytes) if _renders(host.env) else None
+        setting, watchers = self._setting, [] if film is None else [film]
+        acting = EvalPolicy(setting.acts, host.spec, request.exploration_type, self._seed, setting.device)
+        manner = Manner(reading.applied_to(host), together=only_together(host, request), watchers=watchers)
+        runner = Runner(host, acting.bind, request, manner)
+        streams = PrivateStreams(derive(fresh_root() if self._seed is None else self._seed, "global"), setting.device)
+        began = monotonic()
+        with streams.in_force():
+            for _ in runner.play(Quota(range(n), n)):
+                self._require_newest(ask.token)
+                if ask.until_any_done and len(runner.ledger):
+                    runner.cut()
+                    break
+        seconds, episodes = monotonic() - began, runner.ledger.episodes()
+        numbers: dict[str, Any] = {**summarise(episodes.returns, episodes.lengths, self._seed)}
+        steps = numbers["num_frames"] = numbers.pop("frames")
+        numbers |= {
+            "duration_s": seconds,
+            "fps": steps / seconds,
+            "policy_version": self._version,
+            "episode_rewards": torch.from_numpy(episodes.returns),
+            "episode_lengths": torch.from_numpy(episodes.lengths),
+            "truncated": torch.from_numpy(episodes.truncated),
+            "frames_truncated": film is not None and film.truncated,
+        }
+        frames = None if film is None else film.takes().get(0)
+        return {**numbers, "frames": None} if frames is None else Parcel(numbers, frames)
+
+    def _require_newest(self, token: Token) -> None:
+        newest = self._newest
+        if newest is None:
+            raise Closed("this RayEvalWorker was shut down by another handle; make another one")
+        if newest != token:
+            raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
+
+    def _take(self, weights: Shared, version: int) -> None:
+        policy = self._setting.policy
+        fitting = take(weights.open().weights(), Manifest.of(policy))
+        if fitting is None:
+            raise TypeError(f"weights were submitted, but the policy {type(policy).__name__} has none; submit None")
+        apply(fitting, policy)
+        self._version = max(self._version + 1, version)
+
+
+def _renders(env: Any) -> bool:
+    mode = getattr(first_of(env), "render_mode", None)
+    modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
+    return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"

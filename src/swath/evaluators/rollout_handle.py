@@ -1,0 +1,311 @@
+"""The actor of a `RayEvalWorker` as one handle has it: begun or found, asked for rollouts, replaced, ended.
+
+submit ─▶ rollout in the actor ─▶ poll: outcome | not yet
+             │ lost: the handle that built the actor begins another, sends the weights again, and asks again
+             └ late: the actor is ended; the next submit begins another
+
+It has no thread of its own: deadlines and deaths are acted on by `poll` and `submit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, NamedTuple, TypeGuard
+from uuid import uuid4
+
+from swath.errors import Closed, PlacementFailed, SwathError, WorkerLate, WorkerLost
+from swath.evaluate.eval_actor import PUBLIC, Ask, Token
+from swath.weights.snapshot import Snapshot
+from swath.workers.base import Job
+from swath.workers.outcome import Error, Outcome
+from swath.workers.ray.handle import RayHandle
+from swath.workers.ray.lasting import LastingBackend
+from swath.workers.tickets import Name, Ticket
+
+_KILL_S = 2.0
+
+
+class Address(NamedTuple):
+    """Where other drivers find an actor.
+
+    Attributes:
+        name: of the actor.
+        namespace: in which it is unique.
+    """
+
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long things may take, in seconds.
+
+    Attributes:
+        rollout_s: one rollout, in an actor that is up.
+        start_s: `init_fn`, env and policy in a new actor.
+        placement_s: before that, Ray, to place it.
+    """
+
+    rollout_s: float = 3600.0
+    start_s: float = 300.0
+    placement_s: float = 60.0
+
+
+@dataclass
+class _Run:
+    """A rollout that was asked for.
+
+    Attributes:
+        ask: it, without weights.
+        weighted: whether weights were submitted with it.
+        ticket: the call that brings it.
+        asked: when.
+        shared: weights that travel with the call.
+        losses: how many actors were lost over it.
+    """
+
+    ask: Ask
+    weighted: bool
+    ticket: Ticket
+    asked: float = field(default_factory=monotonic)
+    shared: Any = None
+    losses: int = 0
+
+
+class RolloutHandle:
+    """Asks for rollouts, and brings their outcomes. Any thread may use it.
+
+    Args:
+        job: how each life of the actor is begun; `None`: it was built by another handle, which replaces it.
+        at: under which name it is found; `None` for none.
+        deadlines: how long things may take.
+        retries: how often a rollout is repeated after its actor was lost.
+
+    Raises:
+        ValueError: the name is taken, or nobody has it; or this process is a client of a cluster, not part of it.
+        TypeError: what has the name is something else; or what is sent cannot be pickled.
+    """
+
+    def __init__(
+        self,
+        job: Callable[[Name], Job] | None,
+        at: Address | None,
+        deadlines: Deadlines | None = None,
+        retries: int = 0,
+    ) -> None:
+        self._job, self._at, self._deadlines, self._retries = job, at, deadlines or Deadlines(), retries
+        self._backend = LastingBackend()
+        self._lives, self._began = 0, monotonic()
+        self._asker, self._number = uuid4().hex, 0
+        self._run: _Run | None = None
+        self._weights: Snapshot | None = None
+        self._version = 0
+        self._lock = threading.RLock()
+        self._closed = False
+        self._actor: RayHandle = self._found_at(at) if job is None and at is not None else self._first()
+
+    def __str__(self) -> str:
+        """Its state in words."""
+        if self._closed:
+            return "closed"
+        actor, name = self._actor, "" if self._at is None else f"{self._at.name!r} "
+        state = "gone" if actor.ended.done else "up" if actor.ready.done else "starting"
+        return f"{name}{state}{', a rollout is asked for' * (self._run is not None)}"
+
+    def submit(self, weights: Snapshot | None, **manner: Any) -> None:
+        """Ask for a rollout in place of the last one.
+
+        Args:
+            weights: for the policy; `None` for those it has.
+            **manner: as `Ask` takes it.
+
+        Raises:
+            Closed: it was shut down.
+        """
+        with self._lock:
+            if self._closed:
+                raise Closed("this RayEvalWorker was shut down; make another one")
+            self._forget()
+            self._number += 1
+            if weights is not None:
+                self._weights, self._version = weights, self._version + 1
+            ask = Ask(Token(self._asker, self._number), **manner)
+            run = _Run(ask, weights is not None, self._actor.ended)
+            self._send(run)
+            self._run = run
+        self._backend.wake()
+
+    def poll(self, timeout: float | None) -> Any:
+        """The outcome of the last rollout, once; `None` if there is none within so many seconds.
+
+        Raises:
+            Closed: it was shut down meanwhile.
+            BaseException: the outcome is an error.
+        """
+        until = None if timeout is None else monotonic() + timeout
+        while True:
+            with self._lock:
+                if (run := self._run) is None:
+                    return None
+                if (outcome := self._outcome(run)) is not None:
+                    self._forget()
+                    return self._opened(outcome)
+                actor, due, backend = self._actor, self._due(run), self._backend
+                news = [ticket for ticket in (run.ticket, actor.ready, actor.placed) if not ticket.done]
+            now = monotonic()
+            if until is not None and now >= until:
+                return None
+            first = due if until is None else min(due, until)
+            backend.wait(news, max(0.0, first - now), lambda: self._run is not run)
+            if self._closed:
+                raise Closed("this RayEvalWorker was shut down while its rollout was waited for")
+
+    def close(self, timeout: float) -> None:
+        """Close the env in the actor, if that goes within so many seconds, and end the actor. Twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._forget()
+            self._closed = True
+        backend, actor = self._backend, self._actor
+        backend.wake()
+        if actor.ready.done and not actor.ended.done:
+            backend.call_aside(actor, "announce", None)
+            backend.wait([backend.call(actor, "close")], timeout)
+        self._kill()
+        backend.close()
+
+    # The actor
+
+    def _first(self) -> RayHandle:
+        if self._at is not None and self._backend.found(*self._at) is not None:
+            raise ValueError(
+                f"there is an actor named {self._at.name!r} in namespace {self._at.namespace!r} already; reach it "
+                "with RayEvalWorker.from_name(), or choose another name"
+            )
+        return self._begun()
+
+    def _begun(self) -> RayHandle:
+        """Another life."""
+        assert self._job is not None
+        if self._backend.cluster.gone():
+            self._backend.close()
+            self._backend = LastingBackend()
+        job = self._job(Name(0, self._lives))
+        self._lives, self._began = self._lives + 1, monotonic()
+        return self._backend.spawn(job) if self._at is None else self._backend.spawn_lasting(job, *self._at)
+
+    def _found_at(self, at: Address) -> RayHandle:
+        actor = self._backend.found(*at)
+        if actor is None:
+            raise ValueError(
+                f"there is no actor named {at.name!r} in namespace {at.namespace!r}: it was shut down, is lost, or "
+                "another name or namespace was given to RayEvalWorker"
+            )
+        if not all(hasattr(actor, method) for method in PUBLIC):
+            raise TypeError(f"the actor named {at.name!r} in namespace {at.namespace!r} is no RayEvalWorker: {actor}")
+        return self._backend.adopt(actor, Job(dict, Name(0, 0)))
+
+    def _kill(self) -> None:
+        """End the actor, and wait until Ray says so."""
+        self._backend.kill(self._actor)
+        self._backend.wait([self._actor.ended], _KILL_S)
+
+    # Rollouts
+
+    def _send(self, run: _Run) -> None:
+        """Have it played by the actor there is, or by another if this handle can begin one."""
+        weights = self._weights if run.weighted else None
+        if self._actor.killed is not None or self._backend.wait([self._actor.ended], 0.0):
+            if self._job is None:
+                return
+            self._actor, weights = self._begun(), self._weights
+        backend, actor = self._backend, self._actor
+        run.shared = None if weights is None else backend.share(weights)
+        backend.call_aside(actor, "announce", run.ask.token)
+        ask = replace(run.ask, weights=run.shared, version=self._version)
+        run.asked, run.ticket = monotonic(), backend.call(actor, "rollout", ask)
+
+    def _outcome(self, run: _Run) -> Outcome | None:
+        """What became of it, if anything has; acts on what has happened to the actor."""
+        ready, outcome = self._actor.ready.outcome, run.ticket.outcome
+        if _is_loss(outcome):
+            return self._again(run, outcome)
+        if isinstance(ready, Error) and not _is_loss(ready):  # it could not be built, and `ready` says why
+            self._kill()
+            return ready
+        if outcome is not None and ready is not None:
+            return outcome
+        if monotonic() < self._due(run):
+            return None
+        late = self._late()
+        self._kill()
+        return Error(late)
+
+    def _again(self, run: _Run, loss: Error) -> Outcome | None:
+        """Have it played by another actor; why not, if so."""
+        run.losses += 1
+        if self._job is None:
+            why = f"{loss.exception}; the handle that built it begins another, then from_name() finds that one"
+            return Error(WorkerLost(why))
+        if run.losses > self._retries or self._backend.cluster.gone():
+            return loss
+        self._release(run)
+        try:
+            self._send(run)
+        except SwathError as refusal:
+            return Error(refusal)
+        return None
+
+    def _due(self, run: _Run) -> float:
+        """When it is late, or what it waits for."""
+        actor, deadlines = self._actor, self._deadlines
+        if (ready := actor.ready.settled) is not None:
+            return max(run.asked, ready) + deadlines.rollout_s
+        if (placed := actor.placed.settled) is not None:
+            return placed + deadlines.start_s
+        return self._began + deadlines.placement_s
+
+    def _late(self) -> SwathError:
+        actor, deadlines = self._actor, self._deadlines
+        if actor.ready.done:
+            return _too_long("the rollout", "timeout_s", deadlines.rollout_s)
+        if actor.placed.done:
+            return _too_long("init_fn, env_maker and policy_maker", "start_timeout_s", deadlines.start_s)
+        asked, available = self._backend.room(actor)
+        return PlacementFailed(
+            f"the actor was not placed within placement_timeout_s={deadlines.placement_s:g}: it asks for {asked}; "
+            f"there is {available}; ask for less (num_gpus=0, say) or wait longer; the next submit asks again",
+            asked=asked,
+            available=available,
+        )
+
+    def _opened(self, outcome: Outcome) -> Any:
+        if isinstance(outcome, Error):
+            raise outcome.exception
+        numbers = outcome.value if isinstance(outcome.value, dict) else outcome.value.head
+        self._version = max(self._version, numbers["policy_version"])
+        return outcome.value
+
+    def _forget(self) -> None:
+        if self._run is not None:
+            self._release(self._run)
+        self._run = None
+
+    def _release(self, run: _Run) -> None:
+        if run.shared is not None:
+            run.shared.release()
+            run.shared = None
+
+
+def _is_loss(outcome: Outcome | None) -> TypeGuard[Error]:
+    return isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
+
+
+def _too_long(what: str, setting: str, limit: float) -> WorkerLate:
+    why = f"{what} took longer than {setting}={limit:g}; the actor is ended, and the next submit begins another"
+    return WorkerLate(why, workers=(0,), deadline=limit)
