@@ -87,16 +87,16 @@ def leave():
     raise SystemExit
 
 
-def perform(company, number, timeout_s=60.0, **models):
+def perform(company, timeout_s=60.0, **models):
     request = EvalRequest(StopRule(4), EvalLimits(timeout_s=timeout_s))
-    return company.perform(Order(number, request, models), lambda: False)
+    return company.perform(Order(request, models), lambda: False)
 
 
 @pytest.mark.parametrize("retries", [0, 1])
 def test_who_has_gone_unnoticed_between_two_evaluations_is_replaced_and_is_no_loss(signals, retries):
     company = company_of([partial(Absent, method="present", times=[leave, leave])], signals, retries=retries)
     try:
-        losses = [perform(company, number).facts.retries for number in range(4)]
+        losses = [perform(company).facts.retries for _ in range(4)]
         assert (losses, company.restarts) == ([0, 0, 0, 0], 2)
     finally:
         company.close(1.0)
@@ -111,8 +111,8 @@ def test_who_is_lost_when_asked_what_weights_it_wants_is_replaced_as_often_as_ot
     try:
         if retries == 0:
             with pytest.raises(WorkerLost):
-                perform(company, 0, policy=WEIGHTS)
-        assert perform(company, 1, policy=WEIGHTS).facts.retries == retries
+                perform(company, policy=WEIGHTS)
+        assert perform(company, policy=WEIGHTS).facts.retries == retries
         assert company.restarts == 1
         assert set(company.models()["policy"]) == {"weight", "bias"}
     finally:
@@ -127,14 +127,14 @@ def test_who_hangs_when_asked_is_late_and_another_takes_its_place(signals, metho
     models = {"policy": WEIGHTS} if method == "manifests" else {}
     try:
         if method != "manifests":
-            perform(company, 0)
+            perform(company)
         if method == "weights":
             company.models()
         company._timeout_s = 0.05
         with pytest.raises(WorkerLate, match=rf"{method}\(\) within timeout_s=0.05"):
-            company.models() if method == "weights" else perform(company, 1, 0.05, **models)
+            company.models() if method == "weights" else perform(company, 0.05, **models)
         signals[1].set()
-        assert perform(company, 2, **models).facts.retries == 0
+        assert perform(company, **models).facts.retries == 0
     finally:
         company.close(1.0)
 
@@ -157,7 +157,7 @@ def test_the_loss_is_the_outcome_also_while_another_worker_is_at_work(signals):
     company = company_of([Ended, Busy], signals)
     try:
         with pytest.raises(WorkerLost, match=r"^worker 0 "):
-            company.perform(Order(0, EvalRequest(StopRule(4))), lambda: False)
+            company.perform(Order(EvalRequest(StopRule(4))), lambda: False)
     finally:
         signals[1].set()
         company.close(1.0)
@@ -181,7 +181,7 @@ def test_who_is_stopped_while_recorders_write_is_cancelled(signals, monkeypatch)
     stopping.start()
     try:
         with pytest.raises(Cancelled):
-            company.perform(Order(0, EvalRequest(StopRule(4))), at_work.is_set)
+            company.perform(Order(EvalRequest(StopRule(4))), at_work.is_set)
     finally:
         stopping.join()
         company.close(1.0)

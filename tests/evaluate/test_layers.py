@@ -9,8 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
 from gymnasium.wrappers import vector as of_vectors
 
-from swath.evaluate.freezing import frozen
-from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all, layers, reward_changers
+from swath.evaluate.layers import counts_for_all, frozen, is_monitored, layers, reward_changers
 from swath.evaluate.local import Slots
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
@@ -53,8 +52,8 @@ def test_monitors_are_found_at_any_depth():
     assert not is_monitored(CoinEnv())
     assert is_monitored(gym.wrappers.TimeLimit(RecordEpisodeStatistics(CoinEnv()), 5))
     assert is_monitored(SyncVectorEnv([lambda: RecordEpisodeStatistics(CoinEnv())]))
-    assert not keeps_books_of_all(SyncVectorEnv([lambda: RecordEpisodeStatistics(CoinEnv())]))
-    assert keeps_books_of_all(of_vectors.RecordEpisodeStatistics(SyncVectorEnv([CoinEnv])))
+    assert not counts_for_all(SyncVectorEnv([lambda: RecordEpisodeStatistics(CoinEnv())]))
+    assert counts_for_all(of_vectors.RecordEpisodeStatistics(SyncVectorEnv([CoinEnv])))
 
 
 def test_known_wrappers_that_change_rewards_are_named():
@@ -109,8 +108,6 @@ def test_flags_are_put_back_after_an_exception():
 def test_envs_in_other_processes_are_frozen_through_their_vector_env():
     env = AsyncVectorEnv([lambda: NormalizeObservation(FloatCoin())] * 2)
     try:
-        assert is_opaque(env)
-        assert not is_opaque(SyncVectorEnv([CoinEnv]))
         with frozen(env):
             assert env.get_attr("update_running_mean") == (False, False)
         assert env.get_attr("update_running_mean") == (True, True)
@@ -129,41 +126,3 @@ def test_monitors_in_other_processes_are_believed_where_they_speak():
         env.close()
     assert believed.returns.tolist() == evaluate_once(integer_policy, CoinEnv, request).returns.tolist()
     assert seen.returns.tolist() == [0.0] * 6
-
-
-class Lives(gym.Wrapper):
-    """Says that every second step ends an episode; the game goes on at the next reset unless that has a seed."""
-
-    over, steps = True, 0
-
-    def reset(self, *, seed=None, options=None):
-        if self.over or seed is not None:
-            self.over = False
-            self.seen, _ = self.env.reset(seed=seed)
-        return self.seen, {}
-
-    def step(self, action):
-        self.seen, reward, self.over, truncated, info = self.env.step(action)
-        self.steps += 1
-        return self.seen, reward, self.over or self.steps % 2 == 0, truncated, info
-
-
-def test_only_monitors_end_episodes_also_of_envs_in_other_processes():
-    makers = [lambda: Lives(RecordEpisodeStatistics(CoinEnv()))] * 2
-    request = EvalRequest(stop=StopRule(6))
-    env = AsyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-    try:
-        assert is_monitored(env)
-        result = evaluate_once(integer_policy, env, request, Slots(trust_monitors=True))
-    finally:
-        env.close()
-    alone = evaluate_once(integer_policy, CoinEnv, request)
-    assert (result.returns.tolist(), result.lengths.tolist()) == (alone.returns.tolist(), alone.lengths.tolist())
-
-
-def test_envs_in_other_processes_that_are_not_all_watched_are_not_monitored():
-    env = AsyncVectorEnv([CoinEnv, lambda: RecordEpisodeStatistics(CoinEnv())])
-    try:
-        assert not is_monitored(env)
-    finally:
-        env.close()

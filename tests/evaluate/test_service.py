@@ -1,11 +1,11 @@
 """The service beside its workers: whoever is interrupted, whatever fails, it goes on."""
 
-import _thread
 import threading
 from types import SimpleNamespace
 
 import pytest
 
+from swath.evaluate import service as module
 from swath.evaluate.parts import Wishes
 from swath.evaluate.queue import Brief, EvalQueue
 from swath.evaluate.request import EvalRequest
@@ -67,19 +67,20 @@ class Held(Company):
         self.woken.set()
 
 
-class Interrupting(Held):
-    """Interrupts the main thread, which waits for the first evaluation."""
+def test_an_interrupt_of_a_caller_cancels_its_evaluation_and_the_next_is_fine(service_of, monkeypatch):
+    company = Held()
+    service = service_of(company=company)
 
-    def perform(self, order, stopped):
-        if order.request.step == 0:
-            _thread.interrupt_main()
-            super().perform(order, stopped)
+    def interrupted(wait, timeout):
+        while not company.at_work.is_set():
+            wait(0.01)
+        raise KeyboardInterrupt
 
-
-def test_an_interrupt_of_a_caller_cancels_its_evaluation_and_the_next_is_fine(service_of):
-    service = service_of(company=Interrupting())
-    with pytest.raises(KeyboardInterrupt):
-        service.evaluate(Brief, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "renewed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            service.evaluate(Brief, 0)
+    company.perform = Company().perform
     assert service.evaluate(Brief, 7).step == 7
     assert service.counts()["cancelled"] == 1
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 from torchrl.data import Bounded
-from torchrl.envs import Compose, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import Compose, StepCounter, TransformedEnv
 from torchrl.envs.transforms import Transform
 from torchrl.record import VideoRecorder
 from torchrl_toys import Answer, Counting, Images
@@ -133,14 +133,6 @@ def test_an_evaluation_that_failed_leaves_no_frame_to_the_next(tmp_path):
         result = evaluator.evaluate(step=5)
     (path,) = tmp_path.iterdir()
     assert int(path.read_text()) == result.lengths[0] + 1
-
-
-def test_recorders_inside_a_batch_forget(tmp_path):
-    env = SerialEnv(2, functools.partial(recorded, Files(tmp_path)))
-    with Evaluator(env, still(), num_trajectories=2) as evaluator:
-        evaluator.evaluate()
-        assert [inner.transform.obs for inner in env._envs] == [[], []]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_pixels_that_an_env_writes_are_filmed():

@@ -1,10 +1,12 @@
 """Running statistics of TorchRL's envs in evaluations: they stand still, and those that are sent are used."""
 
+from functools import partial
+
 import pytest
 import torch
 from safetensors.torch import load_file
 from tensordict.nn import TensorDictModule
-from torchrl.envs import Compose, EnvCreator, GymEnv, ParallelEnv, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import Compose, EnvCreator, GymEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import VecNorm, VecNormV2
 from torchrl_toys import Counting, push
 
@@ -50,14 +52,10 @@ def normalised(env):
     return float(env.transform[1].loc["observation"].neg() / env.transform[1].scale["observation"])
 
 
-def frozen_and_count(env):
-    transform = env.transform[1]
-    return transform.frozen, transform._count["observation"].item()
-
-
 @pytest.mark.parametrize("kind", [VecNorm, VecNormV2])
 def test_an_instance_is_frozen_from_the_constructor_on_and_given_back_as_it_was(kind):
-    env = alone(kind)
+    env = trained(partial(alone, kind))
+    before = {name: value.clone() for name, value in env.transform.get_extra_state().items()}
     assert not env.transform.frozen
     evaluator = Evaluator(env, pushing(), num_trajectories=2)
     try:
@@ -66,14 +64,17 @@ def test_an_instance_is_frozen_from_the_constructor_on_and_given_back_as_it_was(
     finally:
         evaluator.shutdown()
     assert not env.transform.frozen
+    assert {name: value.tolist() for name, value in env.transform.get_extra_state().items()} == {
+        name: value.tolist() for name, value in before.items()
+    }
 
 
-def test_statistics_of_an_instance_do_not_move():
-    env = trained()
-    before = frozen_and_count(env)[1]
-    first, second = first_observation(env, times=2)
-    assert first == second == pytest.approx(normalised(env))
-    assert frozen_and_count(env) == (False, before)
+def test_statistics_of_an_env_creator_are_shared_with_training_and_not_sent():
+    creator, other = EnvCreator(partial(alone, VecNorm)), trained(partial(alone, VecNorm))
+    with Evaluator(creator, policy_factory=pushing, num_trajectories=1) as evaluator:
+        with pytest.raises(ValueError, match=r"EnvCreator.*shared with training.*env\.transform"):
+            evaluator.evaluate(weights_dict={"env.transform": other.transform})
+        assert evaluator.evaluate()["eval/num_episodes"] == 1
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])
@@ -103,43 +104,6 @@ def test_statistics_are_kept_with_the_best_weights(tmp_path):
     (name,) = (name for name in kept if "loc" in name)
     assert name.startswith("env.transform[1]::")
     assert kept[name].tolist() == env.transform[1]._loc["observation"].tolist()
-
-
-def test_each_env_of_a_batch_here_gets_them():
-    env = trained()
-    assert first_observation(lambda: SerialEnv(2, counting), weights={"env.transform[1]": env.transform[1]}) == [
-        pytest.approx(normalised(env), rel=1e-5)
-    ]
-
-
-def test_an_env_creator_keeps_its_shared_statistics_and_what_is_sent_does_not_reach_training():
-    creator = EnvCreator(lambda: alone(VecNorm))
-    training = creator()
-    training.rollout(9, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
-    before = training.transform._td.clone()
-    other = trained(lambda: alone(VecNorm), steps=5)
-    shared = first_observation(creator)
-    sent = first_observation(creator, weights={"env.transform": other.transform})
-    assert shared == [pytest.approx(_of_sums(before), rel=1e-4)]
-    assert sent == [pytest.approx(_of_sums(other.transform._td), rel=1e-4)]
-    assert (training.transform._td == before).all()
-
-
-def _of_sums(td):
-    mean = td["observation_sum"] / td["observation_count"]
-    spread = (td["observation_ssq"] / td["observation_count"] - mean**2).clamp_min(1e-4).sqrt()
-    return float(-mean / spread)
-
-
-def test_envs_that_a_batch_has_yet_to_build_are_frozen_too():
-    creator = EnvCreator(lambda: alone(VecNorm))
-    training = creator()
-    training.rollout(9, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
-    before = training.transform._td.clone()
-    env = ParallelEnv(2, creator, mp_start_method="fork")
-    with Evaluator(env, pushing(), num_trajectories=4) as evaluator:
-        evaluator.evaluate()
-    assert (training.transform._td == before).all()
 
 
 def test_an_id_that_leads_nowhere_is_a_key_error_with_those_there_are_and_nothing_is_applied():

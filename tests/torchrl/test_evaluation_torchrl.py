@@ -296,9 +296,11 @@ class Echo(Coin):
 
 
 def test_the_noise_of_an_episode_does_not_depend_on_its_neighbours():
-    policy = TensorDictSequential(TensorDictModule(Noisy(), ["observation"], ["action"]))
-    options = {"exploration_type": "RANDOM", "num_trajectories": 5}
-    few, many = (evaluated(Echo, policy, num_envs=n, **options) for n in (None, 4))
+    def noisy():
+        return TensorDictSequential(TensorDictModule(Noisy(), ["observation"], ["action"]))
+
+    options = {"policy_factory": noisy, "backend": "process", "exploration_type": "RANDOM", "num_trajectories": 5}
+    few, many = (evaluated(Echo, None, num_envs=n, **options) for n in (None, 4))
     assert few.returns.tolist() == many.returns.tolist()
     assert len(set(few.returns.tolist())) == 5
 

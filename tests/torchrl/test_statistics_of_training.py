@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from tensordict.nn import TensorDictModule
-from torchrl.envs import Compose, EnvCreator, StepCounter, TransformedEnv
+from torchrl.envs import Compose, StepCounter, TransformedEnv
 from torchrl.envs.transforms import VecNorm, VecNormV2
 from torchrl_toys import Counting, push
 
@@ -102,30 +102,3 @@ def test_statistics_of_a_worker_are_fetched_and_sent_like_those_of_an_env_here(p
         judge.evaluate(weights_dict={PATH: collector.getattr_env("transform")[1]})
         judge.evaluate(weights_dict={PATH: collector.get_distant_attr(PATH)[0]})
     assert seen == pytest.approx([expected] * 2, rel=1e-4)
-
-
-@pytest.mark.parametrize("place", PLACES[1:])
-def test_an_env_creator_travels_with_the_statistics_of_that_moment(place):
-    creator, seen = EnvCreator(partial(normal, VecNorm)), []
-    training = creator()
-    training.rollout(FRAMES, pushing(), break_when_any_done=False)
-    asked = of_zero(training.transform[1])
-    with evaluator(place, creator, seen) as judge:
-        judge.evaluate()
-        training.rollout(FRAMES, pushing(), break_when_any_done=False)
-        judge.evaluate()
-    assert seen == pytest.approx([asked] * 2, rel=1e-4)
-    assert of_zero(training.transform[1]) != pytest.approx(asked, rel=0.01)
-
-
-@pytest.mark.parametrize("place", PLACES[1:])
-def test_workers_of_an_env_creator_begin_with_its_statistics_and_keep_their_own(place):
-    creator = EnvCreator(partial(normal, VecNorm))
-    here = creator()
-    here.rollout(FRAMES, pushing(), break_when_any_done=False)
-    before = of_zero(here.transform[1])
-    many = ray_cluster.collector if place == "ray" else MultiSyncCollector
-    with many([creator] * 2, pushing(), sync=True, frames_per_batch=2 * FRAMES) as collector:
-        first = collector.next()["observation"][:, 0, 0]
-    assert of_zero(here.transform[1]) == before
-    assert first.tolist() == pytest.approx([float(here.reset()["observation"])] * 2, rel=1e-4)

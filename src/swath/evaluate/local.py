@@ -13,13 +13,12 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from swath.errors import WorkerLate
 from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import make_host, only_together
-from swath.evaluate.freezing import frozen
-from swath.evaluate.layers import is_monitored, is_opaque, keeps_books_of_all
+from swath.evaluate.layers import counts_for_all, frozen, is_monitored
 from swath.evaluate.numbers import Facts, result_of
 from swath.evaluate.privacy import private, private_streams
 from swath.evaluate.quota import Quota
@@ -101,22 +100,16 @@ class LocalEvaluation:
     def _manner(self, request: EvalRequest, watchers: Sequence[Watcher]) -> Manner:
         trusting = self._slots.trust_monitors
         reading = request.reading.applied_to(self._host)
-        scoring = _scoring(self.env) if trusting and isinstance(self._host.spec, ArraySpec) else reading
-        together = only_together(self._host, request) or (trusting and keeps_books_of_all(self.env))
+        scoring = _trusting(self.env) if trusting and isinstance(self._host.spec, ArraySpec) else reading
+        together = only_together(self._host, request) or (trusting and counts_for_all(self.env))
         return Manner(scoring, together, watchers)
 
 
-def _scoring(env: Any) -> Scoring:
-    if isinstance(env, VectorEnv) and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
-        # gymnasium's vector statistics lose their sums when some envs are reset by mask, as this mode needs
-        return own_sums if keeps_books_of_all(env) else _deep_scoring(env)
-    return _deep_scoring(env)
-
-
-def _deep_scoring(env: Any) -> Scoring:
-    if is_monitored(env):
-        return monitored
-    return if_monitored if is_opaque(env) else own_sums
+def _trusting(env: Any) -> Scoring:
+    """Who is believed about ends and returns."""
+    if counts_for_all(env) and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
+        return own_sums  # a reset by mask, which this mode needs, makes gymnasium's vector statistics lose their sums
+    return monitored if is_monitored(env) else if_monitored
 
 
 def _played(runner: Runner, request: EvalRequest) -> tuple[Rounds, float]:

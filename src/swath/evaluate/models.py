@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.evaluate.layers import below, is_elsewhere, layers
+from swath.evaluate.layers import below, transform_paths
 from swath.evaluate.moments import Moments, has_moments
 from swath.evaluate.privacy import module_of
 from swath.evaluate.setting import Setting
-from swath.evaluate.transforms import detach_statistics, parts_of
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY, owner
@@ -107,27 +106,20 @@ class Models:
         found = list(_at(self._setting.host.env, path)) if root == _ENV and path else []
         if not found or not all(isinstance(each, nn.Module) for each in found):
             raise KeyError(
-                f"there is no model {model_id!r} that takes weights; there are {self._ids()}{self._advice()}"
+                f"there is no model {model_id!r} that takes weights; there are {self._ids()}; envs in other processes "
+                "and in batches of TorchRL are not reached: give one env, and num_envs"
             )
         return found
-
-    def _advice(self) -> str:
-        """What to do where envs may have it, but cannot be looked into."""
-        elsewhere = [type(layer).__name__ for layer in layers(self._setting.host.env) if is_elsewhere(layer)]
-        if not elsewhere:
-            return ""
-        return f"; envs of {elsewhere[0]} live in other processes, where none is sent to: give one env, and num_envs"
 
     def _ids(self) -> list[str]:
         env = self._setting.host.env
         first = env[0] if isinstance(env, list) else env
-        paths = [*(name for name in _KNOWN if list(_at(first, name))), *parts_of(first)]
+        paths = [*(name for name in _KNOWN if list(_at(first, name))), *transform_paths(first)]
         return [POLICY, *(f"{_ENV}.{path}" for path in paths)]
 
 
 def _change(target: Any, snapshot: Snapshot) -> Iterator[Callable[[], None]]:
     """What puts a snapshot into a model; checked already."""
-    yield lambda: detach_statistics(target)
     yield fitting(snapshot, target)
     if isinstance(target, Moments):
         yield target.put_back

@@ -10,12 +10,12 @@ from time import monotonic
 from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import only_together
 from swath.evaluate.film import Film
+from swath.evaluate.layers import empty_recorders, has_recorders
 from swath.evaluate.parts import Footage, Part, Report
 from swath.evaluate.quota import Quota
 from swath.evaluate.recording import Recording
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting
-from swath.evaluate.transforms import empty_recorders, has_recorders
 from swath.rollout.hosts.base import fps_of
 from swath.rollout.random_state import PrivateStreams
 from swath.seeds import derive, fresh_root

@@ -17,19 +17,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from swath.evaluate.layers import dump_recorders, empty_recorders
 from swath.evaluate.models import Models
 from swath.evaluate.parts import Part, Report
 from swath.evaluate.performance import Performance
 from swath.evaluate.setting import Setting
-from swath.evaluate.transforms import dump_recorders, empty_recorders
 from swath.rollout.hosts.base import first_of
-from swath.rollout.hosts.torchrl_source import CREATOR, creator_apart
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
-from swath.workers.packing import Parcel, travels
+from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
-
-travels(*CREATOR, creator_apart)
 
 
 @dataclass(frozen=True)

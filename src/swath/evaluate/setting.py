@@ -16,7 +16,7 @@ import torch
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.arena import Making, make_host
-from swath.evaluate.freezing import frozen
+from swath.evaluate.layers import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
 from swath.rollout.hosts.base import Host, first_of

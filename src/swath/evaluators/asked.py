@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +150,11 @@ class Cast:
                 f"backend={place!r} builds the policy in the worker, so it needs policy_factory instead of policy; "
                 "send weights with evaluate() and trigger_eval()"
             )
+        if is_creator(self.env):
+            raise ValueError(
+                f"backend={place!r} builds the env in the worker, and an EnvCreator shares memory with this process; "
+                "give the function that it was made of"
+            )
         entries = self.env if isinstance(self.env, list | tuple) else [self.env]
         instances = [type(entry).__name__ for entry in entries if is_env_instance(entry)]
         if instances:
@@ -156,6 +162,12 @@ class Cast:
                 f"backend={place!r} builds the env in the worker, so it needs an id or a callable that returns the "
                 f"env, got an instance of {instances[0]}"
             )
+
+
+def is_creator(env: Any) -> bool:
+    """Whether this is TorchRL's maker of envs with a common state; torchrl is not imported for it."""
+    creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", None)
+    return creator is not None and isinstance(env, creator)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from swath.evaluate.request import EvalLimits, EvalRequest, step_of
 from swath.evaluate.result import EvalResult
 from swath.evaluate.service import EvaluationService, Plan
 from swath.evaluate.stopping import StopRule
-from swath.evaluators.asked import Cast, Deadlines, Extras, Filming, WorkerOptions
+from swath.evaluators.asked import Cast, Deadlines, Extras, Filming, WorkerOptions, is_creator
 from swath.evaluators.audience import Audience
 from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.finishing import Finisher
@@ -168,7 +168,7 @@ class Evaluator:
         cast.check(place)
         every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
         wishes = Wishes(record_video, max_video_bytes // workers.number, every, metrics_fn is not None, dump_video)
-        self._source, self._workers = Source(policy, declared), workers
+        self._source, self._workers = Source(policy, declared, is_creator(env)), workers
         queue = EvalQueue(busy_policy, reported=on_result is not None)
         self._keeper = keeper_of(keep_best, log_prefix, policy)
         self._audience = Audience(on_result, self._keeper, log_prefix)

@@ -173,6 +173,8 @@ class RolloutHandle:
             self._closed = True
         backend, actor = self._backend, self._actor
         backend.wake()
+        if self._job is None:
+            backend.wait([actor.ready, actor.ended], timeout)  # what was found is up, though this handle may be new
         if actor.ready.done and not actor.ended.done:
             backend.call_aside(actor, "announce", None)
             backend.wait([backend.call(actor, "close")], timeout)

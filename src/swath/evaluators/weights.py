@@ -52,10 +52,12 @@ class Source:
     Attributes:
         policy: whose module's weights are taken as they are now if none are given; `None` for none.
         declared: which may be sent.
+        shared: whether an `EnvCreator` makes the envs: their statistics are in memory that the training writes.
     """
 
     policy: Any = None
     declared: Declared = field(default_factory=Declared)
+    shared: bool = False
 
     def brief(self, weights: Any, weights_dict: Mapping[str, Any] | None) -> Brief:
         """What one evaluation is told of weights.
@@ -66,8 +68,12 @@ class Source:
 
         Raises:
             TypeError: not weights.
+            ValueError: statistics that are shared.
         """
         given = {} if weights_dict is None else _by_id(weights_dict)
+        of_env = [model_id for model_id in given if model_id != POLICY]
+        if self.shared and of_env:
+            raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
         if weights is not None and given.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
         sent = {
