@@ -292,8 +292,8 @@ def test_a_workers_models_are_set_all_or_nothing():
 
 
 MISUSED = {
-    "nothing": ({}, "0 sources of weights are given; pass one"),
-    "two": ({"weights": weights(1), "policy": Always()}, "2 sources of weights"),
+    "nothing": ({}, "no weights are given to a worker"),
+    "two": ({"weights": weights(1), "policy": Always()}, "weights and policy are both given"),
     "a model beside models": ({"weights_dict": {}, "model_id": "policy"}, "weights_dict and model_id"),
 }
 

@@ -32,11 +32,6 @@ class RemoteWeights(ABC):
     _built_by: str
     _own_versions = 0
 
-    @property
-    @abstractmethod
-    def worker_idx(self) -> int:
-        """Index of this worker."""
-
     @abstractmethod
     def get_model(self, model_id: str) -> Any:
         """The model of an id: the policy, or what a path leads to.
@@ -81,12 +76,16 @@ class RemoteWeights(ABC):
             ValueError: none or several are given, or `model_id` beside `weights_dict`.
             KeyError, ValueError, TypeError: they do not fit.
         """
-        given = [one for one in (policy_or_weights, weights, policy, policy_weights, weights_dict) if one is not None]
-        if len(given) != 1:
-            raise ValueError(f"{len(given)} sources of weights are given; pass one")
-        if weights_dict is not None and model_id is not None:
-            raise ValueError("weights_dict and model_id are both given; the dict names the models")
-        by_model = {model_id or POLICY: given[0]} if weights_dict is None else weights_dict
+        by_model = sources_of(
+            model_id,
+            policy_or_weights=policy_or_weights,
+            weights=weights,
+            policy=policy,
+            policy_weights=policy_weights,
+            weights_dict=weights_dict,
+        )
+        if any(source is None for source in by_model.values()):
+            raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
         self._set({one: _plain(source) for one, source in by_model.items()})
 
     def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
@@ -124,6 +123,30 @@ class RemoteWeights(ABC):
         taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
         self._bring({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
         self._own_versions += 1
+
+
+def sources_of(model_id: str | None, **forms: Any) -> Mapping[str, Any]:
+    """The weights that were given in one of several forms, by model; `None` for those that are to be fetched.
+
+    Args:
+        model_id: which model; `"policy"` by default.
+        **forms: arguments by name; that of `weights_dict` names the models itself.
+
+    Raises:
+        TypeError: `weights_dict` is no dict.
+        ValueError: two were given; the message names both.
+    """
+    given = {name: value for name, value in forms.items() if value is not None}
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are both given; give one of them")
+    models = given.get("weights_dict")
+    if models is None:
+        return {POLICY if model_id is None else model_id: next(iter(given.values()), None)}
+    if not isinstance(models, Mapping):
+        raise TypeError(f"weights_dict is {type(models).__name__}; it must be a dict of weights by model")
+    if model_id is not None:
+        raise ValueError("weights_dict and model_id are both given; the dict names the models")
+    return models
 
 
 def _plain(source: Any) -> Any:

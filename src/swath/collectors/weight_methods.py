@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from swath.collect.background import Background
+from swath.collect.remote_weights import sources_of
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.receivers import Receivers
 from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.collectors.weight_arguments import WeightArguments, renamed
 from swath.collectors.weight_settings import WeightSettings, made_updater
+from swath.errors import warn
 from swath.options import deadline
 from swath.weight_update.declared import require_schemes
 from swath.weight_update.outlet import OF_COLLECTORS
@@ -37,7 +38,7 @@ class TakesWeights:
         weights_dict: Mapping[str, Any] | None = None,
         wait: bool = False,
         timeout_s: float | None = None,
-        **kwargs: Any,
+        policy_weights: Any = None,
     ) -> None:
         """Publish weights under the next version. Values are read before this returns, and it waits for no worker.
 
@@ -57,7 +58,7 @@ class TakesWeights:
             weights_dict: `{model_id: weights}`, all in one version.
             wait: return when every addressed worker that is up runs this version or a newer one.
             timeout_s: how long to wait, in seconds; `None` for `fragment_timeout_s`.
-            **kwargs: `policy_weights`, the old name of the first argument.
+            policy_weights: the old name of the first argument.
 
         Raises:
             TypeError: not weights, or `worker_ids` where there is one worker.
@@ -66,20 +67,31 @@ class TakesWeights:
             RuntimeError: no weights, and nothing to fetch them from.
             WorkerLate: `wait`, and somebody does not run it in time; the weights are published all the same.
         """
-        old_name = renamed(kwargs)
-        if old_name is not None and policy_or_weights is not None:
-            raise ValueError("policy_weights and policy_or_weights are both given; give one of them")
-        first = policy_or_weights if old_name is None else old_name
-        given, patience = (
-            WeightArguments(first, weights, policy, model_id, weights_dict),
-            deadline("timeout_s", timeout_s),
+        if policy_weights is not None:
+            warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
+        given = sources_of(
+            model_id,
+            policy_or_weights=policy_or_weights,
+            policy_weights=policy_weights,
+            weights=weights,
+            policy=policy,
+            weights_dict=weights_dict,
         )
+        patience = deadline("timeout_s", timeout_s)
         self._require_ready()
         updater = self._outlet.updater
         if updater is None:
-            self._publish(given, worker_ids)
+            self._outlet.require_models(*given)
+            self._outlet.publish(given, worker_ids)
         else:
-            self._push(updater, given, worker_ids)
+            if model_id is not None or weights_dict is not None:
+                raise ValueError(
+                    f"{'weights_dict' if model_id is None else 'model_id'} is given, but the weight updater "
+                    f"{type(updater).__name__} serves the policy alone; leave it out, or use publish_weights()"
+                )
+            self._outlet.addressed(worker_ids)
+            with self._outlet.one_version():
+                updater.push_weights(given[POLICY], worker_ids)
         if wait:
             self._outlet.wait(worker_ids, patience)
 
@@ -95,7 +107,8 @@ class TakesWeights:
             The version; within a push of an updater that which the push will be.
         """
         self._require_ready()
-        return self._publish(WeightArguments(weights, model_id=model_id), worker_ids)
+        self._outlet.require_models(model_id)
+        return self._outlet.publish({model_id: weights}, worker_ids)
 
     def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
         """Bring weights into this collector.
@@ -114,14 +127,13 @@ class TakesWeights:
             RuntimeError: a sender cannot be reached.
         """
         self._outlet.require_open()
-        given = WeightArguments(policy_or_weights, weights, policy)
+        given = sources_of(None, policy_or_weights=policy_or_weights, weights=weights, policy=policy)[POLICY]
         if self._receivers:
-            if not given.empty:
+            if given is not None:
                 raise ValueError("weights are given, but this collector takes its weights from registered receivers")
             self._receivers.take()
-        elif not given.empty:
-            self._require_ready()
-            self._publish(given, None)
+        elif given is not None:
+            self.publish_weights(given)
         elif self._outlet.updater is not None or self._outlet.has_source():
             self.update_policy_weights_()
 
@@ -196,21 +208,3 @@ class TakesWeights:
     def _require_ready(self) -> None:
         self._background.raise_kept()
         self._outlet.require_open()
-
-    def _publish(self, given: WeightArguments, worker_ids: Any) -> int:
-        by_model = given.by_model()
-        self._outlet.require_models(*by_model)
-        return self._outlet.publish(by_model, worker_ids)
-
-    def _push(self, updater: WeightUpdaterBase, given: WeightArguments, worker_ids: Any) -> None:
-        """Let the updater deliver, as one version."""
-        for name, value in (("model_id", given.model_id), ("weights_dict", given.weights_dict)):
-            if value is not None:
-                raise ValueError(
-                    f"{name} is given, but the weight updater {type(updater).__name__} serves the policy alone; "
-                    "leave it out, or use publish_weights()"
-                )
-        self._outlet.addressed(worker_ids)
-        weights = next(iter(given.by_model().values()))
-        with self._outlet.one_version():
-            updater.push_weights(weights, worker_ids)
