@@ -10,10 +10,10 @@ import argparse
 from functools import partial
 
 import numpy as np
+from nim import Nim
 
 from swath import AlgorithmConfig, WorkerSet
 from swath.rollout_workers import PPOTorchPolicy, RandomPolicy, collect_metrics
-from swath.testing.envs import Nim
 
 STONES, MAIN = 12, "main"
 MOST_VERSIONS = 6

@@ -9,9 +9,10 @@ import argparse
 import csv
 from pathlib import Path
 
+from traffic_grid import TrafficGrid
+
 from swath import AlgorithmConfig, WorkerSet
 from swath.rollout_workers import PPOTorchPolicy, collect_metrics
-from swath.testing.envs import TrafficGrid
 
 
 def policy_of(agent_id, *_, **__):

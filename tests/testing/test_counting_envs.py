@@ -44,14 +44,6 @@ def test_a_mark_can_be_read_from_every_leaf_of_every_space(name, mark):
         assert read(part, entry).shape == (2, 3, 3)
 
 
-def test_mixed_images_contradict_themselves():
-    space = OBSERVATIONS["image"]
-    mixed = write(space, Mark(0, 0, 1))
-    mixed[:, 0] = write(space, Mark(1, 0, 1))[:, 0]
-    with pytest.raises(AssertionError, match="images were mixed"):
-        read(space, mixed)
-
-
 def test_a_mark_that_does_not_fit_is_an_error():
     with pytest.raises(ValueError, match="env, episode and step must be below"):
         write(OBSERVATIONS["vector"], Mark(256, 0, 0))
@@ -63,16 +55,6 @@ def test_a_mark_that_does_not_fit_is_an_error():
     ):
         with pytest.raises(ValueError, match="cannot hold a mark; compose the spaces of OBSERVATIONS"):
             CountingEnv(0, Counting(observation=space))
-
-
-@pytest.mark.parametrize("name", list(OBSERVATIONS))
-def test_they_are_envs_as_gymnasium_wants_them(name):
-    env = CountingEnv(3, Counting(observation=name))
-    observation, info = env.reset(seed=1)
-    assert (env.observation_space.contains(observation), info) == (True, {})
-    observation, reward, terminated, truncated, info = env.step(1)
-    assert env.observation_space.contains(observation)
-    assert (type(reward), terminated, truncated, info) == (float, False, False, {})
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
@@ -120,19 +102,6 @@ def test_drawn_episodes_follow_from_the_seed():
     assert len(set(played)) > 4
 
 
-@pytest.mark.parametrize("make", [lambda: Script(()), lambda: Script((0,)), lambda: Drawn(0, 3), lambda: Drawn(4, 3)])
-def test_lengths_must_be_at_least_one(make):
-    with pytest.raises(ValueError, match="must be at least 1"):
-        make()
-
-
-def test_endings_and_kinds_of_faults_are_checked():
-    with pytest.raises(ValueError, match="must be of 'terminated', 'truncated', 'both'"):
-        Script((1,), ("ended",))
-    with pytest.raises(ValueError, match="kind='explode' must be one of 'raise'"):
-        Fault("explode")
-
-
 def test_misuse_is_refused():
     env = CountingEnv(0, Counting(script=Script((1,))))
     with pytest.raises(RuntimeError, match="stepped before a reset"):
@@ -143,30 +112,6 @@ def test_misuse_is_refused():
     env.step(0)
     with pytest.raises(RuntimeError, match="after the end"):
         env.step(0)
-
-
-def test_rewards_tell_env_step_and_action_and_are_exact_in_single_precision():
-    rewards = {
-        reward_of(Mark(env, episode, step), [np.int64(action)])
-        for env in range(3)
-        for episode in range(3)
-        for step in range(3)
-        for action in range(3)
-    }
-    assert len(rewards) > 60
-    assert all(np.float32(reward) == reward for reward in rewards)
-    env = CountingEnv(2)
-    env.reset()
-    assert env.step(np.int64(1))[1] == reward_of(Mark(2, 0, 1), [np.int64(1)])
-
-
-def test_an_env_may_reuse_its_arrays():
-    env = CountingEnv(0, Counting(observation="nested", in_place=True))
-    first, _ = env.reset()
-    camera = first["camera"]["left"]
-    second, *_ = env.step(0)
-    assert second["camera"]["left"] is camera
-    assert read(OBSERVATIONS["image"], camera).tolist() == [0, 0, 1]
 
 
 def test_faults_happen_when_and_as_often_as_they_should():
@@ -227,14 +172,6 @@ def test_the_vector_env_begins_episodes_in_its_mode(mode):
     assert observation[0].tolist() == [0, 1, 0 if mode is AutoresetMode.NEXT_STEP else 1]
     assert (rewards[0] == 0) == (mode is AutoresetMode.NEXT_STEP)
     assert [each.seeds[0] for each in env.envs] == [5, 6]
-
-
-def test_the_vector_env_resets_single_envs_only_where_it_says_so():
-    env = CountingVectorEnv(2)
-    with pytest.raises(ValueError, match="takes one seed, and a reset_mask in mode DISABLED only"):
-        env.reset(options={"reset_mask": np.array([True, False])})
-    with pytest.raises(ValueError, match="takes one seed"):
-        env.reset(seed=[1, 2])
 
 
 def test_an_unknown_name_lists_the_known_ones():

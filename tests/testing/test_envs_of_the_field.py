@@ -48,19 +48,6 @@ def test_mock_envs_count(env, seen, paid):
     assert one_episode(env)[0][0] == 0
 
 
-def test_mock_envs_keep_what_tests_look_at():
-    assert envs.MockEnv(3, config="mine").config == "mine"
-    env = envs.MockEnv2(3)
-    env.reset()
-    assert env.rng_seed is None
-    env.reset(seed=4)
-    env.reset()
-    assert env.rng_seed == 4
-    env.step(0)
-    assert env.render()[0, 0, 0] == 1
-    assert one_episode(envs.MockEnv3(2))[-1][-1] == {"timestep": 2}
-
-
 def test_a_random_env_draws_from_its_spaces_and_the_same_with_the_same_seed():
     box = gym.spaces.Box(-1, 1, (3,))
     env = envs.RandomEnv({"observation_space": box, "reward_space": gym.spaces.Box(5, 6, ()), "max_episode_len": 30})
@@ -69,24 +56,6 @@ def test_a_random_env_draws_from_its_spaces_and_the_same_with_the_same_seed():
     assert all(5 <= row[1] <= 6 for row in first[1:])
     assert [row[1:4] for row in first[1:]] == [row[1:4] for row in again[1:]]
     np.testing.assert_array_equal([row[0] for row in first], [row[0] for row in again])
-
-
-@pytest.mark.parametrize(("chance", "flags", "steps"), [(0.0, (False, True), 7), (1.0, (True, False), 1)])
-def test_a_random_env_ends_by_chance_or_at_its_length(chance, flags, steps):
-    rows = one_episode(envs.RandomEnv({"p_terminated": chance, "max_episode_len": 7}))
-    assert (rows[-1][2:4], len(rows) - 1) == (flags, steps)
-
-
-def test_a_random_env_minds_its_actions_if_told_to():
-    config = {"action_space": gym.spaces.Box(-1, 1, (2,)), "check_action_bounds": True}
-    env = envs.RandomEnv(config)
-    env.reset()
-    env.step(np.ones(2, np.float32))
-    with pytest.raises(ValueError, match="Illegal action"):
-        env.step(np.full(2, 1.5, np.float32))
-    careless = envs.RandomEnv({**config, "check_action_bounds": False})
-    careless.reset()
-    careless.step(np.full(2, 1.5, np.float32))
 
 
 def test_vectorized_mock_envs_step_together_and_reset_alone():
@@ -181,10 +150,3 @@ def test_cart_poles_of_agents_have_nothing_to_do_with_each_other():
     *_, (_, last) = play(env, 1000, seed=0)
     assert last[2]["__all__"]
     env.close()
-
-
-def test_random_agents_have_the_spaces_of_their_config():
-    box = gym.spaces.Box(0, 1, (2,))
-    env = envs.RandomMultiAgentEnv({"num_agents": 2, "observation_space": box})
-    assert [env.get_observation_space(agent) for agent in env.agents] == [box, box]
-    assert sum(1 for _ in play(env, 1000, seed=0)) < 1000

@@ -42,26 +42,6 @@ def test_a_fault_comes_as_often_as_it_should(fault, made):
         assert stepped(env, 10) == made
 
 
-def test_every_counts_steps_over_episodes_and_not_resets():
-    env = CountingEnv(0, Counting(script=Script(lengths=(2,))), [Fault("nan_reward", every=3)])
-    rewards = []
-    for _ in range(4):
-        env.reset()
-        rewards += [env.step(0)[1], env.step(0)[1]]
-    assert np.flatnonzero(np.isnan(rewards)).tolist() == [2, 5]
-
-
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"every": 2, "step": 3}, {"every": 2, "episode": 1}])
-def test_every_takes_the_place_of_episode_and_step(wrong):
-    with pytest.raises(ValueError, match="every is 1 or more"):
-        Fault("raise", **wrong)
-
-
-def test_every_is_for_steps():
-    with pytest.raises(ValueError, match="goes wrong in steps"):
-        Fault("raise_at_reset", every=2)
-
-
 @pytest.mark.parametrize("kind", ["exit", "kill"])
 def test_the_process_of_a_test_is_not_ended_by_what_it_plans(kind):
     env = CountingEnvs(LONG, {0: [Fault(kind, step=2)]})()
@@ -106,26 +86,6 @@ def test_each_life_has_its_own_faults(tmp_path):
         env.reset()
         assert stepped(env, 4) == made
     assert other().mark.env == 1
-
-
-def test_a_life_may_have_several_envs_and_end_while_they_are_built(tmp_path):
-    lives = Lives(tmp_path, {0: [{1: [Fault("raise_at_build")]}, {2: [Fault("build_nothing")]}]}, num_envs=3)
-    (source,) = lives.sources(1)
-    assert source().mark.env == 0
-    with pytest.raises(EnvBroke, match="env 1 of worker 0 could not be built"):
-        source()
-    assert lives.begun(0) == 1
-    assert [source().mark.env, source().mark.env, source()] == [0, 1, None]
-    assert lives.begun(0) == 2
-    assert source().mark.env == 0
-    assert lives.begun(0) == 3
-
-
-def test_scripts_of_other_workers_and_envs_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"workers \[2\], too; there are 2"):
-        Lives(tmp_path, {2: [[]]}).sources(2)
-    with pytest.raises(ValueError, match=r"worker 0, life 1: no envs \[1\]; num_envs=1"):
-        Lives(tmp_path, {0: [[], {1: [Fault("raise")]}]})
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from swath.testing.envs.agents import BasicMultiAgent, FlexAgentsMultiAgent, SometimesZeroAgentsMultiAgent
 from swath.testing.envs.in_turn import EarlyDoneMultiAgent, RoundRobinMultiAgent
 from swath.testing.envs.mock import MockEnv, MockEnv2, MockEnv3
-from swath.testing.envs.nim import Nim
 from swath.testing.envs.random_env import RandomEnv
 from swath.testing.envs.several import MultiAgentCartPole, RandomMultiAgentEnv
-from swath.testing.envs.traffic import TrafficGrid
 from swath.testing.envs.vector import MockVectorEnv, VectorizedMockEnv
 
 __all__ = [
@@ -20,11 +18,9 @@ __all__ = [
     "MockEnv3",
     "MockVectorEnv",
     "MultiAgentCartPole",
-    "Nim",
     "RandomEnv",
     "RandomMultiAgentEnv",
     "RoundRobinMultiAgent",
     "SometimesZeroAgentsMultiAgent",
-    "TrafficGrid",
     "VectorizedMockEnv",
 ]
