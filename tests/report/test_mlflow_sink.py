@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from swath.report.mlflow_sink import ID_FILE, MOST_METRICS, SECONDS_HELD, MlflowSink
+from swath.report.mlflow_sink import ID_FILE, MOST_METRICS, MlflowSink
 
 
 class Refused(Exception):
@@ -83,8 +83,8 @@ def client(request, monkeypatch, tmp_path):
     return FakeClient(uri)
 
 
-def opened(tmp_path, resume_at=None, clock=lambda: 0.0):
-    return MlflowSink(tmp_path, resume_at, name="mine", tracking_uri=f"file:{tmp_path}/mlruns", clock=clock)
+def opened(tmp_path, resume_at=None):
+    return MlflowSink(tmp_path, resume_at, name="mine", tracking_uri=f"file:{tmp_path}/mlruns")
 
 
 def run_in(tmp_path):
@@ -136,17 +136,6 @@ def test_names_that_mlflow_does_not_allow_are_changed(client, tmp_path):
     sink.log(5, {"loss (mean)=1%": 1.0})
     sink.close()
     assert history(client, tmp_path, "loss _mean__1_") == [(5, 1.0)]
-
-
-def test_rows_wait_for_each_other_but_not_for_long(client, tmp_path):
-    now = 0.0
-    sink = opened(tmp_path, clock=lambda: now)
-    sink.log(10, {"a": 1.0})
-    assert history(client, tmp_path, "a") == []
-    now = SECONDS_HELD
-    sink.log(20, {"a": 2.0})
-    assert history(client, tmp_path, "a") == [(10, 1.0), (20, 2.0)]
-    sink.close()
 
 
 def test_a_row_of_any_width_is_taken(client, tmp_path):

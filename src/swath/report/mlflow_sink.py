@@ -21,12 +21,9 @@ UNFIT = re.compile(r"[^\w\-. :/]", re.ASCII)
 MOST_METRICS = 1000
 """That MLflow takes at once."""
 
-SECONDS_HELD = 5.0
-"""For how long rows may wait for each other: each call of MLflow's costs milliseconds, or a round trip."""
-
 
 class MlflowSink:
-    """Writes the metrics of a run, with the frame count as the step; rows reach MLflow together, every few seconds.
+    """Writes the metrics of a run, with the frame count as the step.
 
     Characters that MLflow does not allow in names become `_`. A resumed run goes on under its id; rows beyond the
     resumed frame stay, beside those that it writes again.
@@ -38,7 +35,6 @@ class MlflowSink:
         name: what MLflow calls the run; `None` lets it choose.
         tracking_uri: where MLflow keeps runs, such as `sqlite:///mlflow.db`, `file:mlruns` or `http://host:5000`;
             `None` for what it has been told (`MLFLOW_TRACKING_URI`), else its default in this directory.
-        clock: seconds, monotonic.
 
     Attributes:
         place: where the run can be seen: the tracking URI.
@@ -57,14 +53,11 @@ class MlflowSink:
         experiment: str = EXPERIMENT,
         name: str | None = None,
         tracking_uri: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mlflow = need("mlflow", extra="mlflow", why="to write to MLflow")
         self._metric: Any = import_module("mlflow.entities").Metric
         self._refusal: type[Exception] = import_module("mlflow.exceptions").MlflowException
         run_id = RunId(Path(folder) / ID_FILE, resume_at)
-        self._clock, self._sent_at = clock, clock()
-        self._held: list[Any] = []
         self._closed = False
         self.place = tracking_uri or str(self._mlflow.get_tracking_uri())
         self._client: Any = self._asked(lambda: self._mlflow.MlflowClient(tracking_uri=tracking_uri))
@@ -74,28 +67,22 @@ class MlflowSink:
         run_id.keep(self._run)
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        """Add one value per metric; they reach MLflow within seconds of the next call, or at `close()`.
+        """Add one value per metric.
 
         Raises:
             OSError: MLflow does not take them.
         """
         now = int(time.time() * 1000)
-        self._held += [self._metric(UNFIT.sub("_", name), float(value), now, frames) for name, value in metrics.items()]
-        if len(self._held) >= MOST_METRICS or self._clock() - self._sent_at >= SECONDS_HELD:
-            self._send()
+        row = [self._metric(UNFIT.sub("_", name), float(value), now, frames) for name, value in metrics.items()]
+        for first in range(0, len(row), MOST_METRICS):
+            some = row[first : first + MOST_METRICS]
+            self._asked(partial(self._client.log_batch, self._run, metrics=some))
 
     def close(self) -> None:
-        """Send what is held back and end the run; twice is fine."""
+        """End the run; twice is fine."""
         if not self._closed:
             self._closed = True
-            self._send()
             self._asked(lambda: self._client.set_terminated(self._run))
-
-    def _send(self) -> None:
-        self._sent_at = self._clock()
-        while self._held:
-            some, self._held = self._held[:MOST_METRICS], self._held[MOST_METRICS:]
-            self._asked(partial(self._client.log_batch, self._run, metrics=some))
 
     def _begun(self, experiment: str, name: str | None) -> str:
         found = self._client.get_experiment_by_name(experiment)

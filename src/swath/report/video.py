@@ -18,7 +18,6 @@ from swath.extras import need
 from swath.report.atomic import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
     from types import TracebackType
 
@@ -89,20 +88,6 @@ class VideoWriter:
     def _start(self, size: tuple[int, int]) -> _Encoder:
         draft = self._stack.enter_context(replacing(self.path))
         return self._stack.enter_context(_Encoder(encode_command(self._ffmpeg, size, self.fps, draft)))
-
-
-def write_video(path: str | Path, frames: Iterable[NDArray[Any]], fps: float = 30.0) -> int:
-    """Write all frames to an mp4 file and return how many there were.
-
-    Raises:
-        ValueError: there was no frame, or one did not fit; see `VideoWriter`.
-    """
-    with VideoWriter(path, fps) as film:
-        for frame in frames:
-            film.write(frame)
-    if not film.frames:
-        raise ValueError(f"no frames for {path}: a film needs at least one")
-    return film.frames
 
 
 def as_rgb(frame: NDArray[Any]) -> NDArray[np.uint8]:
