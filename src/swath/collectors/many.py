@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +15,6 @@ from swath.collectors.fleet_weights import FleetWeights
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.report.progress import Progress
-from swath.workers.garbage import apart
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
@@ -34,7 +34,7 @@ class ManyWorkers(TakesWeights, FleetControls):
         self._assembled = assemble_fleet(request, _weakly(self))
         collection = self._collection = self._assembled.collection
         self._background = Background(collection, _nothing, _nothing)
-        weakref.finalize(self, apart, _say_goodbye, self._assembled, self._background)
+        weakref.finalize(self, _say_goodbye, self._assembled, self._background)
         outlet = self._outlet = FleetWeights(self._assembled, settings.policy)
         try:
             self._begin_weights(settings)
@@ -72,7 +72,17 @@ def _nothing() -> None:
 
 
 def _say_goodbye(assembled: Assembled, background: Background) -> None:
-    """End what was left when the collector is collected as garbage or the interpreter exits."""
+    """End what was left when the collector is collected as garbage or the interpreter exits.
+
+    Any thread may collect garbage, also one of Ray's, which must not wait for Ray.
+    """
+    if threading.current_thread() is threading.main_thread():
+        _end(assembled, background)
+    else:
+        threading.Thread(target=_end, args=(assembled, background), daemon=True).start()
+
+
+def _end(assembled: Assembled, background: Background) -> None:
     with suppress(Exception):
         assembled.collection.close(GOODBYE_S)
     background.stop(GOODBYE_S)

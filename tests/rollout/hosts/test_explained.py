@@ -1,7 +1,6 @@
 """An env that answers with the wrong form is told by call, class, place and answer, and what its API wants."""
 
 import re
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -99,7 +98,7 @@ def seen(env):
 def subject(call, kind, name=None):
     """How a call of a class is named."""
     code = getattr(kind, call).__code__
-    file = Path(code.co_filename).relative_to(Path.cwd())
+    file = code.co_filename
     return f"{call} of {__name__}.{name or kind.__name__} ({file}:{code.co_firstlineno})"
 
 

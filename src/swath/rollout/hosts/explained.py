@@ -20,7 +20,6 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.errors import BadAnswer
-from swath.nearby import near
 
 PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
 """Wrappers that return what they wrap returned, or next to it."""
@@ -117,7 +116,7 @@ def _subject(env: Any, call: str) -> str:
         code = inspect.unwrap(getattr(kind, call, kind)).__code__
     except (AttributeError, ValueError):  # it is no function of Python's, or wraps itself
         return name
-    return f"{name} ({near(code.co_filename)}:{code.co_firstlineno})"
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
 _BETWEEN = (

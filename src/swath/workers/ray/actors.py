@@ -73,16 +73,6 @@ class RayActors:
         self._attend(handle)
         return handle
 
-    def take_over(self, actor: Any, job: Job, answer: Callable[..., Reply | bytes]) -> RayHandle:
-        """What is held of an actor that is none of ours, and that outlives us; see `foreign`."""
-        handle = RayHandle(job, {})
-        handle.lasts, handle.actor = True, actor
-        handle.ask = handle.whole = lambda method, wire: (actor.apply.remote(answer, method, wire), None)
-        self._hold(handle)
-        self._settle(handle, handle.placed, Value(None))
-        self._await(handle, handle.ready, handle.ask(None, packed(())))
-        return handle
-
     def call(self, handle: RayHandle, method: str, args: Sequence[Any], *, aside: bool = False) -> Ticket:
         """See `Backend.call`; what is said aside does not wait for other calls to be answered."""
         wire = packed(args)
