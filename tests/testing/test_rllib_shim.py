@@ -160,12 +160,6 @@ def test_what_is_left_out_is_told_with_its_reason(report):
     assert "evaluation/tests/test_episode_v2.py::test_single_agent_env: wants a MultiAgentBatch" in line
 
 
-def test_the_report_says_how_often_ours_were_used(report):
-    (line,) = [line for line in report.splitlines() if line.startswith("used: ")]
-    assert "swath.RolloutWorker 2 times" in line
-    assert "swath.discount_cumsum 1 times" in line
-
-
 def test_a_test_that_needs_what_nobody_has_fails_and_says_so(tmp_path):
     text = "from ray.rllib.env.base_env import BaseEnv\ndef test_it():\n    BaseEnv()\n"
     write(tmp_path / "test_it.py", text)

@@ -98,8 +98,8 @@ def pytest_report_header() -> str:
     return "swath: in the place of RLlib's rollout workers; the score is at the end"
 
 
-def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    """The score, what was left out and why, and which names were ours and how often each was used."""
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """The score, and what was left out and why."""
     stats = terminalreporter.stats
     left_out = stats.get("skipped", [])
     bad = len(stats.get("failed", [])) + len(stats.get("error", []))
@@ -108,5 +108,3 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     for report in left_out:
         reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
         terminalreporter.write_line(f"left out: {report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
-    uses = {name.ours: name.uses for name in config.stash[_SWAP].swapped() if name.uses}
-    terminalreporter.write_line("used: " + ", ".join(f"{ours} {count} times" for ours, count in sorted(uses.items())))

@@ -4,7 +4,7 @@
 
 Names are attributes of TorchRL's own modules, so that `from torchrl.collectors import Collector` gives ours; names that
 TorchRL had once, as `SyncDataCollector`, are put there too. What we do not have stays TorchRL's. At the end of the run
-the score stands, which name was whose, how often ours were used, and why others are not ours.
+stand the score and the names that were ours.
 TorchRL's own tests look at a few attributes more, most of them private; our collectors have them while they run.
 """
 
@@ -19,7 +19,6 @@ from _pytest.terminal import TerminalReporter
 
 from swath.testing.by_value import pickle_by_value
 from swath.testing.swapping import Swap, Table, require_swapped
-from swath.testing.torchrl_shim.staying import said_of
 from swath.testing.torchrl_shim.table import GONE, LENT, TABLE
 
 _SWAP = pytest.StashKey[Swap]()
@@ -78,14 +77,11 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    """The score, which names were ours and how often each was used, and what stayed TorchRL's, and why."""
+    """The score, and which names were ours."""
     swap, stats = config.stash[_SWAP], terminalreporter.stats
     terminalreporter.section("swath in the place of TorchRL")
     bad = len(stats.get("failed", [])) + len(stats.get("error", []))
     skipped = len(stats.get("skipped", []))
     terminalreporter.write_line(f"score: {len(stats.get('passed', []))} passed, {bad} failed, {skipped} left out")
-    for name in swap.swapped():
-        uses = "a base class, not counted" if name.uses is None else f"used {name.uses} times"
-        terminalreporter.write_line(f"{name.module}.{name.name} was {name.ours}: {uses}")
-    for line in said_of(swap.kept()):
+    for line in swap.swapped:
         terminalreporter.write_line(line)
