@@ -5,7 +5,7 @@ import torch
 import torchrl.collectors
 import torchrl_toys as toys
 from tensordict import LazyStackedTensorDict
-from tensordict.nn import TensorDictSequential
+from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import (
     Compose,
@@ -18,7 +18,7 @@ from torchrl.envs import (
     TransformedEnv,
     VecNorm,
 )
-from torchrl.modules import EGreedyModule
+from torchrl.modules import EGreedyModule, RandomPolicy
 from torchrl_differences import differences
 from torchrl_toys import Answer, Counting, push
 
@@ -41,11 +41,6 @@ class Impatient(Counting):
     def __init__(self, patience=3):
         self.lengths = (patience,)
         super().__init__()
-
-
-def test_no_policy_at_all_means_actions_drawn_from_the_envs_spec():
-    action = first(toys.Agents)["agents", "action"]
-    assert set(action.unique().tolist()) == {0, 1, 2}
 
 
 def test_random_draws_are_those_of_torchrls_collector_after_the_same_manual_seed():
@@ -171,11 +166,6 @@ def test_keywords_for_a_batched_instance_that_has_built_its_envs_are_refused():
     env.close()
 
 
-def test_a_batched_env_cannot_be_copied():
-    with pytest.raises(ValueError, match="envs_per_worker=2"):
-        Collector(lambda: Counting((3,)), frames_per_batch=6, envs_per_worker=2)
-
-
 def test_exploration_modules_explore_as_much_as_they_say():
     def greedy(eps):
         env = toys.Counting()
@@ -206,3 +196,61 @@ def test_splitting_gives_the_rows_that_torchrl_gives():
     assert ours.shape == theirs.shape
     assert torch.equal(ours["collector", "mask"], theirs["collector", "mask"])
     assert torch.equal(ours["next", "reward"], theirs["next", "reward"])
+
+
+class Sees(TensorDictModuleBase):
+    """Notes the device of the TensorDict it gets."""
+
+    in_keys, out_keys = ["observation"], ["action"]
+
+    def forward(self, tensordict):
+        self.device = tensordict.device
+        return tensordict.set("action", push(tensordict["observation"]))
+
+
+@pytest.mark.parametrize(
+    "policy", [{"policy": RandomPolicy()}, {"policy_factory": RandomPolicy}], ids=["policy", "factory"]
+)
+def test_a_random_policy_of_torchrls_without_a_spec_gets_the_envs(policy):
+    batch = first(Counting, **policy)
+    assert batch["action"].unique().numel() > 6
+    if "policy" in policy:
+        assert policy["policy"].action_spec is not None
+
+
+@pytest.mark.parametrize("key", ["_secret", ("out", "_secret"), ("_out", "secret")])
+def test_private_entries_of_a_policy_are_not_delivered(key):
+    policy = TensorDictSequential(pushing(), TensorDictModule(lambda x: x, ["observation"], [key]))
+    batch = first(Counting, policy)
+    keys = [(key,) if isinstance(key, str) else key for key in batch.keys(True, True)]
+    assert not [key for key in keys if any(part.startswith("_") for part in key)]
+    assert "action" in batch
+
+
+def test_set_truncated_marks_the_last_step_also_where_flags_are_nested():
+    env = TransformedEnv(toys.NestedKeys(), InitTracker()).add_truncated_keys()
+    policy = Answer(lambda clock: torch.cat([clock, clock], -1).float(), ("sensors", "clock"), ("control", "motor"))
+    batch = first(env, policy, frames=6, set_truncated=True)
+    assert batch["next", "truncated"].flatten().tolist() == [False] * 5 + [True]
+    assert batch["next", "part", "truncated"].flatten().tolist() == [False] * 5 + [True]
+    assert bool(batch["next", "done"][-1])
+
+
+def test_a_policy_sees_the_device_it_was_given_and_none_if_none_was():
+    first(Counting, policy := Sees(), policy_device="cpu")
+    assert policy.device == torch.device("cpu")
+    batch = first(Counting, policy := Sees(), env_device="cpu")
+    assert policy.device is None
+    assert torch.equal(batch["action"], push(batch["observation"]))
+
+
+def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
+    policy = Answer(lambda count: push(count.float()), "count")
+    with Collector(toys.Growing, policy, frames_per_batch=6) as collector:
+        _, batch = collector.next(), collector.next()
+        assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
+        for step in batch.unbind(0):
+            step["next", "count"].fill_(-7)
+        assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
+        following = collector.next()
+    assert [int(step["count"]) for step in following.unbind(0)] == [1, 2, 0, 1, 2, 3]

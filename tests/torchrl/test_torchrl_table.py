@@ -55,12 +55,6 @@ def cut(data, steps):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_torchrls_collector_gives_what_a_rollout_gives_so_that_the_table_is_a_fair_one(case):
-    batches = collected(case, torchrl.collectors.Collector)
-    require_equal(batches, cut(rollout(case), case.steps), BESIDE_A_ROLLOUT)
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_a_batch_holds_what_a_rollout_of_the_same_env_and_policy_holds(case):
     require_equal(collected(case, Collector), cut(rollout(case), case.steps), BESIDE_A_ROLLOUT)
 
