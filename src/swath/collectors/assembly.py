@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from swath.collect.collection import Collection
 from swath.collect.making.acting import Acting
 from swath.collect.making.assembly import WorkerRequest, build_worker
-from swath.collect.making.devices import Devices
-from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.shaping import Shaper
-from swath.collect.worker import Seeding, never
 from swath.errors import warn_of_no_effect
-from swath.options import Budget, Entries, EpisodeRules, Faults, Hooks, Trajectories
+from swath.options import Budget, Entries, Hooks, Trajectories
 from swath.rollout.hosts.claims import claim, require_free
-from swath.rollout.hosts.sources import Source
 
 
 @dataclass(frozen=True)
@@ -24,53 +19,20 @@ class CollectionRequest:
     """All that a collection is made of.
 
     Attributes:
-        source: the envs.
-        policy: who acts in them.
-        devices: where things are.
+        worker: what its worker is made of.
         budget: how much to collect.
-        episodes: when episodes begin and end.
         entries: what a batch holds.
         trajectories: how batches are made of episodes.
-        faults: what to do when things go wrong.
         hooks: functions of the user.
-        worker: index of the worker.
-        stopped: asked after each step; true ends the fragment there.
         buffer: where batches are written, if anywhere.
-        seed: root of all seeds; `None` seeds nothing.
     """
 
-    source: Source
-    policy: PolicyRequest
-    devices: Devices
+    worker: WorkerRequest
     budget: Budget
-    episodes: EpisodeRules
     entries: Entries
     trajectories: Trajectories
-    faults: Faults
     hooks: Hooks
-    worker: int = 0
-    stopped: Callable[[], bool] = never
     buffer: Any = None
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        require_agreement(self.entries, self.trajectories, writes=self.buffer is not None)
-
-    @property
-    def of_worker(self) -> WorkerRequest:
-        """What its worker is made of."""
-        return WorkerRequest(
-            source=self.source,
-            policy=self.policy,
-            devices=self.devices,
-            share=self.budget,
-            episodes=self.episodes,
-            entries=collected(self.entries, self.trajectories),
-            faults=self.faults,
-            worker=self.worker,
-            seed=None if self.seed is None else Seeding(self.seed),
-            stopped=self.stopped,
-        )
 
 
 def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
@@ -79,18 +41,20 @@ def assemble(request: CollectionRequest) -> tuple[Collection, Acting]:
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
-    require_free(request.source.env)
-    built = build_worker(request.of_worker)
+    require_agreement(request.entries, request.trajectories, writes=request.buffer is not None)
+    env = request.worker.source.env
+    require_free(env)
+    built = build_worker(request.worker)
     shaper = Shaper(
         layout=built.layout,
         trajectories=request.trajectories,
         hooks=request.hooks,
-        device=request.devices.storing,
-        cut_last=request.episodes.set_truncated,
+        device=request.worker.devices.storing,
+        cut_last=request.worker.episodes.set_truncated,
         keep_ids=request.entries.track_ids,
     )
     collection = Collection(built.worker, shaper, request.budget, request.buffer)
-    claim(request.source.env, collection.gate)
+    claim(env, collection.gate)
     request.budget.warn_if_rounded(collection.batch_frames)
     return collection, built.acting
 

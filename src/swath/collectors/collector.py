@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -13,33 +14,21 @@ from tensordict import TensorDictBase
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
-from swath.collect.making.devices import Devices
-from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.paths import follow
-from swath.collect.worker import never
+from swath.collect.worker import Seeding, never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
-from swath.collectors.checks import Unserved, env_keywords, one_source, whole_number, with_methods, worker_index
+from swath.collectors.checks import Unserved, one_source, whole_number, with_methods, worker_index
 from swath.collectors.controls import InThisProcess
 from swath.collectors.dispatch import built_elsewhere, require_here
 from swath.collectors.own_weights import OwnWeights
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
-from swath.options import (
-    Budget,
-    Entries,
-    EpisodeRules,
-    Faults,
-    Hooks,
-    OnEnvError,
-    Trajectories,
-    TrajFormat,
-    optional_count,
-    seconds,
-)
+from swath.collectors.worker_settings import WorkerSettings
+from swath.options import Budget, Hooks, OnEnvError, Trajectories, TrajFormat, seconds
 from swath.report.progress import as_progress
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+from swath.rollout.policies.exploration import ExplorationType
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
@@ -192,33 +181,46 @@ class Collector(TakesWeights, _OfAnyBackend):
         incoming = WeightSettings.of(policy, policy_factory, weight_updater, (None, None), weight_recv_schemes)
         view = as_progress(progress)
         stopping = with_methods("interruptor", interruptor, "collection_stopped")
-        self._devices = Devices.resolve(device, env_device, policy_device, storing_device)
         self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
         self._frames_per_batch = frames_per_batch
-        request = CollectionRequest(
-            source=Source(one_source(create_env_fn), env_keywords(create_env_kwargs), envs_per_worker),
-            policy=PolicyRequest(
-                policy,
-                policy_factory,
-                trust=trust_policy,
-                recurrent=auto_register_policy_transforms,
-                exploration=as_exploration_type(exploration_type),
-                compile=compile_policy,
-                cudagraph=cudagraph_policy,
-            ),
-            devices=self._devices,
-            budget=Budget.asked(frames_per_batch, total_frames, init_random_frames),
-            episodes=EpisodeRules(
-                optional_count("max_frames_per_traj", max_frames_per_traj), reset_at_each_iter, set_truncated
-            ),
-            entries=Entries(track_traj_ids, bool(track_policy_version), compact_obs),
-            trajectories=Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format),
-            faults=Faults(on_env_error, check_finite),
-            hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
+        settings = WorkerSettings(
+            policy_factory=policy_factory,
+            create_env_kwargs=create_env_kwargs,
+            envs_per_worker=envs_per_worker,
+            device=device,
+            storing_device=storing_device,
+            env_device=env_device,
+            policy_device=policy_device,
+            max_frames_per_traj=max_frames_per_traj,
+            reset_at_each_iter=reset_at_each_iter,
+            set_truncated=set_truncated,
+            exploration_type=exploration_type,
+            trust_policy=trust_policy,
+            compile_policy=compile_policy,
+            cudagraph_policy=cudagraph_policy,
+            auto_register_policy_transforms=auto_register_policy_transforms,
+            compact_obs=compact_obs,
+            track_policy_version=track_policy_version,
+            track_traj_ids=track_traj_ids,
+            on_env_error=on_env_error,
+            check_finite=check_finite,
+        )
+        trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
+        budget = Budget.asked(frames_per_batch, total_frames, init_random_frames)
+        worker = replace(
+            settings.request(one_source(create_env_fn), policy, frames_per_batch, trajectories),
             worker=self._worker_idx or 0,
+            seed=None if seed is None else Seeding(whole_number("seed", seed)),
             stopped=never if stopping is None else stopping.collection_stopped,
-            buffer=with_methods("replay_buffer", replay_buffer, "extend"),
-            seed=None if seed is None else whole_number("seed", seed),
+        )
+        self._devices = worker.devices
+        request = CollectionRequest(
+            worker,
+            budget,
+            settings.entries,
+            trajectories,
+            Hooks(postproc, pre_collect_hook, post_collect_hook),
+            with_methods("replay_buffer", replay_buffer, "extend"),
         )
         self._collection, self._acting = assemble(request)
         collection, acting = self._collection, self._acting
@@ -229,7 +231,7 @@ class Collector(TakesWeights, _OfAnyBackend):
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
         self._outlet = OwnWeights(collection, acting, partial(_found_in, weakref.ref(self)))
-        with self._undone(request.source):
+        with self._undone(worker.source):
             self._begin_weights(incoming)
         collection.receive = self._receivers.take
         self._begin_progress(view)

@@ -21,7 +21,7 @@ from swath.rollout.policies.exploration import ExplorationType, as_exploration_t
 class WorkerSettings:
     """What can be set for every worker alone; meanings as in `Collector`."""
 
-    policy_factory: Callable[..., Any] | None = None
+    policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
     create_env_kwargs: Mapping[str, Any] | None = None
     envs_per_worker: int | None = None
     device: Any = None
