@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 
 from answering import StandIn, sealed
-from swath.collect.all_of import AllOf
 from swath.collect.asks import Head
 from swath.collect.counters import Counters
-from swath.collect.desk import Desk
-from swath.collect.first_of import FirstOf
+from swath.collect.desk import Desk, Renewal
 from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import Pace
+from swath.collect.gather import AllOf, FirstOf, Pace
 from swath.collect.joining import batch_of, stacked
-from swath.collect.renewal import Renewal
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Tally
 from swath.options import Budget, Survival

@@ -4,8 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from swath.collect.notes import noted
-from swath.collect.shaping import drop_private, moved_for, valid_frames
+from swath.collect.shaping import drop_private, moved_for, noted, valid_frames
 
 
 def test_private_entries_are_dropped_at_every_level():

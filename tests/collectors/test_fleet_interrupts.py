@@ -4,10 +4,10 @@ import pytest
 from fleet_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
-from swath.collect import all_of, books, desk, first_of, fleet_collection, gather
+from swath.collect import books, desk, fleet_collection, gather
 from swath.testing import check_lives
 
-OURS = {module.__file__ for module in (all_of, books, desk, first_of, fleet_collection, gather)}
+OURS = {module.__file__ for module in (books, desk, fleet_collection, gather)}
 STRIDE = 53
 
 

@@ -3,7 +3,7 @@
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from swath.collect.making.vector_limits import require_resettable
+from swath.collect.making.assembly import require_resettable
 from swath.options import EpisodeRules, Faults
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host

@@ -8,34 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
-from swath.collect.deliver import Drawn
-from swath.collect.gate import Gate
+from swath.collect.collection import Collection
+from swath.collect.fleet_collection import FleetCollection
 from swath.errors import Closed, WorkerLate
-
-
-class Drawable(Protocol):
-    """A collection, as far as the background needs it."""
-
-    gate: Gate
-
-    @property
-    def completed(self) -> bool:
-        """Whether the run has reached its end."""
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether there is something that was asked for and is not delivered."""
-
-    def draw(self) -> Drawn:
-        """The next batch."""
-
-    def hold(self) -> None:
-        """Ask for no more from now on: draws give what is in flight, and then end."""
-
-    def release(self) -> None:
-        """Go on asking."""
 
 
 class Background:
@@ -51,7 +27,7 @@ class Background:
 
     def __init__(
         self,
-        collection: Drawable,
+        collection: Collection | FleetCollection,
         enter: Callable[[], None],
         leave: Callable[[], None],
     ) -> None:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from swath.collect.asks import Head
-from swath.collect.tallies import Tallies
 from swath.collect.worker import Tally
 from swath.errors import WorkerLost
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name, Received, Ticket
+
+
+class Tallies:
+    """Keeps the last tally of every life; tallies only grow within a life."""
+
+    def __init__(self) -> None:
+        self._of: dict[Name, Tally] = {}
+
+    def note(self, name: Name, tally: Tally) -> int:
+        """What this life says of itself by now; how many further frames it has lost since it was last heard of."""
+        before = self._of.get(name, Tally())
+        self._of[name] = tally
+        return tally.frames_discarded - before.frames_discarded
+
+    def total(self) -> Tally:
+        """The sum over all lives."""
+        tallies = list(self._of.values())
+        return Tally(*(sum(getattr(tally, field.name) for tally in tallies) for field in fields(Tally)))
 
 
 @dataclass(eq=False)
@@ -72,8 +89,7 @@ class Known:
         lags: how many versions behind the newest that was meant for them these were when they arrived.
         lives: in which of their lives that was.
         frames: collected, by worker.
-        fragments: made, by worker.
-        before: how many more than these its saved state stands for, by worker, once one was loaded.
+        fragments: made, by worker, also before its state was saved and loaded.
         sent: frames that each life has sent, by its own account.
         arrived: how many of these have arrived.
         waiting: frames that wait in each life to be written by it.
@@ -87,19 +103,10 @@ class Known:
     lives: dict[int, int] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
     fragments: dict[int, int] = field(default_factory=dict)
-    before: dict[int, int] = field(default_factory=dict)
     sent: dict[Name, int] = field(default_factory=dict)
     arrived: dict[Name, int] = field(default_factory=dict)
     waiting: dict[Name, int] = field(default_factory=dict)
     _mourned: set[Name] = field(default_factory=set)
-
-    def batches(self, worker: int) -> int:
-        """How many fragments a worker has made, also before its state was saved and loaded."""
-        return self.before.get(worker, 0) + self.fragments.get(worker, 0)
-
-    def restore(self, worker: int, batches: int) -> None:
-        """A state of a worker was loaded, which had made so many fragments."""
-        self.before[worker] = batches - self.fragments.get(worker, 0)
 
     def mourn(self, name: Name) -> None:
         """A life has ended; what it was working on is lost, what it would have begun later is not."""

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.counters import Counters, EpisodeMeter, Episodes
-from swath.collect.deliver import Delivery, Drawn
 from swath.collect.gate import Gate
-from swath.collect.notes import noted
-from swath.collect.shaping import Part, Shaper
+from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
 from swath.collect.whole import WholeEpisodes
 from swath.collect.worker import Seeding, Worker
 from swath.options import Budget

@@ -21,14 +21,49 @@ import numpy as np
 from swath.collect.asks import Ask, Broken, Written
 from swath.collect.books import Known, Sent
 from swath.collect.counters import Counters
-from swath.collect.renewal import Renewal
 from swath.errors import PayloadLost, WorkerLost
 from swath.options import Budget
 from swath.weights.channel import Channel
+from swath.weights.due import Due
+from swath.weights.register import Life
 from swath.workers.base import Watched
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error, thawed
 from swath.workers.tickets import Name, Received, Ticket
+
+
+def nothing() -> None:
+    """No weights come from elsewhere."""
+
+
+@dataclass
+class Renewal:
+    """Renews weights at the start of every batch, and before a worker would use old ones for too long.
+
+    Attributes:
+        due: when the policy's weights are published.
+        publish: publishes them.
+        receive: takes the newest from elsewhere, if there is anything newer.
+    """
+
+    due: Due
+    publish: Callable[[], None]
+    receive: Callable[[], None] = nothing
+
+    def at_draw(self) -> None:
+        """The user draws; call it before workers are asked."""
+        self.receive()
+        if self.due.at_draw():
+            self.publish()
+
+    def before_request(self, life: Life, channel: Channel) -> None:
+        """A worker is about to be asked for a fragment, with what the channel has for it."""
+        if self.due.before_request(life, channel.version_for(life[0])):
+            self.publish()
+
+    def asked(self, life: Life, channel: Channel) -> None:
+        """It was asked."""
+        self.due.asked(life, channel.version_of(life[0]))
 
 
 def _nothing(worker: int, trajectory: int) -> None:

@@ -16,12 +16,11 @@ from typing import Any
 
 from swath.collect.books import Sent
 from swath.collect.counters import Counters
-from swath.collect.deliver import Delivery, Drawn
 from swath.collect.desk import Desk
 from swath.collect.fleet_calls import FleetCalls
 from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
-from swath.collect.shaping import Part, Shaper
+from swath.collect.shaping import Delivery, Drawn, Part, Shaper
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed
 from swath.options import Budget

@@ -29,7 +29,6 @@ class Template:
 
     Attributes:
         request: its core.
-        cut_last: mark the last transition of each env in a fragment as truncated.
         resources: what it asks of its place.
         masked: fragments have a mask, since some may lack rows.
         make: makes it.
@@ -37,7 +36,6 @@ class Template:
     """
 
     request: WorkerRequest
-    cut_last: bool = False
     resources: Mapping[str, Any] = field(default_factory=dict)
     masked: bool = False
     make: Maker = RemoteWorker
@@ -128,7 +126,7 @@ class WorkerJobs:
         )
         model = standing.described.get(name.worker)
         writing = None if self.writers is None else self.writers.request(worker.devices.storing)
-        request = RemoteRequest(worker, standing.hooks, template.cut_last, template.masked, model, writing, self.key)
+        request = RemoteRequest(worker, standing.hooks, template.masked, model, writing, self.key)
         return Job(
             partial(build_remote, request, template.make),
             name,

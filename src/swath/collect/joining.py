@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
+from swath.errors import warn
 from swath.keys import TIME
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
@@ -79,3 +80,42 @@ def _valid(rows: Sequence[Rows]) -> Array | None:
 def _versions(fragments: Sequence[Fragment]) -> Array:
     """Int64 `[ΣB]`."""
     return np.concatenate([np.full(len(fragment.ids), fragment.version, dtype=np.int64) for fragment in fragments])
+
+
+CPU = torch.device("cpu")
+
+
+class Homes:
+    """Moves batches to where they live.
+
+    Args:
+        storing: the device by worker; `None` sets none. One that this process lacks is a `UserWarning`, and the CPU.
+        joined: whether batches are made of what several workers made; where their devices differ, they are joined on
+            the CPU.
+    """
+
+    def __init__(self, storing: Sequence[torch.device | None], *, joined: bool) -> None:
+        there = {device: _available(device) for device in dict.fromkeys(storing)}
+        self._devices = [there[device] for device in storing]
+        if joined and len(set(self._devices)) > 1:
+            self._devices = [CPU]
+
+    def place(self, batch: Any, worker: int) -> Any:
+        """What a worker made, or what it is a part of; those that were added are as the first."""
+        device = self._devices[worker if worker < len(self._devices) else 0]
+        return batch if device is None else batch.to(device)
+
+
+def _available(device: torch.device | None) -> torch.device | None:
+    if device is None or device == CPU or _exists(device):
+        return device
+    warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
+    return CPU
+
+
+def _exists(device: torch.device) -> bool:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it
+        return False
+    return True

@@ -19,8 +19,8 @@ from swath.collect.description import Description, Signature, signature_of
 from swath.collect.making.acting import Acting
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
-from swath.collect.notes import noted
 from swath.collect.responding import Responder
+from swath.collect.shaping import noted
 from swath.collect.worker import Tally, Worker
 from swath.collect.writing import ReplayWriter, WriteRequest
 from swath.options import Hooks
@@ -58,7 +58,6 @@ class RemoteRequest:
     Attributes:
         worker: the core.
         hooks: functions of the user that are called in the worker.
-        cut_last: mark the last transition of each env in a fragment as truncated.
         masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
         writing: with what it writes for itself, if it does.
@@ -67,7 +66,6 @@ class RemoteRequest:
 
     worker: WorkerRequest
     hooks: Hooks = field(default_factory=Hooks)
-    cut_last: bool = False
     masked: bool = False
     model: Description | None = None
     writing: WriteRequest | None = None
@@ -91,7 +89,7 @@ class RemoteWorker(Answers, Responder):
         built = build_worker(replace(request.worker, stopped=self._stopped))
         self._worker, self._acting = built.worker, built.acting
         self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
-        self._cut_last = request.cut_last
+        self._cut_last = request.worker.episodes.set_truncated
         self._meter = EpisodeMeter(self._worker.host.spec.num_envs)
         self._ask = Ask()
         self._bell: Any = None

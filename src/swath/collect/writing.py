@@ -14,8 +14,7 @@ import torch
 
 from swath.collect.asks import Head, Written
 from swath.collect.counters import Counters, Episodes
-from swath.collect.notes import noted
-from swath.collect.shaping import Part, Shaper, moved_for
+from swath.collect.shaping import Part, Shaper, moved_for, noted
 from swath.collect.whole import WholeEpisodes
 from swath.options import Hooks, Trajectories
 from swath.rollout.fragment import Fragment, Layout

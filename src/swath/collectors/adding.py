@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from swath.collect.all_of import AllOf
 from swath.collect.description import Description
+from swath.collect.gather import AllOf
 from swath.collect.jobs import Template
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, described_by, require_equal

@@ -12,9 +12,9 @@ from typing import Any, NoReturn, Self
 from swath.collect.background import Background
 from swath.collect.collection import Collection
 from swath.collect.counters import viewed
-from swath.collect.deliver import Drawn
 from swath.collect.fleet_collection import FleetCollection
 from swath.collect.paths import call_at, follow
+from swath.collect.shaping import Drawn
 from swath.collectors.checks import whole_number, worker_index
 from swath.options import Hooks, seconds
 from swath.report.progress import Progress

@@ -8,23 +8,19 @@ from typing import Any
 
 import torch
 
-from swath.collect.all_of import AllOf
 from swath.collect.books import Sent
 from swath.collect.counters import Counters
 from swath.collect.description import Description
-from swath.collect.desk import Desk
-from swath.collect.first_of import FirstOf
+from swath.collect.desk import Desk, Renewal
 from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import Pace
+from swath.collect.gather import AllOf, FirstOf, Pace
 from swath.collect.jobs import Standing, Template, WorkerJobs
-from swath.collect.joining import batch_of, stacked
+from swath.collect.joining import Homes, batch_of, stacked
 from swath.collect.remote import PUBLIC
-from swath.collect.renewal import Renewal
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collect.writing import Writers, first_client
 from swath.collectors.fleet_request import FleetRequest
-from swath.collectors.storing import Homes
 from swath.options import Hooks
 from swath.rollout.episodes.trajectory_ids import MOST_WORKERS
 from swath.weights.channel import Channel
@@ -145,7 +141,6 @@ def _jobs(request: FleetRequest) -> WorkerJobs:
     for worker, core in enumerate(request.workers):
         template = Template(
             core,
-            core.episodes.set_truncated,
             request.places.resources_of(worker),
             masked=request.order.preemptive_threshold is not None,
             make=request.makers[worker if len(request.makers) > 1 else 0],

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from swath.collect.background import Background
+from swath.collect.making.frozen import thawed
 from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, spread_seed
-from swath.collectors.fleet_stand_in import stand_in_for
+from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
-from swath.weights.snapshot import take
+from swath.weights.snapshot import Snapshot, take
 from swath.workers.tickets import Ticket
 
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
@@ -74,7 +76,7 @@ def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]],
     saved = {}
     for worker in sorted(assembled.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(assembled, worker)
-        saved[worker] |= {"frames": known.frames.get(worker, 0), "iter": known.batches(worker) - 1}
+        saved[worker] |= {"frames": known.frames.get(worker, 0), "iter": known.fragments.get(worker, 0) - 1}
     return saved, counters_of(assembled, saved)
 
 
@@ -119,11 +121,47 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
     counters, known = collection.counters, collection.desk.known
     counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
     known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
-    for worker, part in parts.items():
-        if "iter" in part:
-            known.restore(worker, int(part["iter"]) + 1)
+    known.fragments |= {worker: int(part["iter"]) + 1 for worker, part in parts.items() if "iter" in part}
     collection.skip_random(counters.frames)
     if "seed" in saved:
         assembled.jobs.standing.seeding.clear()
         if saved["seed"] is not None:
             spread_seed(assembled, Seeding(saved["seed"]))
+
+
+def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
+    """The newest weights meant for it and its seed; no transforms.
+
+    Of a policy that a factory builds, and of which nothing was published, there are no weights.
+    """
+    desk, standing = assembled.collection.desk, assembled.jobs.standing
+    saved: OrderedDict[str, Any] = OrderedDict()
+    weights = _weights_of(assembled, worker)
+    if weights is not None:
+        saved[WEIGHTS] = weights
+    seeding = standing.seeding.get(worker)
+    saved["env_state_dict"] = OrderedDict()
+    saved["frames"] = 0
+    saved["iter"] = -1
+    saved["traj_pool"] = {"traj_id": torch.tensor(desk.known.next_ids.get(worker, 0), dtype=torch.int64)}
+    saved["policy_version"] = desk.channel.version_for(worker)
+    saved["seed"] = None if seeding is None else seeding.root
+    saved["life"] = standing.last_life(worker)
+    return saved
+
+
+def _weights_of(assembled: Assembled, worker: int) -> OrderedDict[str, Any] | None:
+    published = assembled.collection.desk.channel.newest(worker).get(POLICY)
+    if published is not None:
+        return _as_state_dict(published, assembled.described[worker].manifest)
+    if assembled.described[worker].manifest.empty:
+        return None
+    policy = thawed(assembled.jobs.templates[worker].request.policy.policy)
+    return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
+
+
+def _as_state_dict(snapshot: Snapshot, manifest: Manifest) -> OrderedDict[str, Any]:
+    """What the module's own `state_dict()` would give."""
+    tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}
+    shared = {alias: tensors[name] for alias, name in manifest.aliases.items() if name in tensors}
+    return OrderedDict({name: value.clone() for name, value in {**tensors, **shared}.items()} | {**snapshot.extras})

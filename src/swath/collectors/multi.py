@@ -13,9 +13,8 @@ from swath.collectors.checks import Unserved, whole_number, with_methods, worker
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import FleetState
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
-from swath.collectors.spreading import shares_of, sources_of, total_of
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import requests_of, settings_of
+from swath.collectors.worker_settings import requests_of, settings_of, shares_of, sources_of, total_of
 from swath.errors import warn_of_no_effect
 from swath.nearest import spelled
 from swath.options import (

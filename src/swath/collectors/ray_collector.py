@@ -16,17 +16,16 @@ from swath.collectors.collector import Collector
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import load_fleet, saved_fleet
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
-from swath.collectors.nesting import nesting_of
 from swath.collectors.ray_arguments import (
     merged,
+    nesting_of,
     number_of_workers,
     resources_of,
     threads_of,
     whole_share,
 )
-from swath.collectors.spreading import sources_of
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import SETTINGS, requests_of
+from swath.collectors.worker_settings import SETTINGS, requests_of, sources_of
 from swath.extras import need
 from swath.nearest import spelled
 from swath.options import RESTARTS, Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
@@ -278,7 +277,7 @@ class RayCollector(ManyWorkers):
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
         resources = resources_of(remote_configs, len(envs))
         templates = [
-            Template(core, core.episodes.set_truncated, asked, threads=threads).frozen({})
+            Template(core, asked, threads=threads).frozen({})
             for core, asked, threads in zip(cores, resources, threads_of(resources), strict=True)
         ]
         frames = self._frames_per_batch

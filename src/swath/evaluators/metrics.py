@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from swath.collect.notes import noted
-from swath.collect.shaping import drop_private
+from swath.collect.shaping import drop_private, noted
 from swath.evaluate.numbers import NAMES
 from swath.evaluate.parts import Footage
 from swath.evaluate.recording import joined

@@ -8,9 +8,7 @@ from typing import Any
 
 from swath.collect.making.acting import Acting
 from swath.collect.making.devices import Devices
-from swath.collect.making.given import Given
 from swath.collect.making.policy_request import PolicyRequest
-from swath.collect.making.vector_limits import require_resettable, require_truncated_key
 from swath.collect.worker import Place, Seeding, Worker, never
 from swath.options import Budget, Entries, EpisodeRules, Faults
 from swath.rollout.fragment import Layout
@@ -19,9 +17,31 @@ from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.specs import HostSpec
 from swath.rollout.hosts.torchrl_source import Fitting
+from swath.rollout.policies.factory import from_factory
 from swath.rollout.policies.finite import require_finite_leaves
+from swath.rollout.policies.random_policy import RandomPolicy
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
+
+
+class Given:
+    """The policy as the user gave it, or as the factory builds it, once; random actions if there is neither.
+
+    Args:
+        asked: which policy.
+    """
+
+    def __init__(self, asked: PolicyRequest) -> None:
+        self._asked = asked
+        self._policy = RandomPolicy() if asked.policy is None else asked.policy
+        self._to_build = asked.factory is not None
+
+    def __call__(self, env: Any) -> Any:
+        """The policy; a factory that wants an env gets the first one that is asked with."""
+        if self._to_build:
+            self._policy = from_factory(self._asked.single_factory(), env)
+            self._to_build = False
+        return self._policy
 
 
 @dataclass(frozen=True)
@@ -148,3 +168,37 @@ def _mine(host: Host, source: Source) -> list[Any]:
     if not source.is_instance:
         return [host]
     return host.env[1:] if isinstance(host.env, list) else []
+
+
+def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
+    """Check that the last step of a fragment can be marked as truncated, if it must be.
+
+    Raises:
+        RuntimeError: no entry says so.
+    """
+    if episodes.set_truncated and not spec.truncates:
+        raise RuntimeError(
+            "set_truncated=True, but no truncated key could be found in the environment; "
+            "call env.add_truncated_keys() before handing it in"
+        )
+
+
+def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, instance: Any) -> None:
+    """Check that envs which only step as a whole can follow these rules.
+
+    Args:
+        spec: of their host.
+        episodes: how long one may be.
+        faults: what becomes of those that raise.
+        instance: the env, if it was handed in; None: it is built by us, and can be once more.
+
+    Raises:
+        ValueError: they cannot; the message says what to use.
+    """
+    if episodes.max_frames is not None and not spec.resettable:
+        raise ValueError(
+            f"max_frames_per_traj={episodes.max_frames} must reset single envs of a vector env that cannot; "
+            "use one with autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
+        )
+    if faults.on_env_error == "reset" and not spec.alone and instance is not None:
+        raise ValueError(f"on_env_error='reset' builds {type(instance).__name__} anew: pass a callable that returns it")
