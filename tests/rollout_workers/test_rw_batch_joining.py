@@ -25,14 +25,6 @@ def test_columns_are_joined_leaf_by_leaf():
     assert (batch.num_grad_updates, batch.is_training) == (2, True)
 
 
-def test_the_whole_has_its_own_memory():
-    part = SampleBatch(a=np.zeros(2), b=torch.zeros(2), infos=[{}, {}])
-    for whole in (concat_samples([part]), concat_samples([part, part]), part.concat(part), part.concat(SampleBatch())):
-        whole["a"][0], whole["b"][0] = 5, 5
-        whole["infos"].append({})
-    assert plain(part) == {"a": [0, 0], "b": [0, 0], "infos": [{}, {}]}
-
-
 @pytest.mark.parametrize("kind", ["arrays", "tensors"])
 def test_sequences_and_their_states_are_joined(kind):
     parts = [sequences(), sequences()[2:]]
@@ -41,11 +33,6 @@ def test_sequences_and_their_states_are_joined(kind):
     assert plain(whole["state_in_0"]) == [0, 2, 5, 2, 5]
     assert (whole.count, whole.max_seq_len, whole.zero_padded) == (10, 3, False)
     assert whole["seq_lens"].dtype == (torch.int32 if kind == "tensors" else np.int32)
-
-
-def test_the_longest_sequence_of_all_counts():
-    parts = [SampleBatch(a=[1, 2, 3], seq_lens=[1, 2]), SampleBatch(a=[1, 2, 3], seq_lens=[3])]
-    assert concat_samples(parts).max_seq_len == concat_samples(parts[::-1]).max_seq_len == 3
 
 
 def test_padded_sequences_are_joined():
@@ -72,17 +59,6 @@ def test_updates_are_averaged_by_rows_over_those_that_say_them(updates, mean):
     assert concat_samples(parts).num_grad_updates == mean
 
 
-def test_a_whole_is_for_training_if_all_parts_are():
-    parts = [SampleBatch({"a": [1]}, _is_training=flag) for flag in (True, True, False)]
-    assert [concat_samples(parts[:2]).is_training, concat_samples(parts).is_training] == [True, False]
-
-
-def test_objects_may_be_in_lists_and_arrays():
-    parts = [SampleBatch(infos=[{"a": 1}], t=[0]), SampleBatch(infos=np.array([{"a": 2}]), t=[1])]
-    assert concat_samples(parts)["infos"] == [{"a": 1}, {"a": 2}]
-    assert plain(concat_samples(parts[1:] * 2)["infos"]) == [{"a": 2}, {"a": 2}]
-
-
 @pytest.mark.parametrize("empty", [SampleBatch(), SampleBatch(other=np.zeros(0)), sequences()[0:0]])
 def test_empty_batches_are_passed_over(empty):
     assert plain(concat_samples([empty, SampleBatch(a=[1]), empty])) == {"a": [1]}
@@ -90,10 +66,6 @@ def test_empty_batches_are_passed_over(empty):
     for nothing in ([], [empty], [empty, empty]):
         whole = concat_samples(nothing)
         assert (type(whole), len(whole), dict(whole)) == (SampleBatch, 0, {})
-
-
-def test_batches_may_come_from_a_generator():
-    assert len(concat_samples(SampleBatch(a=[1]) for _ in range(3))) == 3
 
 
 REFUSED = {
@@ -153,12 +125,6 @@ class TestOfSeveralPolicies:
         assert concat_samples([shared, pair(1, 1, 1)]).env_steps() == 3
         joined = concat_samples([MultiAgentBatch({"default_policy": shared}, 2), SampleBatch(a=[1])])
         assert (joined.env_steps(), joined.agent_steps(), joined["default_policy"].env_steps()) == (3, 5, 3)
-
-    def test_keep_env_steps_without_rows(self):
-        assert plain(concat_samples([MultiAgentBatch({}, 3), SampleBatch(), pair(1, 0, 1)])) == (
-            4,
-            {"p": {"a": [0]}, "q": {}},
-        )
 
     def test_are_made_of_single_ones(self):
         assert plain(concat_samples_into_ma_batch([SampleBatch(a=[1]), SampleBatch(a=[2])])) == (

@@ -99,16 +99,6 @@ class TestPadding:
         with pytest.raises(ValueError, match=r"padded to 4 already; pad the batch they are from to 5"):
             batch.right_zero_pad(5)
 
-    def test_may_take_states_of_every_row_along(self):
-        batch = SampleBatch(a=[1, 2, 3], state_in_0=[0.0, 1.0, 2.0], seq_lens=[1, 2])
-        batch.right_zero_pad(3, exclude_states=False)
-        assert plain(batch["state_in_0"]) == [0, 0, 0, 1, 2, 0]
-        assert plain(batch[1:]) == {"a": [2, 3, 0], "state_in_0": [1, 2, 0], "seq_lens": [2]}
-
-    def test_takes_no_states_of_sequences_along(self):
-        with pytest.raises(ValueError, match=r"column 'state_in_0' has one row per sequence and cannot be padded"):
-            sequences().right_zero_pad(4, exclude_states=False)
-
     @pytest.mark.parametrize(
         ("batch", "width", "message"),
         [

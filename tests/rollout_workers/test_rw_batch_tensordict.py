@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from batch_toys import episodes, plain, sequences
-from tensordict import NonTensorData, NonTensorStack, TensorDict
+from tensordict import NonTensorStack, TensorDict
 
 from swath import Collector
 from swath.rollout_workers import SampleBatch
@@ -95,14 +95,6 @@ def test_nests_are_nested_and_tuples_numbered():
     assert np.shares_memory(back["obs"]["y"][0], batch["obs"]["y"][0])
 
 
-def test_entries_beside_known_ones_come_back():
-    td = TensorDict({"next": {"reward": torch.ones(2, 1), "mine": torch.zeros(2)}, "is_init": torch.ones(2)}, [2])
-    batch = SampleBatch.from_tensordict(td)
-    assert plain(batch) == {"rewards": [1, 1], "next": {"mine": [0, 0]}, "is_init": [1, 1]}
-    back = batch.to_tensordict()
-    assert set(back.keys(True, True)) == {("next", "reward"), ("next", "mine"), "is_init"}
-
-
 @pytest.mark.parametrize("make", [lambda a: a, lambda a: a[::-1].copy()[::-1], lambda a: np.flip(a).copy()[::-1]])
 def test_read_only_and_backward_arrays_are_copied(make):
     array = make(np.arange(4.0))
@@ -110,23 +102,6 @@ def test_read_only_and_backward_arrays_are_copied(make):
     td = SampleBatch(obs=array).to_tensordict()
     td["observation"][0] = 9
     assert plain(array) == [0, 1, 2, 3]
-
-
-def test_tensors_stay_tensors():
-    tensor = torch.zeros(3, requires_grad=True)
-    td = SampleBatch(vf_preds=tensor).to_tensordict()
-    assert td["state_value"].shape == (3, 1)
-    assert td["state_value"].untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
-    assert plain(SampleBatch.from_tensordict(td)["vf_preds"]) == [0, 0, 0]
-    half = torch.ones(2, dtype=torch.bfloat16)
-    assert SampleBatch.from_tensordict(TensorDict({"observation": half}, [2]))["obs"].dtype == torch.bfloat16
-
-
-def test_a_last_dimension_of_one_that_is_there_is_kept_and_one_of_more_is_left_alone():
-    batch = SampleBatch(rewards=np.zeros((2, 1)), vf_preds=np.zeros((2, 3)), obs=np.zeros((2, 1)))
-    td = batch.to_tensordict()
-    assert [td[key].shape[1:] for key in (("next", "reward"), "state_value", "observation")] == [(1,), (3,), (1,)]
-    assert [column.shape for column in SampleBatch.from_tensordict(td).values()] == [(2, 1), (2,), (2, 3)]
 
 
 class TestObjects:
@@ -139,16 +114,6 @@ class TestObjects:
         back = SampleBatch.from_tensordict(td)
         assert back["infos"] == infos
         assert (back["agent_id"].dtype, list(back["agent_id"])) == (object, list(names))
-
-    def test_of_no_rows_are_none(self):
-        batch = SampleBatch(a=np.zeros(0), infos=[], agent_id=np.zeros(0, dtype=object))
-        back = SampleBatch.from_tensordict(batch.to_tensordict())
-        assert plain(back) == {"a": [], "infos": [], "agent_id": []}
-
-    @pytest.mark.parametrize("stack", [NonTensorData("x", batch_size=[2]), NonTensorStack("x", "x")])
-    def test_may_be_one_for_all_rows(self, stack):
-        batch = SampleBatch.from_tensordict(TensorDict({"agent_id": stack}, [2]))
-        assert plain(batch) == {"agent_id": ["x", "x"]}
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -208,7 +173,3 @@ def test_a_collectors_batch_becomes_columns():
     np.testing.assert_array_equal(batch["obs"], td["observation"].flatten(0, 1))
     td["observation"][0, 0] = 77
     assert (batch["obs"][0] == 77).all()
-
-
-def test_the_log_probabilities_of_other_batches_are_found():
-    assert list(SampleBatch.from_tensordict(TensorDict({"action_log_prob": torch.zeros(2)}, [2]))) == ["action_logp"]

@@ -42,22 +42,6 @@ def test_weights_come_as_float32_and_go_back_bit_for_bit():
     assert one.get_weights()["out.weight"].any(), "copies"
 
 
-def test_weights_given_as_tensors_are_taken_as_they_are():
-    one, other = half(seed=1), half(seed=2)
-    other.set_weights(one.model.state_dict())
-    assert equal(one.get_weights(), other.get_weights())
-
-
-def test_a_state_goes_on_elsewhere():
-    one, other = half(seed=1), half(seed=2)
-    batch = batch_for(one)
-    one.learn_on_batch(batch)
-    other.set_state(one.get_state())
-    for policy in (one, other):
-        policy.learn_on_batch(batch)
-    assert equal(one.get_weights(), other.get_weights())
-
-
 @pytest.mark.parametrize("explore", [True, False])
 def test_answers_and_what_is_told_of_updates_are_arrays_and_numbers(explore):
     policy = half()

@@ -1,7 +1,6 @@
 """Callbacks: which events there are, and who is called in which order."""
 
 import inspect
-import pickle
 
 import pytest
 
@@ -71,34 +70,6 @@ def test_nobody_listens_unless_a_method_is_overridden(event):
     assert log == [("A", event, facts(event))] * 3
 
 
-@every_event
-@pytest.mark.parametrize("through", ["listeners", "method"])
-def test_classes_are_called_in_order_and_then_functions(event, through):
-    log = []
-
-    def first(**kwargs):
-        log.append(("first", event, kwargs))
-
-    def second(**kwargs):
-        log.append(("second", event, kwargs))
-
-    callbacks = make_callbacks([telling("A", log), DefaultCallbacks, telling("B", log)], {event: [first, second]})
-    if through == "method":
-        getattr(callbacks, event)(**facts(event))
-    else:
-        for listener in listeners(callbacks, event):
-            listener(**facts(event))
-    assert log == [(name, event, facts(event)) for name in ("A", "B", "first", "second")]
-
-
-def test_a_method_put_on_an_instance_counts():
-    callbacks, log = DefaultCallbacks(), []
-    callbacks.on_sample_end = lambda **kwargs: log.append(kwargs)
-    (listener,) = listeners(callbacks, "on_sample_end")
-    listener(samples=1)
-    assert log == [{"samples": 1}]
-
-
 def test_a_single_class_is_used_as_it_is_and_made_once_per_worker():
     class Counting(DefaultCallbacks):
         made = 0
@@ -107,22 +78,8 @@ def test_a_single_class_is_used_as_it_is_and_made_once_per_worker():
             super().__init__()
             Counting.made += 1
 
-    assert type(make_callbacks(Counting)) is type(make_callbacks([Counting], {"on_sample_end": []})) is Counting
+    assert type(make_callbacks(Counting)) is type(make_callbacks([Counting])) is Counting
     assert Counting.made == 2
-
-
-@pytest.mark.parametrize("nothing", [None, [], ()])
-def test_nothing_named_is_the_default(nothing):
-    assert type(make_callbacks(nothing)) is type(make_callbacks(nothing, {})) is DefaultCallbacks
-
-
-def test_a_function_alone_listens_to_its_event_only():
-    def listener(**kwargs): ...
-
-    callbacks = make_callbacks(None, {"on_episode_end": listener})
-    assert {event: listeners(callbacks, event) for event in EVENTS if listeners(callbacks, event)} == {
-        "on_episode_end": (listener,)
-    }
 
 
 def test_what_one_raises_is_raised_and_the_later_ones_are_not_called():
@@ -134,11 +91,6 @@ def test_what_one_raises_is_raised_and_the_later_ones_are_not_called():
     with pytest.raises(KeyError, match="mine"):
         callbacks.on_sample_end(samples=1)
     assert log == []
-
-
-def test_combined_callbacks_can_be_pickled():
-    made = pickle.loads(pickle.dumps(make_callbacks([DefaultCallbacks, DefaultCallbacks], {"on_sample_end": print})))
-    assert listeners(made, "on_sample_end") == (print,)
 
 
 @every_event
@@ -154,10 +106,6 @@ def test_a_config_names_classes_and_functions(event):
     assert log == [(name, event, facts(event)) for name in ("A", "B", "function")]
 
 
-def test_a_config_that_names_nothing_has_the_default():
-    assert type(callbacks_of(AlgorithmConfig())) is DefaultCallbacks
-
-
 class NotDerived: ...
 
 
@@ -166,9 +114,6 @@ class NotDerived: ...
     [
         (NotDerived, {}, TypeError, "NotDerived.* derive the class from DefaultCallbacks"),
         ([DefaultCallbacks, NotDerived], {}, TypeError, "derive the class from DefaultCallbacks"),
-        (None, {"on_sample_end": 3}, TypeError, "on_sample_end=3 cannot be called"),
-        (None, {"on_sample_end": [print, "x"]}, TypeError, "on_sample_end='x' cannot be called"),
-        (None, {"on_train_result": print}, ValueError, "no event is called 'on_train_result'.*on_sample_end"),
     ],
 )
 def test_what_cannot_be_called_back_is_refused(callbacks_class, functions, error, message):

@@ -7,8 +7,7 @@ from gymnasium import spaces
 from torch import distributions as td
 
 from swath.rollout_workers import TorchCategorical, TorchDiagGaussian, TorchMultiCategorical
-from swath.rollout_workers.policies.distributions import dist_class_of
-from swath.rollout_workers.policies.heads import head_for
+from swath.rollout_workers.policies.distributions import dist_class_of, head_for
 
 
 def several(out, counts):
@@ -75,30 +74,16 @@ def test_normal_numbers_are_those_of_torch(shape):
     torch.testing.assert_close(log_prob, head.log_prob(out, action))
 
 
-def test_normal_numbers_have_mean_and_spread():
-    torch.manual_seed(0)
-    sample, _ = head_for(spaces.Box(-1, 1, (2,))).sample(torch.tensor([2.0, -1.0, 0.0, 1.0]).expand(40_000, 4))
-    torch.testing.assert_close(sample.mean(0), torch.tensor([2.0, -1.0]), atol=0.05, rtol=0)
-    torch.testing.assert_close(sample.std(0), torch.tensor([1.0, np.e]), atol=0.05, rtol=0, check_dtype=False)
-
-
-def test_they_can_be_made_as_the_field_makes_them():
-    out = torch.tensor([[1.0, 3.0, 0.0, 2.0, 1.0]])
-    assert TorchCategorical(out, None, temperature=2.0).inputs.tolist() == [[0.5, 1.5, 0, 1, 0.5]]
-    assert TorchMultiCategorical(out, None, [2, 3]).deterministic_sample().tolist() == [[1, 1]]
-    box = spaces.Box(-1, 1, (1, 2))
-    assert TorchDiagGaussian(out[:, :4].numpy(), None, action_space=box).deterministic_sample().shape == (1, 1, 2)
-    assert TorchDiagGaussian.required_model_output_shape(box, {}) == 4
-    assert TorchCategorical.required_model_output_shape(spaces.Discrete(7), {}) == 7
-    with pytest.raises(ValueError, match="needs input_lens"):
-        TorchMultiCategorical(out)
-    with pytest.raises(ValueError, match="temperature=0"):
-        TorchCategorical(out, temperature=0)
-    with pytest.raises(ValueError, match=r"call sample\(\) first"):
-        TorchCategorical(out).sampled_action_logp()
-
-
 @pytest.mark.parametrize("space", [spaces.Dict(a=spaces.Discrete(2)), spaces.Text(3)])
 def test_other_action_spaces_are_refused(space):
     with pytest.raises(ValueError, match="no shipped distribution is for the action space"):
         head_for(space)
+
+
+def test_they_can_be_made_as_the_field_makes_them():
+    out = torch.tensor([[1.0, 3.0, 0.0, 2.0, 1.0]])
+    assert TorchCategorical(out, None).deterministic_sample().tolist() == [1]
+    assert TorchMultiCategorical(out, None, [2, 3]).deterministic_sample().tolist() == [[1, 1]]
+    assert TorchDiagGaussian(out[:, :4].numpy(), None).deterministic_sample().tolist() == [[1, 3]]
+    with pytest.raises(ValueError, match=r"call sample\(\) first"):
+        TorchCategorical(out).sampled_action_logp()

@@ -61,14 +61,6 @@ def test_an_override_changes_what_it_names_also_to_something_falsy(name, value):
     assert (dict(made), facts_of(made)) == ({"a": 1}, {**FACTS, name: value})
 
 
-def test_an_overriding_config_is_copied_deeply_also_an_empty_one():
-    config = {"b": [1]}
-    made = EnvContext({"a": 1}, 0).copy_with_overrides(config)
-    assert made == config
-    assert made["b"] is not config["b"]
-    assert EnvContext({"a": 1}, 0).copy_with_overrides({}) == {}
-
-
 def test_defaults_fill_what_is_missing_only():
     context = EnvContext({"a": 1, "b": None}, 0)
     context.set_defaults({"a": -1, "b": -1, "c": 3})
@@ -84,7 +76,3 @@ def test_defaults_fill_what_is_missing_only():
 )
 def test_its_text_is_the_content_and_where_it_is(config, text):
     assert str(EnvContext(config, **FACTS)) == text
-
-
-def test_an_empty_one_is_falsy_as_any_dict():
-    assert not EnvContext({}, 0)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from swath.rollout_workers import Episode
 from swath.rollout_workers.tallies import LONE_AGENT, Board, SharedTally
@@ -50,56 +48,6 @@ def test_steps_are_active_until_they_are_handed_out():
     assert (one.active_env_steps, one.length) == (0, 2)
     board.step(np.zeros(3), np.zeros(3), ())
     assert (one.active_env_steps, one.active_agent_steps, one.length) == (1, 1, 3)
-
-
-@pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True), (True, True), (False, False)])
-def test_a_lone_agent_ends_as_its_env_says(terminated, truncated):
-    board = board_after(1.0)
-    one, other = episode_of(board.of(1)), episode_of(board.of(0))
-    assert not one.is_done()
-    board.end([(1, terminated, truncated)])
-    for name in ((), ("agent0",)):
-        assert (one.is_terminated(*name), one.is_truncated(*name)) == (terminated, truncated)
-        assert one.is_done(*name) == (terminated or truncated)
-    assert not other.is_done()
-    assert not one.is_done("nobody")
-    assert one.last_info_for("nobody") is None
-
-
-@pytest.mark.parametrize("infos", [[{"n": 0}, {"n": 1}], {"n": np.arange(2)}], ids=["of each", "of a vector env"])
-def test_an_episode_that_ended_keeps_its_sums_when_the_next_one_begins(infos):
-    board = Board(2)
-    board.step(np.array([1.0, 2.0]), np.array([10.0, 20.0]), infos)
-    board.end([(1, True, False)])
-    ended, going_on = episode_of(board.of(1)), episode_of(board.of(0))
-    ended.tally.keep()
-    board.begin([1])
-    following = episode_of(board.of(1))
-    board.step(np.array([1.0, 4.0]), np.array([10.0, 40.0]), [{}, {}])
-    assert (ended.length, ended.total_reward, ended.tally.raw_reward, ended.is_terminated()) == (1, 2.0, 20.0, True)
-    assert (ended.active_env_steps, ended.last_info_for()) == (1, {"n": 1})
-    assert (following.length, following.total_reward, following.is_done()) == (1, 4.0, False)
-    assert (going_on.length, going_on.total_reward) == (2, 2.0)
-
-
-def test_a_new_episode_has_no_info_of_the_one_before():
-    board = board_after(1.0)
-    board.begin([1])
-    assert episode_of(board.of(1)).last_info_for() is None
-    assert episode_of(board.of(0)).last_info_for() == {"step": 0, "env": 0}
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.sets(st.integers(0, 2))), max_size=20))
-def test_envs_that_made_no_transition_are_not_counted(steps):
-    board, counts, sums = Board(3), [0, 0, 0], [0.0, 0.0, 0.0]
-    for rewards, but in steps:
-        board.step(np.array(rewards), np.array(rewards), (), but=sorted(but))
-        for env in {0, 1, 2} - but:
-            counts[env] += 1
-            sums[env] += rewards[env]
-    assert [episode_of(board.of(env)).length for env in range(3)] == board.active.tolist() == counts
-    assert board.reward.tolist() == board.raw_reward.tolist() == sums
 
 
 def test_rewards_of_many_agents_are_summed_by_agent_and_policy():
@@ -164,10 +112,3 @@ def test_an_unknown_policy_is_named_and_not_remembered():
     with pytest.raises(KeyError, match=r"gave 'nothing' for agent 'a'; there are \['policy of 3'"):
         one.policy_for("a")
     assert one.policy_for("a") == "policy of b"
-
-
-@pytest.mark.parametrize("name", ["custom_metrics", "user_data", "hist_data", "media"])
-def test_what_users_note_is_each_episodes_own(name):
-    one, other = episode_of(SharedTally()), episode_of(SharedTally())
-    getattr(one, name)["a"] = [1]
-    assert (getattr(one, name), getattr(other, name)) == ({"a": [1]}, {})

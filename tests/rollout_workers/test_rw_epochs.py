@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from gymnasium import spaces
-from policy_batches import batch_for, ppo
 
-from swath.rollout_workers import Policy, RandomPolicy, SampleBatch
+from swath.rollout_workers import Policy, SampleBatch
 from swath.rollout_workers.policies.epochs import Passes, learn_in_passes, standardized
 
 CONFIG = {"num_epochs": 3, "minibatch_size": 20}
@@ -68,19 +67,6 @@ def test_each_epoch_has_each_row_once_in_another_order():
     assert (info["model"], info["words"]) == ({}, "9")
 
 
-def test_the_order_is_the_generators():
-    def order(generator):
-        policy = Noting()
-        learn_in_passes(policy, rows(), Passes(1, 10), generator)
-        return np.concatenate([part["a"] for part in policy.seen]).tolist()
-
-    assert order(np.random.default_rng(1)) == order(np.random.default_rng(1)) != order(np.random.default_rng(2))
-    np.random.seed(3)
-    first = order(None)
-    np.random.seed(3)
-    assert order(None) == first
-
-
 def test_without_a_size_it_is_the_whole_batch_each_time():
     policy = Noting()
     learn_in_passes(policy, rows(), Passes(2))
@@ -113,17 +99,3 @@ def test_sequences_stay_together():
             seen.append(int(state))
     assert sorted(seen) == sorted([0, 2, 5, 6] * 4)
     assert batch["a"].tolist() == list(range(10))
-
-
-def test_what_learns_nothing_tells_nothing():
-    policy = RandomPolicy(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {})
-    assert learn_in_passes(policy, rows(), Passes(2, 10)) == {}
-
-
-def test_it_is_many_updates():
-    policy = ppo()
-    info = learn_in_passes(policy, batch_for(policy), Passes(3, 25, ("advantages",)), np.random.default_rng(0))
-    assert policy.num_grad_updates == 9
-    assert info["num_grad_updates_lifetime"] == 8
-    assert info["num_agent_steps_trained"] == 20
-    assert set(info["learner_stats"]) >= {"total_loss", "kl", "grad_gnorm"}

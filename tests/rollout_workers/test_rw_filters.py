@@ -94,11 +94,6 @@ def test_without_update_it_learns_nothing():
     assert (filt.rs.n, filt.buffer.n) == (2, 2)
 
 
-def test_lists_and_numbers_are_taken_as_arrays():
-    np.testing.assert_array_equal(MeanStdFilter((2,))([1.0, 2.0]), [0.0, 0.0], strict=True)
-    np.testing.assert_array_equal(MeanStdFilter(())(1.5), np.array(0.0), strict=True)
-
-
 NESTS = [
     {"a": (2,), "b": {"c": (), "d": None}},
     ((2,), ((), None)),
@@ -128,12 +123,6 @@ def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_
     other.apply_changes(filt)
     stat = other.rs[0] if isinstance(seen, tuple) else other.rs["a"]
     assert stat.n == (8 if batch else 2)
-
-
-def test_an_observation_without_a_shape_passes_through():
-    filt, x = MeanStdFilter(None), object()
-    assert filt(x) is x
-    filt.rebase(MeanStdFilter(None))
 
 
 @pytest.mark.parametrize("x", [np.zeros(3), np.zeros((4, 3)), np.zeros((2, 2, 2)), np.zeros(())], ids=np.shape)
@@ -166,7 +155,7 @@ def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
     filt.reset_buffer()
     filt(drawn(2, (2,), seed=1))
     made = COPIES[way](filt)
-    assert type(made) is (MeanStdFilter if way in ("as_serializable", "flushed") else kind)
+    assert type(made) is kind
     assert (made.demean, made.destd, made.clip, made.rs.n, made.buffer.n) == (False, True, 3.0, 7, 2)
     np.testing.assert_array_equal(made.rs.mean, filt.rs.mean)
     made(drawn(9, (2,)))
@@ -174,26 +163,6 @@ def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
     made.buffer.mean_array[...] = 0
     assert (filt.rs.n, filt.buffer.n) == (7, 0 if way == "flushed" else 2)
     assert filt.rs.mean.all()
-
-
-@pytest.mark.parametrize(("kind", "free"), [(MeanStdFilter, None), (ConcurrentMeanStdFilter, False)])
-def test_only_one_thread_at_a_time_is_in_a_concurrent_filter(kind, free):
-    filt, seen = kind((2,)), []
-
-    class Observation:
-        """Looks, while the filter reads it, whether another thread could get in."""
-
-        def __array__(self, dtype=None, copy=None):
-            other = threading.Thread(target=lambda: seen.append(try_to_enter()))
-            other.start()
-            other.join()
-            return np.zeros(2)
-
-    def try_to_enter():
-        return filt._guard.acquire(blocking=False) if hasattr(filt._guard, "acquire") else None
-
-    filt(Observation())
-    assert seen == [free]
 
 
 def test_threads_that_share_a_concurrent_filter_lose_nothing():
@@ -223,29 +192,9 @@ def test_threads_that_share_a_concurrent_filter_lose_nothing():
     np.testing.assert_allclose(shared.rs.mean, values.mean(0), rtol=1e-6)
 
 
-def test_concurrent_filters_that_rebase_on_each_other_do_not_wait_for_ever():
-    pair = [ConcurrentMeanStdFilter((2,)), ConcurrentMeanStdFilter((2,))]
-
-    def rebase(own, new):
-        for _ in range(200):
-            own.rebase(new)
-
-    threads = [threading.Thread(target=rebase, args=args, daemon=True) for args in (pair, pair[::-1])]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not any(thread.is_alive() for thread in threads)
-
-
 @pytest.mark.parametrize("x", [np.arange(3), {"a": np.arange(3)}, (np.arange(3), 1)], ids=lambda x: type(x).__name__)
 def test_no_filter_hands_on_what_it_gets(x):
     assert NoFilter()(x) is x
-
-
-def test_no_filter_makes_arrays_of_lists_and_numbers():
-    np.testing.assert_array_equal(NoFilter()([1, 2]), np.array([1, 2]), strict=True)
-    np.testing.assert_array_equal(NoFilter()(1.5, update=False), np.array(1.5), strict=True)
 
 
 def test_no_filter_says_what_it_cannot_make_an_array_of():
@@ -255,15 +204,6 @@ def test_no_filter_says_what_it_cannot_make_an_array_of():
 
     with pytest.raises(ValueError, match="Failed to convert to array:"):
         NoFilter()(Stubborn())
-
-
-def test_no_filter_has_the_methods_of_the_others():
-    filt = NoFilter()
-    filt.apply_changes(NoFilter())
-    filt.sync(NoFilter())
-    filt.rebase(NoFilter())
-    filt.reset_buffer()
-    assert filt.copy() is filt.as_serializable() is filt.flushed() is filt
 
 
 NAMES = {"NoFilter": NoFilter, "MeanStdFilter": MeanStdFilter, "ConcurrentMeanStdFilter": ConcurrentMeanStdFilter}

@@ -44,12 +44,6 @@ def test_it_takes_nothing_else(value, said):
         MultiAgentBatch({"p": value}, 1)
 
 
-@pytest.mark.parametrize("env_steps", [-1, 1.5, None])
-def test_env_steps_are_a_count(env_steps):
-    with pytest.raises(ValueError, match="env_steps="):
-        MultiAgentBatch({}, env_steps)
-
-
 def test_an_unknown_policy_is_named_with_the_known_ones():
     with pytest.raises(KeyError, match=r"no rows of policy 'x'; the batch has those of \['p', 'q'\]"):
         both()["x"]
@@ -79,15 +73,6 @@ def test_it_is_one_tensordict_of_several():
     td["p", "observation"][0] = 5
     assert plain(batch["p"]["obs"][0]) == [5, 5]
     assert list(batch.to_tensordict(keys=["obs"])["q"].keys()) == ["observation"]
-
-
-def test_bytes_are_those_of_all_policies():
-    assert both().size_bytes() == 8 * 8
-
-
-def test_it_says_what_it_is():
-    assert repr(both()) == "MultiAgentBatch(2 env steps; p: 3 rows, q: 1 rows)"
-    assert repr(MultiAgentBatch({}, 0)) == "MultiAgentBatch(0 env steps; no rows)"
 
 
 class TestWrapping:
@@ -180,16 +165,6 @@ class TestTimeSlices:
         assert (plain(part["seq_lens"]), part.zero_padded, part.count) == ([1, 1], False, 2)
         part["a"][:] = 9
         assert plain(inner["a"][:2]) == [0, 1]
-
-    def test_may_be_of_tensors(self):
-        batch = MultiAgentBatch({"p": of_rows([(7, 1, 0), (7, 0, 0)]).to_device("cpu")}, 2)
-        assert [plain(part["p"]["number"]) for part in batch.timeslices(1)] == [[1], [0]]
-        assert isinstance(batch.timeslices(1)[0]["p"]["number"], torch.Tensor)
-
-    def test_keep_what_is_known_of_the_batch(self):
-        inner = of_rows([(7, 0, 0)])
-        inner.num_grad_updates = 3
-        assert MultiAgentBatch({"p": inner}, 1).timeslices(1)[0]["p"].num_grad_updates == 3
 
     @pytest.mark.parametrize("policies", [{}, {"p": SampleBatch()}])
     def test_of_nothing_are_none(self, policies):

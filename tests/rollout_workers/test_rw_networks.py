@@ -7,8 +7,7 @@ from gymnasium import spaces
 from torch import nn
 
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
-from swath.rollout_workers.policies.convolutions import Convolutions
-from swath.rollout_workers.policies.networks import DefaultNetwork
+from swath.rollout_workers.policies.networks import Convolutions, DefaultNetwork
 
 BOX = spaces.Box(-1, 1, (4,))
 
@@ -39,22 +38,11 @@ def test_shared_layers_are_there_once_and_the_value_is_not_small_at_first():
     assert torch.equal(net.value(x), net(x)[1])
 
 
-def test_values_alone_are_those_of_the_whole():
-    net, x = network(fcnet_hiddens=[8, 8]), torch.randn(5, 4)
-    assert torch.equal(net.value(x), net(x)[1])
-
-
 @pytest.mark.parametrize(("name", "layer"), [("tanh", nn.Tanh), ("relu", nn.ReLU), ("silu", nn.SiLU)])
 def test_the_activation_is_the_named_one(name, layer):
     net, x = network(fcnet_hiddens=[5], fcnet_activation=name, with_value=False), torch.randn(2, 4)
     first, bias, last, end = net.parameters()
     torch.testing.assert_close(net(x), layer()(x @ first.T + bias) @ last.T + end)
-
-
-def test_without_layers_or_with_linear_ones_it_is_linear():
-    for model in ({"fcnet_hiddens": []}, {"fcnet_activation": "linear", "fcnet_hiddens": [5, 5]}):
-        net, x = network(with_value=False, **model), torch.randn(2, 4)
-        torch.testing.assert_close(net(3 * x), 3 * net(x))
 
 
 def test_a_free_log_std_does_not_depend_on_the_observation():
@@ -113,10 +101,3 @@ def test_bytes_of_images_are_divided_by_255_and_floats_are_not():
     of_floats.load_state_dict(of_bytes.state_dict())
     torch.testing.assert_close(of_bytes(pixels), of_floats(pixels / 255))
     assert not torch.allclose(of_bytes(pixels), of_floats(pixels.float()))
-
-
-def test_channels_are_where_the_smaller_number_is():
-    last, first = (Convolutions(shape, np.dtype(np.float32)) for shape in ((40, 44, 12), (12, 40, 44)))
-    first.load_state_dict(last.state_dict())
-    x = torch.randn(2, 40, 44, 12)
-    torch.testing.assert_close(last(x), first(x.movedim(-1, 1)))

@@ -77,10 +77,6 @@ def test_an_iterator_cannot_be_repeated():
         worker(iter([1]), repeat=True)
 
 
-def test_nothing_to_repeat_is_the_end():
-    assert rest(worker([], repeat=True)) == []
-
-
 def test_transforms_are_applied_in_order():
     source = worker(range(8), lambda it: it.for_each(lambda n: n + 1), lambda it: it.filter(lambda n: n % 2 == 0))
     assert rest(source) == [2, 4, 6, 8]
@@ -138,13 +134,6 @@ def test_no_time_is_time_for_one_item():
     assert source.par_iter_slice_batch(2, 0, 0) == [2]
 
 
-def test_a_batch_ends_with_the_items():
-    source = worker()
-    assert source.par_iter_next_batch(HOUR_MS) == [1, 2, 3, 4, 5]
-    with pytest.raises(StopIteration):
-        source.par_iter_next_batch(HOUR_MS)
-
-
 @pytest.mark.parametrize("ask", [lambda it: it.par_iter_next_batch(-1), lambda it: it.par_iter_slice_batch(1, 0, -1)])
 def test_negative_time_is_refused(ask):
     with pytest.raises(ValueError, match="batch_ms=-1"):
@@ -160,21 +149,6 @@ def test_a_place_whose_items_are_over_gets_none_of_the_others():
     source = worker(range(3))
     assert source.par_iter_slice_batch(2, 1, HOUR_MS) == [1]
     assert source.par_iter_slice_batch(2, 0, HOUR_MS) == [0, 2]
-
-
-def test_dealing_goes_on_in_turn_after_an_exception():
-    source = worker(range(5), lambda it: it.for_each(failing_once(1)))
-    assert source.par_iter_slice(2, 0) == 0
-    with pytest.raises(Refused):
-        source.par_iter_slice(2, 1)
-    assert (source.par_iter_slice(2, 1), source.par_iter_slice(2, 0)) == (2, 3)
-
-
-def test_a_new_pass_forgets_what_was_dealt():
-    source = worker(range(4))
-    assert source.par_iter_slice(2, 1) == 1
-    source.par_iter_init([])
-    assert source.par_iter_slice(2, 0) == 0
 
 
 @pytest.mark.parametrize("start", [-1, 2])

@@ -1,7 +1,5 @@
 """What every policy has, and those that are random."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -25,12 +23,6 @@ class Adding(Policy):
 
 def adding():
     return Adding(BOX, TWO, CONFIG)
-
-
-def test_only_compute_actions_is_abstract():
-    with pytest.raises(TypeError, match=r"abstract.* compute_actions"):
-        Policy(BOX, TWO, {})
-    assert adding().config == CONFIG
 
 
 def test_an_input_dict_is_taken_apart():
@@ -58,24 +50,6 @@ def test_a_single_action_is_that_of_a_batch_of_one():
     assert (again[0], again[1][0].tolist()) == (3, [5.0])
     with pytest.raises(ValueError, match="needs obs or input_dict"):
         policy.compute_single_action()
-
-
-def test_what_a_class_does_not_have_it_says():
-    policy = adding()
-    for call in (
-        lambda: policy.compute_log_likelihoods([0], [[0.0]]),
-        lambda: policy.learn_on_batch({}),
-        lambda: policy.compute_gradients({}),
-        lambda: policy.apply_gradients([]),
-        lambda: policy.set_weights({"w": np.zeros(1)}),
-    ):
-        with pytest.raises(NotImplementedError, match="Adding"):
-            call()
-    policy.set_weights({})
-    assert policy.get_weights() == {}
-    assert (policy.get_initial_state(), policy.is_recurrent(), policy.num_state_tensors()) == ([], False, 0)
-    assert policy.get_session() is None
-    assert policy.get_host()
 
 
 def test_learning_is_gradients_and_then_their_use():
@@ -106,13 +80,6 @@ def test_state_makes_an_equal_policy_and_shares_nothing():
     assert state["policy_spec"]["config"]["nested"] == policy.config["nested"] == {"list": [1]}
 
 
-def test_global_vars_need_not_tell_of_updates():
-    policy = adding()
-    policy.num_grad_updates = 4
-    policy.on_global_var_update({"timestep": 9})
-    assert (policy.global_timestep, policy.num_grad_updates) == (9, 4)
-
-
 def test_a_class_that_acts_in_its_own_way_looks_at_episodes_unless_it_says_otherwise():
     class Same(RandomPolicy):
         """Acts as its base."""
@@ -130,12 +97,6 @@ def test_a_class_that_acts_in_its_own_way_looks_at_episodes_unless_it_says_other
     assert Adding.looks_at_episodes
     looking = {kind.__name__: kind.looks_at_episodes for kind in (RandomPolicy, Same, Other, Told)}
     assert looking == {"RandomPolicy": False, "Same": False, "Other": True, "Told": False}
-
-
-def test_it_is_pickled_and_lends_itself_to_functions():
-    policy = pickle.loads(pickle.dumps(adding()))
-    assert policy.compute_actions(np.ones((1, 3)))[0].tolist() == [3]
-    assert policy.apply(lambda own, a, b: (own, a, b), 1, b=2) == (policy, 1, 2)
 
 
 def test_optional_columns_are_asked_for_by_view_requirements():
@@ -174,11 +135,6 @@ SPACES = {
     "whole": spaces.Box(3, 5, (2,), dtype=np.int32),
     "nested": spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Discrete(2)])),
 }
-
-
-def test_the_random_one_asks_for_what_was_before_as_any_bare_policy():
-    views = RandomPolicy(BOX, TWO, {}).view_requirements
-    assert {name for name, view in views.items() if view.used_for_training} == {"prev_actions", "prev_rewards"}
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)

@@ -94,16 +94,6 @@ def test_a_space_comes_from_the_first_place_that_has_one(first):
     assert spaces_of(setup(config, env=env, spaces=spaces)["p"]) == (PLACES[first], PLACES[first])
 
 
-def test_observation_and_action_spaces_may_come_from_different_places():
-    config = AlgorithmConfig().multi_agent({"p": (None, SPEC)}).environment(action_space=CONFIG)
-    assert spaces_of(setup(config, spaces={"p": (BY_ID, None), "__env__": (ELSEWHERE, None)})["p"]) == (SPEC, CONFIG)
-
-
-def test_an_empty_space_counts_as_one():
-    empty = gym.spaces.Dict({})
-    assert spaces_of(setup(AlgorithmConfig().multi_agent({"p": (None, empty, empty)}))["p"]) == (empty, empty)
-
-
 @pytest.mark.parametrize("env", [OneAgent(ENV), OneOfMany(ENV), gym.make("CartPole-v1")])
 def test_the_space_of_an_env_is_that_of_one_sub_env(env):
     wanted = getattr(env, "single_observation_space", env.observation_space)
@@ -159,11 +149,6 @@ def test_a_class_comes_from_the_spec_or_is_the_default_one():
         setup(config, env=OneAgent(ENV), default_policy_class=None)
 
 
-def test_policies_given_to_the_setup_stand_in_for_the_configs():
-    made = setup(AlgorithmConfig().multi_agent({"a"}), policies={"b": (Other,)}, env=OneAgent(ENV))
-    assert {pid: spec.policy_class for pid, spec in made.items()} == {"b": Other}
-
-
 def test_a_specs_settings_are_overrides_or_whole():
     whole = AlgorithmConfig().training(gamma=0.5)
     config = AlgorithmConfig().training(lr=0.5, gamma=0.1)
@@ -176,14 +161,6 @@ def test_a_specs_settings_are_overrides_or_whole():
     assert made["c"].config is whole
     assert not made["a"].config.is_frozen
     assert made["a"].config is not config
-
-
-def test_the_setup_leaves_the_config_as_it_was():
-    config = AlgorithmConfig().multi_agent({"p": PolicySpec(config={"lr": 0.5})})
-    before = repr(config)
-    made = setup(config, env=OneAgent(ENV))
-    made["p"].config.training(lr=0.1)
-    assert repr(config) == before
 
 
 @pytest.mark.parametrize("ids", [["a"], {"a"}, ("a",), frozenset("a")])
@@ -249,19 +226,6 @@ def test_a_mapping_without_worker_is_called_without(function):
     assert mapper(function)("agent", "episode", worker="worker") == (
         "episode" if function is max else ("agent", "episode")
     )
-
-
-def test_everything_maps_to_the_default_policy_unless_somebody_says_otherwise():
-    assert mapper(AlgorithmConfig().policy_mapping_fn)(3, None) == "default_policy"
-
-
-def test_specs_are_equal_by_their_four_fields():
-    assert PolicySpec(Act, SPEC, ENV, {"lr": 1}) == PolicySpec(Act, gym.spaces.Discrete(2), ENV, {"lr": 1})
-    for field, value in {"policy_class": Other, "observation_space": ENV, "action_space": SPEC, "config": {}}.items():
-        other = PolicySpec(Act, SPEC, ENV, {"lr": 1})
-        setattr(other, field, value)
-        assert other != PolicySpec(Act, SPEC, ENV, {"lr": 1})
-    assert PolicySpec() != (None, None, None, None)
 
 
 class BySides(MultiAgentEnv):

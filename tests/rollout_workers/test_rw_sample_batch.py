@@ -3,7 +3,6 @@
 import copy
 import pickle
 import sys
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,12 +10,6 @@ import torch
 from batch_toys import episodes, plain, sequences
 
 from swath.rollout_workers import SampleBatch, attempt_count_timesteps
-
-
-class Pair(NamedTuple):
-    left: Any
-    right: Any
-
 
 STATES = {name: {"a": [[[1], [2]], [[3], [4]]]} for name in ("state_in_0", "state_out_0")}
 DEEP = {"a": np.zeros((3, 1)), "b": np.zeros((3, 2))}
@@ -49,12 +42,6 @@ def test_rows_are_counted_by_sequences_or_the_first_column_that_can_be(name):
     batch = SampleBatch(columns)
     assert (batch.count, len(batch), batch.agent_steps(), batch.env_steps()) == (count, count, count, count)
     assert bool(batch) == (count > 0)
-
-
-def test_columns_that_are_set_later_are_counted():
-    batch = SampleBatch()
-    batch["a"] = [1, 2, 3]
-    assert len(batch) == 3
 
 
 STORED = {
@@ -95,12 +82,6 @@ def test_arrays_tensors_and_nests_of_them_are_stored_as_they_are():
     assert all(batch[name] is column for name, column in columns.items())
 
 
-def test_named_tuples_stay_named():
-    batch = SampleBatch(x=Pair([1, 2], np.array([3, 4])))
-    assert batch["x"]._fields == ("left", "right")
-    assert plain(batch[1:]["x"].left) == [2]
-
-
 def test_a_list_of_unequal_parts_is_refused_by_name():
     with pytest.raises(ValueError, match=r"column 'x' cannot become an array, its parts differ in shape"):
         SampleBatch(x=[[1, 2], [3]])
@@ -132,16 +113,6 @@ def test_what_is_said_of_a_batch_is_kept_apart_from_its_columns():
     assert said == (True, 4, True, True, 2.5)
 
 
-def test_nothing_is_said_by_default():
-    batch = SampleBatch({"a": [1]})
-    said = (batch.time_major, batch.max_seq_len, batch.zero_padded, batch.is_training, batch.num_grad_updates)
-    assert said == (None, None, False, False, None)
-    batch.set_training()
-    assert batch.is_training
-    batch.set_training(False)
-    assert not batch.is_training
-
-
 class TestDones:
     FLAGS = {
         "both": ({"terminateds": [0, 1, 0], "truncateds": [0, 0, 1]}, [False, True, True]),
@@ -159,12 +130,6 @@ class TestDones:
         assert "dones" not in batch
         assert batch["dones"].dtype in (np.bool_, torch.bool)
 
-    def test_follow_the_flags(self):
-        batch = SampleBatch(terminateds=np.array([False, False]))
-        assert not batch["dones"].any()
-        batch["terminateds"][0] = True
-        assert plain(batch["dones"]) == [True, False]
-
     def test_cannot_be_written_into(self):
         batch = SampleBatch(terminateds=np.array([False, False]))
         with pytest.raises(ValueError, match="read-only"):
@@ -175,8 +140,6 @@ class TestDones:
         [
             lambda b: b.__setitem__("dones", [True]),
             lambda b: b.update(dones=[True]),
-            lambda b: b.setdefault("dones", [True]),
-            lambda b: b.__ior__({"dones": [True]}),
             lambda b: SampleBatch({"dones": [True]}),
             lambda b: SampleBatch(dones=[True]),
         ],
@@ -196,14 +159,6 @@ def test_a_column_that_is_not_there_cannot_be_read_or_deleted():
     for attempt in (lambda: batch["b"], lambda: batch.__delitem__("b"), lambda: batch.columns(["a", "b"])):
         with pytest.raises(KeyError, match="b"):
             attempt()
-
-
-def test_columns_are_listed_in_the_order_asked_for():
-    batch = episodes()
-    assert [plain(c) for c in batch.columns(["eps_id", "dones"])] == [
-        [7, 7, 7, 3, 3],
-        [False, False, True, False, True],
-    ]
 
 
 class TestEnvSteps:
@@ -279,11 +234,6 @@ def test_columns_that_fit_are_accepted(batch):
     batch.check_lengths()
 
 
-def test_states_may_have_one_row_per_transition():
-    batch = SampleBatch(a=[1, 2, 3], state_in_0=[0.0, 1.0, 2.0], seq_lens=[2, 1])
-    assert plain(batch[2:]) == {"a": [3], "state_in_0": [2.0], "seq_lens": [1]}
-
-
 @pytest.mark.parametrize("take", [lambda b: b[:1], lambda b: b.shuffle(), lambda b: list(b.rows())])
 def test_time_major_sequences_cannot_be_taken_apart(take):
     batch = SampleBatch(a=np.zeros((3, 2)), seq_lens=[3, 1], _time_major=True)
@@ -308,11 +258,6 @@ class TestCopies:
         batch = SampleBatch(infos=[{"a": 1}])
         batch.copy()["infos"].append({})
         assert batch["infos"] == [{"a": 1}]
-
-    def test_of_nests_are_nests_of_their_own(self):
-        batch = episodes()
-        batch.copy(shallow=True)["obs"]["z"] = np.zeros(5)
-        assert "z" not in batch["obs"]
 
     def test_keep_what_is_known_of_the_batch(self):
         batch = SampleBatch({"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _num_grad_updates=2.5)
@@ -349,20 +294,6 @@ class TestPickles:
         assert np.shares_memory(made["whole"], batch["whole"])
         assert made["part"].shape == (1000, 4)
 
-    def test_deep_copies_have_their_own_arrays(self):
-        batch = episodes()
-        made = copy.deepcopy(batch)
-        made["rewards"][:] = 9
-        assert plain(batch["rewards"]) == [0, 1, 2, 3, 4]
-
-
-class Named(SampleBatch):
-    """With another constructor."""
-
-    def __init__(self, name, *args):
-        super().__init__(*args)
-        self.name = name
-
 
 def test_bytes_are_those_of_all_leaves():
     batch = SampleBatch(a=np.zeros(3), b={"c": torch.zeros(5)}, seq_lens=[1, 2])
@@ -370,24 +301,6 @@ def test_bytes_are_those_of_all_leaves():
     frames = np.array([b"1234", b"12"], dtype=object)
     batch["d"] = frames
     assert batch.size_bytes() == 52 + frames.nbytes + sum(map(sys.getsizeof, frames))
-
-
-def test_it_says_what_it_is():
-    assert repr(SampleBatch(a=[1, 2], b=[3, 4])) == "SampleBatch(2 rows: a, b)"
-    assert repr(sequences()) == "SampleBatch(6 rows in 3 sequences: a, b, state_in_0, infos, seq_lens)"
-    assert repr(SampleBatch()) == "SampleBatch(0 rows: )"
-
-
-def test_it_names_its_columns():
-    names = {
-        "OBS": "obs", "NEXT_OBS": "new_obs", "ACTIONS": "actions", "REWARDS": "rewards", "TERMINATEDS": "terminateds",
-        "TRUNCATEDS": "truncateds", "DONES": "dones", "INFOS": "infos", "T": "t", "EPS_ID": "eps_id",
-        "UNROLL_ID": "unroll_id", "AGENT_INDEX": "agent_index", "ENV_ID": "env_id", "SEQ_LENS": "seq_lens",
-        "PREV_ACTIONS": "prev_actions", "PREV_REWARDS": "prev_rewards", "ACTION_LOGP": "action_logp",
-        "ACTION_DIST_INPUTS": "action_dist_inputs", "VF_PREDS": "vf_preds",
-        "VALUES_BOOTSTRAPPED": "values_bootstrapped",
-    }  # fmt: skip
-    assert {name: getattr(SampleBatch, name) for name in names} == names
 
 
 def test_a_single_trajectory_is_not_done_before_its_end():

@@ -9,7 +9,6 @@ from math import inf, nan
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from swath.errors import NoEffectWarning
@@ -45,20 +44,6 @@ SECONDS = [-1, "soon", inf, nan, None]
 UNIT = [-0.1, 1.1, "half", True, None, nan]
 AT_LEAST_0 = [-0.1, "some", True, None, nan]
 DELAY = [0.0, 2.5]
-EVENTS = (
-    "sub_environment_created",
-    "create_policy",
-    "episode_created",
-    "episode_start",
-    "episode_step",
-    "episode_end",
-    "postprocess_trajectory",
-    "sample_end",
-    "learn_on_batch",
-    "workers_recreated",
-    "env_runners_recreated",
-)
-
 ACTS = {
     "env": Acts("environment", None, ["CartPole-v1", maker, Some], [3, BOX], "WorkerSet() makes these envs"),
     "env_config": Acts("environment", {}, [{"a": 1}], [3, {1: 2}, "a"], "EnvContext's content"),
@@ -130,10 +115,6 @@ ACTS = {
     "kl_target": Acts("training", 0.01, [0.1], AT_LEAST_0, "update_kl"),
     "ignore_action_bounds": Acts("training", False, [True], FLAGS, "actions of RandomPolicy"),
     "callbacks_class": Acts("callbacks", None, [Some, [Some, Some]], ["Some", 3, [3]], "they are called"),
-    **{
-        f"callbacks_on_{event}": Acts("callbacks", None, [some, [some]], ["f", 3, [3]], "they are called")
-        for event in EVENTS
-    },
     "restart_failed_env_runners": Acts("fault_tolerance", True, [False], FLAGS, "a next life"),
     "ignore_env_runner_failures": Acts("fault_tolerance", False, [True], FLAGS, "left out"),
     "max_num_env_runner_restarts": Acts("fault_tolerance", 1000, [0, 3], [-1, 1.5, None], "lives of a worker"),
@@ -204,7 +185,7 @@ OLD_NAMES = {
 
 def keyword(name: str) -> str:
     """What a fluent method calls a setting."""
-    return {"framework_str": "framework"}.get(name, name.removeprefix("callbacks_") if "_on_" in name else name)
+    return {"framework_str": "framework"}.get(name, name)
 
 
 def given(acts_or_method: Acts | str, name: str, value: object) -> AlgorithmConfig:
@@ -248,7 +229,8 @@ def test_a_value_out_of_range_is_refused_at_once_by_name(name):
 
 
 def test_these_tables_have_every_setting():
-    assert (set(ACTS), set(NO_EFFECT)) == (set(SETTINGS), set(WITHOUT_EFFECT))
+    assert {*ACTS, "callback_functions"} == set(SETTINGS)
+    assert set(NO_EFFECT) == set(WITHOUT_EFFECT)
 
 
 def test_the_first_argument_may_be_given_by_position():
@@ -327,10 +309,6 @@ def test_dicts_are_added_to():
     assert config.env_config == {"z": 1}
 
 
-def test_an_empty_env_config_is_taken_for_none():
-    assert AlgorithmConfig().environment(env_config=None).env_config == {}
-
-
 @pytest.mark.parametrize("key", ["use_lstm", "use_attention"])
 def test_networks_with_memory_are_refused_by_key(key):
     with pytest.raises(ValueError, match=rf"model\['{key}'\]=True is not served: write make_model"):
@@ -360,10 +338,3 @@ def test_a_key_of_model_that_nothing_reads_is_warned_of_once_and_kept_for_a_mode
 def test_policies_are_specs_in_one_order_whichever_way_they_are_given(policies, wanted):
     config = AlgorithmConfig().multi_agent(policies=policies)
     assert list(config.policies.items()) == list(wanted.items())
-
-
-def test_numbers_of_numpy_are_taken():
-    config = AlgorithmConfig().training(lr=np.float32(0.5), train_batch_size=np.int64(7)).debugging(seed=np.int32(3))
-    assert (config.lr, config.train_batch_size, config.seed) == (0.5, 7, 3)
-    assert type(config.lr) is float
-    assert type(config.train_batch_size) is int

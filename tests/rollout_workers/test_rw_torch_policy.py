@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import BOX, CONFIG, TWO, Adder, batch_for, equal, ppo, recurrent
+from policy_batches import batch_for, equal, ppo, recurrent
 from torch import nn
 
 from swath.rollout_workers import Policy, PPOTorchPolicy, SampleBatch, TorchPolicy
@@ -74,28 +74,6 @@ def test_draws_are_those_of_torchs_generator():
     torch.manual_seed(4)
     assert np.array_equal(policy.compute_actions(np.zeros((64, 3), np.float32))[0], first)
     assert not np.array_equal(policy.compute_actions(np.zeros((64, 3), np.float32))[0], first)
-
-
-def test_observations_may_be_read_only_or_of_float64_and_are_left_alone():
-    policy, obs = ppo(), OBS.astype(np.float64)
-    obs.flags.writeable = False
-    np.testing.assert_array_equal(
-        policy.compute_actions(obs)[2]["vf_preds"], policy.compute_actions(OBS)[2]["vf_preds"]
-    )
-
-
-def test_acting_counts_steps_and_makes_no_gradients():
-    policy = ppo()
-    policy.compute_actions(OBS)
-    policy.compute_single_action(OBS[0])
-    assert policy.global_timestep == 7
-    assert not policy.model.training
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in policy.model.parameters())
-
-
-def test_values_are_those_of_the_batch():
-    for policy in (ppo(), ppo(model={"vf_share_layers": True}), ppo(model={"custom_model": Valued})):
-        np.testing.assert_array_equal(policy.compute_values({"obs": OBS}), policy.compute_actions(OBS)[2]["vf_preds"])
 
 
 class Valued(nn.Module):
@@ -176,14 +154,6 @@ def test_first_weights_come_from_the_seed_and_the_policys_id_alone():
         assert not equal(ppo(**other).get_weights(), first)
 
 
-def test_without_a_seed_weights_are_drawn_as_torch_is_seeded():
-    torch.manual_seed(1)
-    first = ppo(seed=None).get_weights()
-    assert not equal(ppo(seed=None).get_weights(), first)
-    torch.manual_seed(1)
-    assert equal(ppo(seed=None).get_weights(), first)
-
-
 def test_weights_are_copies_and_are_copied():
     policy, other = ppo(), ppo(seed=1)
     weights = policy.get_weights()
@@ -246,13 +216,6 @@ def test_it_is_pickled_with_its_optimiser():
     assert equal(policy.get_weights(), twin.get_weights())
 
 
-def test_a_config_says_only_what_is_to_be_different():
-    policy = PPOTorchPolicy(BOX, TWO, {"gamma": 0.5, "my_key": 1})
-    assert (policy.config["gamma"], policy.config["lr"], policy.config["my_key"]) == (0.5, 0.001, 1)
-    assert policy.model.policy.layers.weight_0.shape == (256, 3)
-    assert CONFIG["model"] == {"fcnet_hiddens": [16]}
-
-
 def test_one_that_remembers_acts_on_its_states():
     policy = recurrent()
     assert policy.is_recurrent()
@@ -275,15 +238,6 @@ def test_one_that_remembers_acts_on_its_states():
     assert np.array_equal(values, two["vf_preds"])
     _, state, _ = policy.compute_single_action(OBS[0], policy.get_initial_state())
     np.testing.assert_array_equal(state[0], OBS[0])
-
-
-def test_one_that_remembers_must_give_its_states():
-    class Forgetting(Adder):
-        def forward(self, obs, states, seq_lens):
-            return self.out(obs)
-
-    with pytest.raises(TypeError, match=r"it must give \(dist_inputs, states\) or \(dist_inputs, value, states\)"):
-        ppo(model={"custom_model": Forgetting})
 
 
 def images(n):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
-from swath.rollout_workers.batches.counting import attempt_count_timesteps as attempt_count_timesteps
+from swath.rollout_workers.batches.columns import attempt_count_timesteps as attempt_count_timesteps
 from swath.rollout_workers.batches.joining import concat_samples as concat_samples
 from swath.rollout_workers.batches.joining import concat_samples_into_ma_batch as concat_samples_into_ma_batch
 from swath.rollout_workers.batches.joining import (
@@ -27,12 +27,13 @@ from swath.rollout_workers.filters.base import Filter as Filter
 from swath.rollout_workers.filters.base import NoFilter as NoFilter
 from swath.rollout_workers.filters.mean_std import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
 from swath.rollout_workers.filters.mean_std import MeanStdFilter as MeanStdFilter
-from swath.rollout_workers.filters.named import get_filter as get_filter
+from swath.rollout_workers.filters.mean_std import get_filter as get_filter
 from swath.rollout_workers.filters.running_stat import RunningStat as RunningStat
 from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
 from swath.rollout_workers.metrics import collect_episodes as collect_episodes
 from swath.rollout_workers.metrics import collect_metrics as collect_metrics
 from swath.rollout_workers.metrics import get_learner_stats as get_learner_stats
+from swath.rollout_workers.metrics import summarize_episodes as summarize_episodes
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv as MultiAgentEnv
 from swath.rollout_workers.multi_agent_env import ParallelPettingZooEnv as ParallelPettingZooEnv
 from swath.rollout_workers.multi_agent_env import PettingZooEnv as PettingZooEnv
@@ -55,7 +56,6 @@ from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
 from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
 from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
 from swath.rollout_workers.rollout_metrics import RolloutMetrics as RolloutMetrics
-from swath.rollout_workers.summary import summarize_episodes as summarize_episodes
 from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
 from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker

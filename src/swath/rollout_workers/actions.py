@@ -79,3 +79,13 @@ def _read_only(leaf: Array, steps: list[Step]) -> Array:
         action = step(action)
     action.flags.writeable = False
     return action
+
+
+def as_answered(space: spaces.Space[Any], actions: Array) -> Array:
+    """The inverse of what `normalize` does to actions `[n, …]`, where they were not clipped."""
+    if not isinstance(space, spaces.Box) or not space.is_bounded("both"):
+        return actions
+    if np.issubdtype(space.dtype, np.integer):
+        return actions.astype(np.int64) - space.low
+    span = space.high.astype(np.float64) - space.low
+    return np.asarray(2 * (actions - space.low) / np.where(span > 0, span, 1) - 1, dtype=space.dtype)

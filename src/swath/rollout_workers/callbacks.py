@@ -123,12 +123,10 @@ def make_callbacks(
         functions: by event a function, or several, called behind the classes' methods.
 
     Raises:
-        TypeError: a class that is not derived from `DefaultCallbacks`; something that cannot be called.
-        ValueError: a function for an event that does not happen.
+        TypeError: a class that is not derived from `DefaultCallbacks`.
     """
     parts = [_instance(kind) for kind in _listed(callbacks_class)]
-    listening = {event: _functions(event, given) for event, given in (functions or {}).items()}
-    listening = {event: given for event, given in listening.items() if given}
+    listening = {event: _listed(given) for event, given in (functions or {}).items()}
     if listening or len(parts) > 1:
         return CombinedCallbacks(parts, listening)
     return parts[0] if parts else DefaultCallbacks()
@@ -147,16 +145,6 @@ def _instance(kind: Callable[[], Any]) -> DefaultCallbacks:
         if name.startswith("on_") and name not in EVENTS:
             warn_of_no_effect(f"{type(made).__name__}.{name}", f"nothing of that name happens; known: {EVENTS}")
     return made
-
-
-def _functions(event: str, given: Any) -> list[Listener]:
-    if event not in EVENTS:
-        raise ValueError(f"no event is called {event!r}; give functions for some of {EVENTS}")
-    functions = _listed(given)
-    for function in functions:
-        if not callable(function):
-            raise TypeError(f"{event}={function!r} cannot be called; give a function that takes keywords")
-    return functions
 
 
 def _listed(given: Any) -> list[Any]:

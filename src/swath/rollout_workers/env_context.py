@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from copy import copy, deepcopy
 from typing import Any
 
-_FACTS = ("worker_index", "vector_index", "remote", "num_workers", "recreated_worker")
-
 
 class EnvContext(dict[str, Any]):
     """The env config, with what else an env may want to know as attributes.
@@ -21,12 +19,6 @@ class EnvContext(dict[str, Any]):
         num_workers: how many remote workers the set has; None if nobody said.
         recreated_worker: whether the worker replaces one that was lost.
     """
-
-    worker_index: int
-    vector_index: int
-    remote: bool
-    num_workers: int | None
-    recreated_worker: bool
 
     def __init__(
         self,
@@ -58,10 +50,14 @@ class EnvContext(dict[str, Any]):
         recreated_worker: bool | None = None,
     ) -> EnvContext:
         """A context with a deep copy of the content; what is None stays as it is."""
-        given = (worker_index, vector_index, remote, num_workers, recreated_worker)
-        changes = {name: value for name, value in zip(_FACTS, given, strict=True) if value is not None}
-        content = self if env_config is None else env_config
-        return EnvContext(deepcopy(dict(content)), **{**self._facts(), **changes})
+        return EnvContext(
+            deepcopy(dict(self if env_config is None else env_config)),
+            self.worker_index if worker_index is None else worker_index,
+            self.vector_index if vector_index is None else vector_index,
+            self.remote if remote is None else remote,
+            self.num_workers if num_workers is None else num_workers,
+            self.recreated_worker if recreated_worker is None else recreated_worker,
+        )
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
         """Add the entries whose keys are not here yet."""
@@ -72,6 +68,3 @@ class EnvContext(dict[str, Any]):
         content = "".join(f"{key!r}: {value!r}, " for key, value in self.items())
         where = f"worker={self.worker_index}/{self.num_workers}, vector_idx={self.vector_index}, remote={self.remote}"
         return f"{{{content}{where}}}"
-
-    def _facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _FACTS}

@@ -5,8 +5,8 @@ A chunk is a batch of consecutive rows of one agent in one episode. The function
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import MutableMapping
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,39 +28,11 @@ class Postprocessing:
     VALUE_TARGETS = ColumnNames.VALUE_TARGETS
 
 
-class Rollout(Protocol):
-    """What is asked of a batch: columns by name; a dict of arrays has them."""
-
-    def __getitem__(self, name: str, /) -> Any:
-        """A column."""
-
-    def __setitem__(self, name: str, column: Any, /) -> None:
-        """Add or replace one."""
-
-    def __contains__(self, name: object, /) -> bool:
-        """Whether there is one of this name."""
-
-
-class Critic(Protocol):
-    """What is asked of a policy."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """With `gamma`, `lambda`, `use_gae` and `use_critic`."""
-
-    @property
-    def view_requirements(self) -> Mapping[str, ViewRequirement]:
-        """What belongs to its input beside observations and states."""
-
-    def compute_values(self, input_dict: SampleBatch) -> Any:
-        """The values `[n]` of the states in an input of n rows, an array or a tensor."""
-
-
-R = TypeVar("R", bound=Rollout)
+R = TypeVar("R", bound=MutableMapping[str, Any])
 
 
 def compute_gae_for_sample_batch(
-    policy: Critic,
+    policy: Any,
     sample_batch: SampleBatch,
     other_agent_batches: Any = None,  # noqa: ARG001  part of the signature of `postprocess_trajectory`
     episode: Any = None,  # noqa: ARG001
@@ -87,7 +59,7 @@ def compute_gae_for_sample_batch(
     return sample_batch
 
 
-def compute_bootstrap_value(sample_batch: SampleBatch, policy: Critic) -> SampleBatch:
+def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBatch:
     """Add `values_bootstrapped`, the values of the states reached: `vf_preds` one row on, and one for the last row.
 
     That is 0 if the last row is terminated, truncated as well or not; else the policy's value of its `new_obs`.
@@ -143,7 +115,7 @@ def compute_advantages(
     return rollout
 
 
-def adjust_nstep(n_step: int, gamma: float, batch: Rollout) -> None:
+def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> None:
     """Let each row look `n_step` rows ahead, fewer at the end of the chunk.
 
     `rewards` become discounted sums over the way; `new_obs`, `terminateds` and, if there, `truncateds` are those of
@@ -165,7 +137,7 @@ def adjust_nstep(n_step: int, gamma: float, batch: Rollout) -> None:
     batch[ColumnNames.REWARDS] = _summed_ahead(rewards, n_step, gamma)
 
 
-def _behind_the_last_row(batch: SampleBatch, policy: Critic) -> SampleBatch:
+def _behind_the_last_row(batch: SampleBatch, policy: Any) -> SampleBatch:
     """The policy's input in the state that the last row reached: observation, states, and what else it reads."""
     always = (ColumnNames.OBS, *filter(is_state_in, batch))
     views = {**{name: ViewRequirement() for name in always}, **policy.view_requirements}

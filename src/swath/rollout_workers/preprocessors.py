@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -100,97 +100,68 @@ class VectorPreprocessor(Preprocessor):
     def transform_members(self, leaves: Leaves) -> Array:
         """Vectors `[B, size]`."""
         out = np.zeros((len(leaves[0]), self._cuts[-1]), dtype=np.float32)
-        for values, part, (begin, end) in zip(leaves, self._parts, pairwise(self._cuts), strict=True):
-            part.write(values, out[:, begin:end])
+        for i, (values, (begin, end)) in enumerate(zip(leaves, pairwise(self._cuts), strict=True)):
+            part = out[:, begin:end]
+            if i in self._choices:
+                np.put_along_axis(part, values.reshape(len(values), -1) + self._choices[i].first_columns, 1, axis=1)
+            else:
+                part[...] = values.reshape(part.shape)
         return out
 
     def strays(self, leaves: Leaves) -> dict[int, ValueError]:
         """Rows with a choice that there is not."""
         found: dict[int, ValueError] = {}
-        for i, choices in self._choices:
+        for i, choices in self._choices.items():
             values = leaves[i]
-            outside = choices.outside(values)
-            if outside.any():
-                found |= {row: _stray(values[row], choices.space) for row in outside.nonzero()[0].tolist()}
+            index = values.reshape(len(values), -1) - choices.starts
+            for row in ((index < 0) | (index >= choices.sizes)).any(axis=1).nonzero()[0].tolist():
+                space = self.leaves[i].space
+                found[row] = ValueError(f"the observation {values[row]} is not in {space}; mend the env or its space")
         return found
 
     def _processed_space(self) -> Space:
-        parts = self._parts = [_part_of(leaf) for leaf in self.leaves]
-        self._choices = [(i, part) for i, part in enumerate(parts) if isinstance(part, Choices)]
-        self._cuts = [0, *accumulate(len(part.low) for part in parts)]
-        low, high = (np.concatenate(bounds) for bounds in ([part.low for part in parts], [part.high for part in parts]))
+        found = [_choices_of(leaf.space) for leaf in self.leaves]
+        self._choices = {i: choices for i, choices in enumerate(found) if choices is not None}
+        bounds = [_bounds(leaf, choices) for leaf, choices in zip(self.leaves, found, strict=True)]
+        self._cuts = [0, *accumulate(len(low) for low, _ in bounds)]
+        low, high = (np.concatenate(each) for each in zip(*bounds, strict=True))
         return ProcessedSpace(low, high, self.space)
-
-
-class OneHotPreprocessor(VectorPreprocessor):
-    """Makes one-hot vectors of Discrete and MultiDiscrete observations."""
-
-
-class FlatteningPreprocessor(VectorPreprocessor):
-    """Makes vectors of Dict and Tuple observations."""
 
 
 def get_preprocessor(space: Space) -> type[Preprocessor]:
     """The class of preprocessors that observations of this space need."""
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return OneHotPreprocessor
-    return FlatteningPreprocessor if isinstance(space, spaces.Dict | spaces.Tuple) else NoPreprocessor
+    is_vector = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.Dict | spaces.Tuple)
+    return VectorPreprocessor if is_vector else NoPreprocessor
 
 
-class Part:
-    """What becomes of a leaf `[B, …]`: some columns of a vector, just as they are.
+class Choices(NamedTuple):
+    """Choices of a Discrete or MultiDiscrete space, `[c]` each, which become one-hot columns.
 
-    Args:
-        space: of one value.
-        low: lower float32 bounds `[k]` of what is written.
-        high: the upper ones.
+    Attributes:
+        starts: the first of each choice.
+        sizes: how many there are of each.
+        first_columns: what added to a choice is its column.
     """
 
-    def __init__(self, space: Space, low: Array, high: Array) -> None:
-        self.space, self.low, self.high = space, low, high
-
-    def write(self, values: Array, out: Array) -> None:
-        """Write them into their columns `[B, k]`, which are zeros."""
-        out[...] = values.reshape(out.shape)
+    starts: Array
+    sizes: Array
+    first_columns: Array
 
 
-class Choices(Part):
-    """Values of a Discrete or MultiDiscrete space: one-hot columns of each choice.
-
-    Args:
-        space: of one value.
-        starts: the first of each choice, `[c]`.
-        sizes: how many there are of each, `[c]`.
-    """
-
-    def __init__(self, space: Space, starts: Array, sizes: Array) -> None:
-        total = int(sizes.sum())
-        super().__init__(space, np.zeros(total, dtype=np.float32), np.ones(total, dtype=np.float32))
-        self._starts, self._sizes = starts, sizes
-        self._first_columns = np.cumsum(sizes) - sizes - starts
-
-    def write(self, values: Array, out: Array) -> None:
-        """Write ones where the choices are."""
-        np.put_along_axis(out, values.reshape(len(values), -1) + self._first_columns, 1, axis=1)
-
-    def outside(self, values: Array) -> Array:
-        """Which rows have a choice that there is not, `[B]`."""
-        index = values.reshape(len(values), -1) - self._starts
-        return np.asarray(((index < 0) | (index >= self._sizes)).any(axis=1))
-
-
-def _part_of(leaf: Leaf) -> Part:
-    space = leaf.space
+def _choices_of(space: Space) -> Choices | None:
     if isinstance(space, spaces.Discrete):
-        return Choices(space, np.array([space.start]), np.array([space.n]))
-    if isinstance(space, spaces.MultiDiscrete):
-        return Choices(space, space.start.reshape(-1), space.nvec.reshape(-1))
-    if isinstance(space, spaces.Box):
+        starts, sizes = np.array([space.start]), np.array([space.n])
+    elif isinstance(space, spaces.MultiDiscrete):
+        starts, sizes = space.start.reshape(-1), space.nvec.reshape(-1)
+    else:
+        return None
+    return Choices(starts, sizes, np.cumsum(sizes) - sizes - starts)
+
+
+def _bounds(leaf: Leaf, choices: Choices | None) -> tuple[Array, Array]:
+    """Lower and upper bounds of what becomes of a leaf."""
+    if isinstance(leaf.space, spaces.Box):
         with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
-            return Part(space, np.float32(space.low).reshape(-1), np.float32(space.high).reshape(-1))
-    size = int(np.prod(leaf.shape))
-    return Part(space, np.zeros(size, dtype=np.float32), np.ones(size, dtype=np.float32))
-
-
-def _stray(value: Any, space: Space) -> ValueError:
-    return ValueError(f"the observation {value} is not in {space}; mend the env or its space")
+            return np.float32(leaf.space.low).reshape(-1), np.float32(leaf.space.high).reshape(-1)
+    size = int(np.prod(leaf.shape)) if choices is None else int(choices.sizes.sum())
+    return np.zeros(size, dtype=np.float32), np.ones(size, dtype=np.float32)

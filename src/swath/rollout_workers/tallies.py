@@ -6,7 +6,7 @@ Rows of steps are not kept: an episode of any length takes the same room.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,39 +16,6 @@ from swath.rollout.spaces import Array
 
 LONE_AGENT = "agent0"
 """The agent of an env that knows of none."""
-
-
-class EpisodeTally(Protocol):
-    """What is counted of one episode."""
-
-    @property
-    def env_steps(self) -> int:
-        """Steps of the env."""
-
-    @property
-    def agent_steps(self) -> int:
-        """Transitions of all agents."""
-
-    @property
-    def active_env_steps(self) -> int:
-        """Steps of the env that were not handed out yet."""
-
-    @property
-    def active_agent_steps(self) -> int:
-        """Transitions that were not handed out yet."""
-
-    @property
-    def rewards(self) -> Mapping[Any, float]:
-        """The sum of rewards of each agent that has made a transition, after clipping."""
-
-    def terminated(self, agent: Any) -> bool:
-        """Whether the agent's last transition led to an end state."""
-
-    def truncated(self, agent: Any) -> bool:
-        """Whether the agent was cut off with its last transition."""
-
-    def info(self, agent: Any) -> Mapping[str, Any] | None:
-        """What the env last said beside to this agent; None before its first transition."""
 
 
 class Board:
@@ -208,3 +175,7 @@ class SharedTally:
     def info(self, agent: Any) -> Mapping[str, Any] | None:
         """What the env last said beside to this agent; None if it said nothing."""
         return self._infos.get(agent)
+
+
+EpisodeTally: TypeAlias = LoneTally | SharedTally
+"""What is counted of one episode."""

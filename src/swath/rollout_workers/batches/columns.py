@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
 from swath.options import count
-from swath.rollout_workers.batches.counting import attempt_count_timesteps
-from swath.rollout_workers.batches.leaves import as_array, is_nest, leaves
-from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.leaves import as_array, is_array, is_nest, leaves
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.nests import map_nest
+
+_NOT_COUNTED = (ColumnNames.INFOS, ColumnNames.SEQ_LENS)
+
+
+def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
+    """The sum of `seq_lens`, else the rows of the first column that can be counted, else 0.
+
+    Columns named `infos`, `state_in_…` and `state_out_…` are not counted. Of a nested column the first leaf is.
+    """
+    in_sequences = rows_in_sequences(dict.get(tensor_dict, ColumnNames.SEQ_LENS))
+    if in_sequences is not None:
+        return in_sequences
+    countable = (
+        column
+        for name, column in tensor_dict.items()
+        if name not in _NOT_COUNTED and not name.startswith((STATE_IN, STATE_OUT))
+    )
+    return next(filter(None, map(_rows, countable)), 0)
+
+
+def rows_in_sequences(seq_lens: Any) -> int | None:
+    """The sum of `seq_lens`; None where they are missing or empty."""
+    return int(sum(seq_lens) if isinstance(seq_lens, list) else seq_lens.sum()) if _is_filled(seq_lens) else None
+
+
+def _is_filled(seq_lens: Any) -> bool:
+    return seq_lens is not None and len(seq_lens) > 0
+
+
+def _rows(column: Any) -> int:
+    leaf: Any = next((leaf for _, leaf in leaves(column)), None)
+    if isinstance(leaf, list | Number):
+        leaf = np.array(leaf)
+    return int(leaf.shape[0]) if is_array(leaf) and leaf.ndim else 0
+
 
 _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'truncateds'"
 
@@ -106,16 +140,6 @@ class Columns(dict[str, Any]):
         """Set several columns."""
         for name, column in dict(*args, **columns).items():
             self[name] = column
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        """A column, set to the default if there is none."""
-        if name not in self:
-            self[name] = default
-        return self[name]
-
-    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
-        self.update(other)
-        return self
 
     @property
     def is_training(self) -> bool:

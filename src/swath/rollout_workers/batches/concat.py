@@ -8,8 +8,8 @@ from typing import Any
 
 from swath.rollout_workers.batches.columns import Columns, SomeColumns
 from swath.rollout_workers.batches.leaves import joined, map_together
-from swath.rollout_workers.batches.lengths import check_lengths
 from swath.rollout_workers.batches.names import counts_sequences
+from swath.rollout_workers.batches.sequences import check_lengths
 
 
 def concat(batches: Iterable[Columns], kind: type[SomeColumns]) -> SomeColumns:

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from tensordict import TensorDict
 
 from swath.options import count
-from swath.rollout_workers.batches.columns import refused_attribute
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.columns import Columns, SomeColumns, refused_attribute
+from swath.rollout_workers.batches.leaves import Array, as_array
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
+from swath.rollout_workers.batches.rows import rows_at
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.batches.steps import by_steps
+from swath.rollout_workers.batches.sequences import place_of_rows
+
+_SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
+
+
+def by_steps(batches: Mapping[str, SomeColumns], k: int) -> Iterator[tuple[dict[str, SomeColumns], int]]:
+    """The rows of each k env steps, per policy that has any, and how many steps they are.
+
+    policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
+    t       0 1 2 0 1                           env step:        0     1    2
+
+    Raises:
+        KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
+    """
+    filled = {pid: batch for pid, batch in batches.items() if batch.count}
+    if not filled:
+        return
+    episodes, times, agents = (
+        np.concatenate([_column(batch, name) for batch in filled.values()]) for name in _SORTED_BY
+    )
+    episode = np.unique(episodes, return_inverse=True)[1]
+    order = np.lexsort((agents, times, episode))
+    is_new = (np.diff(episode[order], prepend=-1) != 0) | (np.diff(times[order], prepend=-1) != 0)
+    steps = np.cumsum(is_new) - 1
+    counts = [batch.count for batch in filled.values()]
+    policies = np.repeat(np.arange(len(filled)), counts)[order]
+    rows = np.concatenate([np.arange(n) for n in counts])[order]
+    n_steps = int(steps[-1]) + 1
+    for first in range(0, n_steps, k):
+        start, stop = np.searchsorted(steps, (first, first + k))
+        found = {pid: rows[start:stop][policies[start:stop] == number] for number, pid in enumerate(filled)}
+        part = {pid: rows_at(filled[pid], index) for pid, index in found.items() if len(index)}
+        yield part, min(k, n_steps - first)
+
+
+def _column(batch: Columns, name: str) -> Array:
+    if name not in batch:
+        raise KeyError(f"timeslices need {_SORTED_BY}; a policy's batch lacks {name!r}")
+    return as_array(dict.__getitem__(batch, name))[place_of_rows(batch)]
 
 
 class MultiAgentBatch:

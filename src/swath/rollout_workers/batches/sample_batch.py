@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.rollout_workers.batches import concat, cuts, lengths, padding, rows, shuffling, slices, views
+from swath.rollout_workers.batches import concat, rows, sequences, slices, views
 from swath.rollout_workers.batches.columns import Columns, like
 from swath.rollout_workers.batches.device import to_device
-from swath.rollout_workers.batches.from_td import columns_of
 from swath.rollout_workers.batches.leaves import Leaf, leaves
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
-from swath.rollout_workers.batches.to_td import to_tensordict
+from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
 from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.nests import map_nest
 
@@ -57,7 +56,7 @@ class SampleBatch(ColumnNames, Columns):
 
     def check_lengths(self) -> None:
         """Raise `ValueError`, with names and lengths, unless all columns are equally long."""
-        lengths.check_lengths(self)
+        sequences.check_lengths(self)
 
     @overload
     def __getitem__(self, name: Slice) -> Self: ...
@@ -81,15 +80,15 @@ class SampleBatch(ColumnNames, Columns):
             start: the first row.
             end: the row behind the last.
             state_start: the first sequence that the rows are from, if the caller knows.
-            state_end: the sequence behind the last; the last one's length is cut to fit.
+            state_end: the sequence behind the last.
 
         Raises:
-            ValueError: one of the last two alone, columns of different lengths, or padded sequences.
+            ValueError: one of the last two alone or not as it is, columns of different lengths, or padded sequences.
         """
         if (state_start is None) != (state_end is None):
             raise ValueError(f"state_start={state_start} and state_end={state_end} are given both or not at all")
         states = None if state_start is None or state_end is None else (state_start, state_end)
-        return slices.exact(self, slices.Span.of(start, end, self.count), states)
+        return slices.exact(self, start, end, states)
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
         """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
@@ -102,7 +101,7 @@ class SampleBatch(ColumnNames, Columns):
         given = [value for value in (size, num_slices, k) if value is not None]
         if len(given) != 1:
             raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        return cuts.by_size(self, given[0]) if num_slices is None else cuts.by_number(self, num_slices)
+        return slices.by_size(self, given[0]) if num_slices is None else slices.by_number(self, num_slices)
 
     def split_by_episode(self, key: str | None = None) -> list[Self]:
         """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
@@ -110,7 +109,7 @@ class SampleBatch(ColumnNames, Columns):
         Raises:
             KeyError: no such column.
         """
-        return cuts.by_episode(self, key)
+        return slices.by_episode(self, key)
 
     def concat(self, other: SampleBatch) -> Self:
         """A new batch of both, as `concat_samples` makes it."""
@@ -137,7 +136,7 @@ class SampleBatch(ColumnNames, Columns):
         Raises:
             ValueError: columns of different lengths, or sequences without padding.
         """
-        shuffling.shuffle(self, generator)
+        rows.shuffle(self, generator)
         return self
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
@@ -145,15 +144,18 @@ class SampleBatch(ColumnNames, Columns):
 
         Args:
             max_seq_len: at least the length of the longest.
-            exclude_states: leave `state_in_…` as they are. Otherwise they have one row per transition, and are padded.
+            exclude_states: only True: `state_in_…` have one row per sequence.
 
         Returns:
             This batch.
 
         Raises:
-            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already.
+            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
+                `exclude_states=False`.
         """
-        padding.right_zero_pad(self, max_seq_len, exclude_states=exclude_states)
+        if not exclude_states:
+            raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
+        rows.right_zero_pad(self, max_seq_len)
         return self
 
     def to_device(
@@ -214,11 +216,11 @@ class SampleBatch(ColumnNames, Columns):
 
     def is_single_trajectory(self) -> bool:
         """Whether no row but the last is done."""
-        return not cuts.valid_dones(self)[:-1].any()
+        return not slices.valid_dones(self)[:-1].any()
 
     def is_terminated_or_truncated(self) -> bool:
         """Whether the last row is done."""
-        return bool(cuts.valid_dones(self)[-1:].any())
+        return bool(slices.valid_dones(self)[-1:].any())
 
     def get_single_step_input_dict(
         self, view_requirements: dict[str, ViewRequirement] | None = None, index: str | int = "last"
@@ -249,8 +251,8 @@ class SampleBatch(ColumnNames, Columns):
         return sum(_bytes(leaf) for column in self.values() for _, leaf in leaves(column))
 
     def __repr__(self) -> str:
-        sequences = dict.get(self, ColumnNames.SEQ_LENS)
-        grouped = "" if sequences is None else f" in {len(sequences)} sequences"
+        seq_lens = dict.get(self, ColumnNames.SEQ_LENS)
+        grouped = "" if seq_lens is None else f" in {len(seq_lens)} sequences"
         return f"SampleBatch({self.count} rows{grouped}: {', '.join(self)})"
 
 

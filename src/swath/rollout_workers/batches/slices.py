@@ -1,4 +1,4 @@
-"""Stretches of a batch: views of its columns.
+"""Stretches of a batch, and a batch cut into parts: views of its columns.
 
 b[1:4]          whole sequences: bounds snap down to where one starts
 slice(1, 4)     exactly these rows: the sequences at both ends are cut
@@ -6,49 +6,30 @@ slice(1, 4)     exactly these rows: the sequences at both ends are cut
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from swath.options import count
-from swath.rollout_workers.batches.columns import Columns, SomeColumns, like
-from swath.rollout_workers.batches.leaves import Array, Leaf, blank, joined, map_together, rows_of
-from swath.rollout_workers.batches.lengths import check_rows
+from swath.rollout_workers.batches.columns import Columns, SomeColumns, dones_of, like
+from swath.rollout_workers.batches.leaves import Array, Leaf, as_array, blank, joined, map_together, rows_of
 from swath.rollout_workers.batches.names import ColumnNames, counts_sequences, is_state_in, state_out_of
-from swath.rollout_workers.batches.sequences import Sequences
+from swath.rollout_workers.batches.sequences import Sequences, check_rows, place_of_rows
 from swath.rollout_workers.nests import map_nest
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """What to take of a batch.
+def _cut(batch: SomeColumns, places: slice, sequences: slice | None = None) -> SomeColumns:
+    """Views of these rows, and of these rows of columns that have one per sequence."""
 
-    Attributes:
-        places: of the columns that have one row per transition.
-        sequences: of those that have one row per sequence; None if there are none.
-        n_sequences: how many the batch has.
-    """
-
-    places: slice
-    sequences: slice | None = None
-    n_sequences: int = 0
-
-    def of(self, batch: SomeColumns) -> SomeColumns:
-        """These rows, as views."""
-        return like(batch, {name: map_nest(self._cut(name), column) for name, column in batch.items()})
-
-    def _cut(self, name: str) -> Callable[[Leaf], Leaf]:
-        return lambda leaf: self._rows(leaf, by_sequence=counts_sequences(name))
-
-    def _rows(self, leaf: Leaf, *, by_sequence: bool) -> Leaf:
-        rows = rows_of(leaf)
-        if rows is None:
+    def rows(name: str, leaf: Leaf) -> Leaf:
+        if rows_of(leaf) is None:
             return leaf
-        if self.sequences is not None and by_sequence and rows == self.n_sequences:
-            return leaf[self.sequences]
-        return leaf[self.places]
+        return leaf[places if sequences is None or not counts_sequences(name) else sequences]
+
+    return like(batch, {name: map_nest(partial(rows, name), column) for name, column in batch.items()})
 
 
 def part(batch: SomeColumns, bounds: slice) -> SomeColumns:
@@ -65,61 +46,40 @@ def part(batch: SomeColumns, bounds: slice) -> SomeColumns:
     start, stop, _ = bounds.indices(batch.count)
     sequences = Sequences.of(batch)
     if sequences is None:
-        return Stretch(slice(start, max(start, stop))).of(batch)
+        return _cut(batch, slice(start, max(start, stop)))
     first, last = sequences.before(start), sequences.before(max(start, stop))
-    places = slice(sequences.place(first), sequences.place(last))
-    return Stretch(places, slice(first, last), len(sequences)).of(batch)
+    return _cut(batch, slice(sequences.place(first), sequences.place(last)), slice(first, last))
 
 
-@dataclass(frozen=True)
-class Span:
-    """Rows `start` to `end` of a batch, exactly, behind `front` rows of zeros."""
-
-    start: int
-    end: int
-    front: int = 0
-
-    @classmethod
-    def of(cls, start: int, end: int, n_rows: int) -> Span:
-        """As `slice(start, end)` is meant: a negative start asks for zeros in front.
-
-        Raises:
-            ValueError: a negative end, or bounds that are no integers.
-        """
-        start, end = count("start", start, least=None), count("end", end, least=0)
-        first = min(max(start, 0), n_rows)
-        return cls(first, max(first, min(end, n_rows)), max(-start, 0))
-
-    def __len__(self) -> int:
-        return self.front + self.end - self.start
-
-
-def exact(batch: SomeColumns, span: Span, states: tuple[int, int] | None = None) -> SomeColumns:
-    """Exactly these rows.
+def exact(batch: SomeColumns, start: int, end: int, states: tuple[int, int] | None = None) -> SomeColumns:
+    """Exactly these rows, behind rows of zeros where the start is negative.
 
     Args:
         batch: whose rows.
-        span: which.
+        start: the first.
+        end: behind the last.
         states: the sequences that they are said to be from, first and behind last; found out if None.
 
     Raises:
-        ValueError: columns of different lengths, padded sequences, or sequences with other rows than were asked for.
+        ValueError: bounds that are none, columns of different lengths, padded sequences, or other `states` than found.
     """
     check_rows(batch)
+    front = max(-count("start", start, least=None), 0)
+    first_row = min(max(start, 0), batch.count)
+    rows = slice(first_row, max(first_row, min(count("end", end, least=0), batch.count)))
     sequences = Sequences.of(batch)
     if sequences is None:
-        return _behind_zeros(Stretch(slice(span.start, span.end)).of(batch), span.front)
+        return _behind_zeros(_cut(batch, rows), front)
     if sequences.stride is not None:
         raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or slice before padding")
-    first, last = _sequences_in(sequences, span) if states is None else states
-    made = Stretch(slice(span.start, span.end), slice(first, last), len(sequences)).of(batch)
-    made = _behind_zeros(made, span.front)
-    if states is None:
-        lengths = _lengths_in(sequences, span, slice(first, last))
-        if first < last and sequences.starts[first] < span.start:
-            dict.update(made, _states_at(span.start, batch, made))
-    else:
-        lengths = _fitted(sequences.lengths[first:last], len(span))
+    first, last = _sequences_in(sequences, rows, front)
+    if states not in (None, (first, last)):
+        raise ValueError(f"rows {start} to {end} are from sequences {first} to {last}, not {states}")
+    made = _behind_zeros(_cut(batch, rows, slice(first, last)), front)
+    if first < last and sequences.starts[first] < rows.start:
+        dict.update(made, _states_at(rows.start, batch, made))
+    lengths = np.minimum(sequences.ends[first:last], rows.stop) - np.maximum(sequences.starts[first:last], rows.start)
+    lengths[:1] += front  # zeros in front belong to the first
     dict.__setitem__(made, ColumnNames.SEQ_LENS, seq_lens_like(batch, lengths))
     return made
 
@@ -132,30 +92,12 @@ def seq_lens_like(batch: Columns, lengths: Array) -> Leaf:
     return lengths.astype(given.dtype)
 
 
-def _sequences_in(sequences: Sequences, span: Span) -> tuple[int, int]:
-    first = sequences.before(span.start)
-    if not len(span):
+def _sequences_in(sequences: Sequences, rows: slice, front: int) -> tuple[int, int]:
+    first = sequences.before(rows.start)
+    if not front and rows.start == rows.stop:
         return first, first
-    last = int(np.searchsorted(sequences.starts, span.end, side="left"))
+    last = int(np.searchsorted(sequences.starts, rows.stop, side="left"))
     return first, max(last, min(first + 1, len(sequences)))
-
-
-def _lengths_in(sequences: Sequences, span: Span, which: slice) -> Array:
-    """Rows of each sequence within the span; zeros in front belong to the first."""
-    ends, starts = sequences.ends[which], sequences.starts[which]
-    lengths: Array = np.minimum(ends, span.end) - np.maximum(starts, span.start)
-    lengths[:1] += span.front
-    return lengths
-
-
-def _fitted(lengths: Array, n_rows: int) -> Array:
-    """Lengths that add up to the rows: the last is shortened."""
-    excess = int(lengths.sum()) - n_rows
-    if excess < 0 or (excess and excess >= lengths[-1]):
-        raise ValueError(
-            f"{n_rows} rows cannot be from sequences of {lengths.tolist()} rows; see state_start, state_end"
-        )
-    return np.append(lengths[:-1], lengths[-1:] - excess)
 
 
 def _states_at(row: int, batch: Columns, made: Columns) -> dict[str, Leaf]:
@@ -181,3 +123,65 @@ def _behind_zeros(batch: SomeColumns, n_rows: int) -> SomeColumns:
     }
     dict.update(batch, padded)
     return batch
+
+
+_EPISODE_KEYS = (ColumnNames.EPS_ID, ColumnNames.DONES)
+
+
+def by_size(batch: SomeColumns, size: int) -> list[SomeColumns]:
+    """Parts of this many rows, the last may be shorter."""
+    return _parts(batch, [*range(0, batch.count, count("size", size)), batch.count])
+
+
+def by_number(batch: SomeColumns, num_slices: int) -> list[SomeColumns]:
+    """This many parts, as equal as can be, the shorter ones first."""
+    wanted, n_rows = count("num_slices", num_slices), batch.count
+    sizes = np.full(wanted, n_rows // wanted)
+    sizes[wanted - n_rows % wanted :] += 1
+    return _parts(batch, [0, *np.cumsum(sizes).tolist()])
+
+
+def by_episode(batch: SomeColumns, key: str | None) -> list[SomeColumns]:
+    """One part per run of one `eps_id`, or up to each done.
+
+    Raises:
+        KeyError: neither column is there, or not the one that `key` names.
+        ValueError: another key, or columns of different lengths.
+    """
+    check_rows(batch)
+    bounds = _episode_bounds(batch, _episode_key(batch, key))
+    sequences = Sequences.of(batch)
+    if sequences is None or sequences.stride is not None:
+        if sequences is not None and not set(bounds) <= {*sequences.starts.tolist(), batch.count}:
+            raise ValueError("a padded sequence goes on over the end of an episode; split by episode before padding")
+        return [part(batch, slice(start, stop)) for start, stop in pairwise(bounds)]
+    return [exact(batch, start, stop) for start, stop in pairwise(bounds)]
+
+
+def valid_dones(batch: SomeColumns) -> Array:
+    """The `dones` of the rows, without padding."""
+    flags: Array = as_array(dones_of(batch))[place_of_rows(batch)]
+    return flags
+
+
+def _parts(batch: SomeColumns, bounds: Sequence[int]) -> list[SomeColumns]:
+    parts = [part(batch, slice(start, stop)) for start, stop in pairwise(bounds)]
+    return parts if ColumnNames.SEQ_LENS not in batch else [one for one in parts if one.count]
+
+
+def _episode_key(batch: SomeColumns, key: str | None) -> str:
+    if key not in (None, *_EPISODE_KEYS):
+        raise ValueError(f"split_by_episode(key={key!r}) splits by one of {_EPISODE_KEYS}")
+    if key is None:
+        return ColumnNames.EPS_ID if ColumnNames.EPS_ID in batch else ColumnNames.DONES
+    return key
+
+
+def _episode_bounds(batch: SomeColumns, key: str) -> list[int]:
+    """Where episodes begin, and the end of the last."""
+    if key == ColumnNames.EPS_ID:
+        ids = as_array(dict.__getitem__(batch, key))[place_of_rows(batch)]
+        changes = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+    else:
+        changes = np.flatnonzero(valid_dones(batch)[:-1]) + 1
+    return [0, *changes.tolist(), batch.count] if batch.count else []

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, Self, TypeAlias
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.callbacks import EVENTS
 from swath.rollout_workers.config.container import UNCHANGED, SettingsDict
 from swath.rollout_workers.config.mapping import is_policy_to_train, mapper
 from swath.rollout_workers.config.policy_spec import PolicySpec, specs
-from swath.rollout_workers.config.settings import SETTINGS, Callback
 from swath.rollout_workers.config.setup import Kind, Spaces, SpaceSources
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
@@ -224,20 +224,18 @@ class AlgorithmConfig(SettingsDict):
         """
         return self._given(gamma=gamma, **settings)
 
-    def callbacks(self, callbacks_class: Any = UNCHANGED, **settings: Any) -> Self:
+    def callbacks(self, callbacks_class: Any = UNCHANGED, **functions: Any) -> Self:
         """Say who is called when something happens.
 
         - `callbacks_class`: a class derived from `DefaultCallbacks`, or a list of them, called in order.
         - `on_episode_end` and each other method of `DefaultCallbacks`: a function with its keywords, or a list of such.
-        """
-        return self._given(callbacks_class=callbacks_class, **settings)
 
-    @property
-    def callback_functions(self) -> dict[str, Callback | list[Callback]]:
-        """The functions that are set, by event (`"on_episode_end"`)."""
-        prefix = "callbacks_"
-        values = {name.removeprefix(prefix): vars(self)[name] for name in SETTINGS if name.startswith(f"{prefix}on_")}
-        return {event: functions for event, functions in values.items() if functions is not None}
+        Raises:
+            TypeError: a keyword that is none of these.
+        """
+        for name in functions.keys() - EVENTS:
+            raise TypeError(f"callbacks() got {name}={functions[name]!r}; known events are {', '.join(EVENTS)}")
+        return self._given(callbacks_class=callbacks_class, callback_functions=functions)
 
     def fault_tolerance(self, restart_failed_env_runners: bool = UNCHANGED, **settings: Any) -> Self:
         """Say who is replaced when workers die or envs raise, and how long is waited.

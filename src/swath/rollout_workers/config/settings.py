@@ -10,23 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.config.checks import (
-    Check,
-    amounts,
-    due,
-    flag,
-    function,
-    number,
-    optional,
-    positive,
-    refuse,
-    schedule,
-    space,
-    table,
-    wait,
-    whole,
-    word,
-)
+from swath.rollout_workers.config import checks
+from swath.rollout_workers.config.checks import Check, refuse
 from swath.rollout_workers.config.mapping import PoliciesToTrain, everything_to_default, ids_or_function
 from swath.rollout_workers.config.model import MODEL_DEFAULTS, model
 from swath.rollout_workers.config.policy_spec import PolicySpec, specs
@@ -80,19 +65,19 @@ def _env(name: str, value: object) -> EnvName:
 
 
 def _env_config(name: str, value: object) -> dict[str, Any]:
-    return {} if value is None else table(name, value)
+    return {} if value is None else checks.table(name, value)
 
 
 def _clip(name: str, value: object) -> bool | float:
-    return bool(value) if isinstance(value, bool) else positive(name, value)
+    return bool(value) if isinstance(value, bool) else checks.positive(name, value)
 
 
 def _length(name: str, value: object) -> int | str:
-    return "auto" if value == "auto" else whole(1)(name, value)
+    return "auto" if value == "auto" else checks.whole(1)(name, value)
 
 
 def _filter(name: str, value: object) -> str | Callable[[Any], Any]:
-    by_name = word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
+    by_name = checks.word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
     return value if callable(value) else by_name(name, value)
 
 
@@ -111,8 +96,10 @@ def _callbacks(name: str, value: object) -> Callback | list[Callback]:
     return value
 
 
-def _of_event(event: str) -> Setting[Callback | list[Callback] | None]:
-    return Setting(optional(_callbacks), default=None, also=(event,))
+def _functions(name: str, value: object) -> dict[str, Callback | list[Callback]]:
+    return {
+        event: _callbacks(f"{name}[{event!r}]", functions) for event, functions in checks.table(name, value).items()
+    }
 
 
 def _evaluation(name: str, value: object) -> Any:
@@ -125,104 +112,96 @@ class Settings:
     """The settings that act, by the method that sets them."""
 
     # environment
-    env = Setting(optional(_env), default=None)
+    env = Setting(checks.optional(_env), default=None)
     env_config = Setting(_env_config, default={}, merged=True)
-    observation_space = Setting(optional(space), default=None)
-    action_space = Setting(optional(space), default=None)
-    clip_rewards = Setting(optional(_clip), default=None)
-    normalize_actions = Setting(flag, default=True)
-    clip_actions = Setting(flag, default=False)
+    observation_space = Setting(checks.optional(checks.space), default=None)
+    action_space = Setting(checks.optional(checks.space), default=None)
+    clip_rewards = Setting(checks.optional(_clip), default=None)
+    normalize_actions = Setting(checks.flag, default=True)
+    clip_actions = Setting(checks.flag, default=False)
     # env_runners
-    num_env_runners = Setting(whole(), default=0, also=("num_workers", "num_rollout_workers"))
-    num_envs_per_env_runner = Setting(whole(1), default=1, also=("num_envs_per_worker",))
+    num_env_runners = Setting(checks.whole(), default=0, also=("num_workers", "num_rollout_workers"))
+    num_envs_per_env_runner = Setting(checks.whole(1), default=1, also=("num_envs_per_worker",))
     rollout_fragment_length = Setting(_length, default=200)
-    batch_mode = Setting(word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
-    explore = Setting(flag, default=True)
+    batch_mode = Setting(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
+    explore = Setting(checks.flag, default=True)
     observation_filter = Setting(_filter, default="NoFilter")
-    create_local_env_runner = Setting(flag, default=True)
-    create_env_on_local_worker = Setting(flag, default=False, also=("create_env_on_driver",))
-    num_cpus_per_env_runner = Setting(number(), default=1.0, also=("num_cpus_per_worker",))
-    num_gpus_per_env_runner = Setting(number(), default=0.0, also=("num_gpus_per_worker",))
-    custom_resources_per_env_runner = Setting(amounts, default={}, also=("custom_resources_per_worker",))
-    validate_env_runners_after_construction = Setting(flag, default=True, also=("validate_workers_after_construction",))
-    sample_timeout_s = Setting(wait, default=60.0)
-    max_requests_in_flight_per_env_runner = Setting(
-        whole(1), default=1, also=("max_requests_in_flight_per_sampler_worker",)
+    create_local_env_runner = Setting(checks.flag, default=True)
+    create_env_on_local_worker = Setting(checks.flag, default=False, also=("create_env_on_driver",))
+    num_cpus_per_env_runner = Setting(checks.number(), default=1.0, also=("num_cpus_per_worker",))
+    num_gpus_per_env_runner = Setting(checks.number(), default=0.0, also=("num_gpus_per_worker",))
+    custom_resources_per_env_runner = Setting(checks.amounts, default={}, also=("custom_resources_per_worker",))
+    validate_env_runners_after_construction = Setting(
+        checks.flag, default=True, also=("validate_workers_after_construction",)
     )
-    use_worker_filter_stats = Setting(flag, default=True)
-    update_worker_filter_stats = Setting(flag, default=True)
+    sample_timeout_s = Setting(checks.wait, default=60.0)
+    max_requests_in_flight_per_env_runner = Setting(
+        checks.whole(1), default=1, also=("max_requests_in_flight_per_sampler_worker",)
+    )
+    use_worker_filter_stats = Setting(checks.flag, default=True)
+    update_worker_filter_stats = Setting(checks.flag, default=True)
     # multi_agent
     policies = Setting(specs, default={DEFAULT_POLICY_ID: PolicySpec()})
-    policy_mapping_fn = Setting(function, default=everything_to_default)
+    policy_mapping_fn = Setting(checks.function, default=everything_to_default)
     policies_to_train = Setting(_trainable, default=None)
-    count_steps_by = Setting(word("env_steps", "agent_steps"), default="env_steps")
+    count_steps_by = Setting(checks.word("env_steps", "agent_steps"), default="env_steps")
     # training
-    gamma = Setting(number(0, 1), default=0.99)
-    lr = Setting(number(), default=0.001)
-    lr_schedule = Setting(optional(schedule), default=None)
-    grad_clip = Setting(optional(positive), default=None)
-    grad_clip_by = Setting(word("global_norm", "norm", "value"), default="global_norm")
-    train_batch_size = Setting(whole(1), default=32)
-    num_epochs = Setting(whole(1), default=1, also=("num_sgd_iter",))
-    minibatch_size = Setting(optional(whole()), default=None, also=("sgd_minibatch_size",))
+    gamma = Setting(checks.number(0, 1), default=0.99)
+    lr = Setting(checks.number(), default=0.001)
+    lr_schedule = Setting(checks.optional(checks.schedule), default=None)
+    grad_clip = Setting(checks.optional(checks.positive), default=None)
+    grad_clip_by = Setting(checks.word("global_norm", "norm", "value"), default="global_norm")
+    train_batch_size = Setting(checks.whole(1), default=32)
+    num_epochs = Setting(checks.whole(1), default=1, also=("num_sgd_iter",))
+    minibatch_size = Setting(checks.optional(checks.whole()), default=None, also=("sgd_minibatch_size",))
     model = Setting(model, default=MODEL_DEFAULTS, merged=True)
-    optimizer = Setting(table, default={}, merged=True)
-    lambda_ = Setting(number(0, 1), default=1.0, also=("lambda",))
-    use_gae = Setting(flag, default=True)
-    use_critic = Setting(flag, default=True)
-    clip_param = Setting(number(), default=0.3)
-    vf_clip_param = Setting(number(), default=10.0)
-    vf_loss_coeff = Setting(number(), default=1.0)
-    entropy_coeff = Setting(number(), default=0.0)
-    entropy_coeff_schedule = Setting(optional(schedule), default=None)
-    use_kl_loss = Setting(flag, default=True)
-    kl_coeff = Setting(number(), default=0.2)
-    kl_target = Setting(number(), default=0.01)
-    ignore_action_bounds = Setting(flag, default=False)
+    optimizer = Setting(checks.table, default={}, merged=True)
+    lambda_ = Setting(checks.number(0, 1), default=1.0, also=("lambda",))
+    use_gae = Setting(checks.flag, default=True)
+    use_critic = Setting(checks.flag, default=True)
+    clip_param = Setting(checks.number(), default=0.3)
+    vf_clip_param = Setting(checks.number(), default=10.0)
+    vf_loss_coeff = Setting(checks.number(), default=1.0)
+    entropy_coeff = Setting(checks.number(), default=0.0)
+    entropy_coeff_schedule = Setting(checks.optional(checks.schedule), default=None)
+    use_kl_loss = Setting(checks.flag, default=True)
+    kl_coeff = Setting(checks.number(), default=0.2)
+    kl_target = Setting(checks.number(), default=0.01)
+    ignore_action_bounds = Setting(checks.flag, default=False)
     # callbacks
-    callbacks_class = Setting(optional(_callbacks), default=None, also=("callbacks",))
-    callbacks_on_sub_environment_created = _of_event("on_sub_environment_created")
-    callbacks_on_create_policy = _of_event("on_create_policy")
-    callbacks_on_episode_created = _of_event("on_episode_created")
-    callbacks_on_episode_start = _of_event("on_episode_start")
-    callbacks_on_episode_step = _of_event("on_episode_step")
-    callbacks_on_episode_end = _of_event("on_episode_end")
-    callbacks_on_postprocess_trajectory = _of_event("on_postprocess_trajectory")
-    callbacks_on_sample_end = _of_event("on_sample_end")
-    callbacks_on_learn_on_batch = _of_event("on_learn_on_batch")
-    callbacks_on_workers_recreated = _of_event("on_workers_recreated")
-    callbacks_on_env_runners_recreated = _of_event("on_env_runners_recreated")
+    callbacks_class = Setting(checks.optional(_callbacks), default=None, also=("callbacks",))
+    callback_functions = Setting(_functions, default={}, merged=True)
     # fault_tolerance
     restart_failed_env_runners = Setting(
-        flag, default=True, also=("recreate_failed_workers", "recreate_failed_env_runners")
+        checks.flag, default=True, also=("recreate_failed_workers", "recreate_failed_env_runners")
     )
-    ignore_env_runner_failures = Setting(flag, default=False, also=("ignore_worker_failures",))
-    max_num_env_runner_restarts = Setting(whole(), default=1000, also=("max_num_worker_restarts",))
-    delay_between_env_runner_restarts_s = Setting(wait, default=1.0, also=("delay_between_worker_restarts_s",))
+    ignore_env_runner_failures = Setting(checks.flag, default=False, also=("ignore_worker_failures",))
+    max_num_env_runner_restarts = Setting(checks.whole(), default=1000, also=("max_num_worker_restarts",))
+    delay_between_env_runner_restarts_s = Setting(checks.wait, default=1.0, also=("delay_between_worker_restarts_s",))
     num_consecutive_env_runner_failures_tolerance = Setting(
-        whole(), default=100, also=("num_consecutive_worker_failures_tolerance",)
+        checks.whole(), default=100, also=("num_consecutive_worker_failures_tolerance",)
     )
-    restart_failed_sub_environments = Setting(flag, default=False)
-    env_runner_health_probe_timeout_s = Setting(wait, default=30.0, also=("worker_health_probe_timeout_s",))
-    env_runner_restore_timeout_s = Setting(due, default=120.0, also=("worker_restore_timeout_s",))
-    env_runner_hang_timeout_s = Setting(optional(due), default=300.0)
-    max_num_sub_environment_restarts = Setting(whole(), default=5)
-    delay_between_sub_environment_restarts_s = Setting(wait, default=0.1)
+    restart_failed_sub_environments = Setting(checks.flag, default=False)
+    env_runner_health_probe_timeout_s = Setting(checks.wait, default=30.0, also=("worker_health_probe_timeout_s",))
+    env_runner_restore_timeout_s = Setting(checks.due, default=120.0, also=("worker_restore_timeout_s",))
+    env_runner_hang_timeout_s = Setting(checks.optional(checks.due), default=300.0)
+    max_num_sub_environment_restarts = Setting(checks.whole(), default=5)
+    delay_between_sub_environment_restarts_s = Setting(checks.wait, default=0.1)
     # debugging, python_environment, resources, framework
-    seed = Setting(optional(whole()), default=None)
-    fake_sampler = Setting(flag, default=False)
-    log_level = Setting(word("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"), default="WARN")
-    extra_python_environs_for_driver = Setting(table, default={})
-    extra_python_environs_for_worker = Setting(table, default={})
-    num_gpus = Setting(number(), default=0.0)
-    _fake_gpus = Setting(flag, default=False)
-    framework_str = Setting(word("torch"), default="torch", also=("framework",))
+    seed = Setting(checks.optional(checks.whole()), default=None)
+    fake_sampler = Setting(checks.flag, default=False)
+    log_level = Setting(checks.word("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"), default="WARN")
+    extra_python_environs_for_driver = Setting(checks.table, default={})
+    extra_python_environs_for_worker = Setting(checks.table, default={})
+    num_gpus = Setting(checks.number(), default=0.0)
+    _fake_gpus = Setting(checks.flag, default=False)
+    framework_str = Setting(checks.word("torch"), default="torch", also=("framework",))
     # evaluation, reporting, experimental, offline_data
-    evaluation_config = Setting(optional(_evaluation), default=None, merged=True)
-    in_evaluation = Setting(flag, default=False)
-    keep_per_episode_custom_metrics = Setting(flag, default=False)
-    _disable_preprocessor_api = Setting(flag, default=False)
-    input_ = Setting(word("sampler", "dataset"), default="sampler", also=("input",))
+    evaluation_config = Setting(checks.optional(_evaluation), default=None, merged=True)
+    in_evaluation = Setting(checks.flag, default=False)
+    keep_per_episode_custom_metrics = Setting(checks.flag, default=False)
+    _disable_preprocessor_api = Setting(checks.flag, default=False)
+    input_ = Setting(checks.word("sampler", "dataset"), default="sampler", also=("input",))
 
 
 SETTINGS: Mapping[str, Setting[Any]] = {

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
 
 
 class Filter(ABC):
-    """Turns observations into what the policy sees, and learns from them on the way.
+    """Turns observations into what the policy sees, and may learn from them on the way.
 
-    What it has learnt since `reset_buffer` stands in a buffer, too: that is what workers tell each other.
+    What it has learnt since `reset_buffer` stands in a buffer, too: that is what workers send each other. A filter that
+    learns nothing needs `__call__` alone.
     """
 
     @abstractmethod
     def __call__(self, x: Any, update: bool = True) -> Any:
         """One observation or a batch of them, filtered; the filter learns from them first, if `update`."""
 
-    @abstractmethod
-    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:
+    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:  # noqa: B027  nothing to learn
         """Learn what stands in the buffer of one of the same kind; `with_buffer` takes that buffer over, too."""
 
-    @abstractmethod
     def copy(self) -> Self:
         """A filter of the same state that shares nothing with this one."""
+        return deepcopy(self)
 
-    @abstractmethod
-    def sync(self, other: Any) -> None:
+    def sync(self, other: Any) -> None:  # noqa: B027
         """Become a copy of one of the same kind."""
 
-    @abstractmethod
-    def reset_buffer(self) -> None:
+    def reset_buffer(self) -> None:  # noqa: B027
         """Empty the buffer; what was learnt stays."""
 
-    @abstractmethod
-    def as_serializable(self) -> Filter:
-        """A copy that can be pickled."""
+    def as_serializable(self) -> Self:
+        """A copy, which can be pickled."""
+        return self.copy()
 
     def flushed(self) -> Filter:
         """A copy that can be pickled; the buffer here is emptied after it is made."""
@@ -66,20 +65,3 @@ class NoFilter(Filter):
             return np.asarray(x)
         except Exception as error:
             raise ValueError(f"Failed to convert to array: {x!r}") from error
-
-    def apply_changes(self, other: Self, with_buffer: bool = False) -> None:
-        """Nothing."""
-
-    def copy(self) -> Self:
-        """Itself."""
-        return self
-
-    def sync(self, other: Self) -> None:
-        """Nothing."""
-
-    def reset_buffer(self) -> None:
-        """Nothing."""
-
-    def as_serializable(self) -> Self:
-        """Itself."""
-        return self

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.filters.moments import Moments
-from swath.rollout_workers.filters.running_stat import RunningStat
+from swath.rollout_workers.filters.base import Filter, NoFilter
+from swath.rollout_workers.filters.running_stat import Moments, RunningStat
 from swath.rollout_workers.nests import map_nest
 
 _SMALLEST_SCALE = 1e-6
 
 
 class MeanStdFilter(Filter):
-    """`(x - mean) / (std + 1e-6)`, clipped, in the dtype of `x`.
+    """`(x - mean) / (std + 1e-6)`, clipped, in the dtype of `x`; its methods may be called by several threads at once.
 
     Args:
         shape: the shape of one observation, or a nest of shapes in dicts and tuples; leaves where it is None pass
@@ -40,7 +39,7 @@ class MeanStdFilter(Filter):
         self.clip = clip
         self.running_stats = _by_shape(shape)
         self.buffer = _by_shape(shape)
-        self._guard: AbstractContextManager[Any] = self._make_guard()
+        self._guard = threading.RLock()
 
     @property
     def rs(self) -> Any:
@@ -81,16 +80,21 @@ class MeanStdFilter(Filter):
             self.shape, self.demean, self.destd, self.clip = theirs.shape, theirs.demean, theirs.destd, theirs.clip
             self.running_stats, self.buffer = theirs.running_stats, theirs.buffer
 
+    def flushed(self) -> Filter:
+        """As any filter's, in one go: what other threads push meanwhile is not lost."""
+        with self._guard:
+            return super().flushed()
+
+    def rebase(self, new: MeanStdFilter) -> None:
+        """As any filter's, in one go, too."""
+        theirs = new.as_serializable()  # before the own lock: of two that rebase on each other neither may wait
+        with self._guard:
+            super().rebase(theirs)
+
     def reset_buffer(self) -> None:
         """Empty the buffer; the running statistics stay."""
         with self._guard:
             self.buffer = _by_shape(self.shape)
-
-    def as_serializable(self) -> MeanStdFilter:
-        """A copy that can be pickled, without a lock."""
-        made = MeanStdFilter(self.shape)
-        made.sync(self)
-        return made
 
     def __repr__(self) -> str:
         return (
@@ -106,10 +110,7 @@ class MeanStdFilter(Filter):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._guard = self._make_guard()
-
-    def _make_guard(self) -> AbstractContextManager[Any]:
-        return nullcontext()
+        self._guard = threading.RLock()
 
     def _normalised(self, stat: RunningStat | None, values: Any) -> Any:
         if stat is None:
@@ -125,21 +126,7 @@ class MeanStdFilter(Filter):
 
 
 class ConcurrentMeanStdFilter(MeanStdFilter):
-    """A `MeanStdFilter` whose methods may be called by several threads at once."""
-
-    def flushed(self) -> Filter:
-        """As any filter's, in one go: what other threads push meanwhile is not lost."""
-        with self._guard:
-            return super().flushed()
-
-    def rebase(self, new: MeanStdFilter) -> None:
-        """As any filter's, in one go, too."""
-        theirs = new.as_serializable()  # before the own lock: of two that rebase on each other neither may wait
-        with self._guard:
-            super().rebase(theirs)
-
-    def _make_guard(self) -> AbstractContextManager[Any]:
-        return threading.RLock()
+    """The same by its other name: any `MeanStdFilter` has a lock."""
 
 
 def _by_shape(shape: Any) -> Any:
@@ -176,3 +163,27 @@ def _each(function: Callable[..., None], stats: Any, *others: Any) -> None:
 
 def _copied(stats: Any) -> Any:
     return map_nest(lambda stat: None if stat is None else stat.copy(), stats)
+
+
+FILTERS: dict[str, Callable[[Any], Filter]] = {
+    "NoFilter": lambda _: NoFilter(),
+    "MeanStdFilter": partial(MeanStdFilter, clip=None),
+    "ConcurrentMeanStdFilter": partial(ConcurrentMeanStdFilter, clip=None),
+}
+"""By name, what makes a filter for observations of a shape, or of a nest of shapes."""
+
+
+def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:
+    """The filter of this name, or the one that the callable makes, for observations of this shape.
+
+    Raises:
+        ValueError: there is none of this name.
+        TypeError: the callable makes something else.
+    """
+    if not callable(filter_config) and filter_config not in FILTERS:
+        raise ValueError(f"observation_filter={filter_config!r} is unknown; give one of {list(FILTERS)}, or a callable")
+    make = filter_config if callable(filter_config) else FILTERS[filter_config]
+    made = make(shape)
+    if not isinstance(made, Filter):
+        raise TypeError(f"observation_filter={filter_config!r} made {made!r}, which is no Filter")
+    return made

@@ -1,16 +1,59 @@
-"""Mean and variance of a stream of values, and of the part of it that is new since the last sharing."""
+"""Mean and variance of a stream of values, and of the part of it that is new since the last sharing.
+
+T. F. Chan, G. H. Golub and R. J. LeVeque, 1979, Updating formulae and a pairwise algorithm for computing sample
+variances.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.filters.moments import Moments
 
-_NAMES = ("num_pushes", "mean_array", "sum_sq_diff_array")
-_DELTA_NAMES = ("num_pushes_delta", "mean_delta_array", "sum_sq_diff_delta_array")
+
+class Moments(NamedTuple):
+    """What is known of a set of values of one shape.
+
+    Attributes:
+        n: how many they are.
+        mean: float64, in their shape; zeros if there are none.
+        sum_sq_diff: sum of the squared differences from the mean, float64, in their shape.
+    """
+
+    n: int
+    mean: Array
+    sum_sq_diff: Array
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> Moments:
+        """Of no values."""
+        return cls(0, np.zeros(shape), np.zeros(shape))
+
+    @classmethod
+    def of(cls, values: Array) -> Moments:
+        """Of one batch `[n, …]`."""
+        n = len(values)
+        if n == 0:
+            return cls.none(values.shape[1:])
+        values = np.asarray(values, dtype=np.float64)
+        mean = np.asarray(np.add.reduce(values, axis=0) / n)
+        differences = values - mean
+        differences *= differences
+        return cls(n, mean, np.asarray(np.add.reduce(differences, axis=0)))
+
+    def with_more(self, more: Moments) -> Moments:
+        """Of the values of both; the arrays are fresh."""
+        if self.n == 0 or more.n == 0:
+            one = self if more.n == 0 else more
+            return Moments(one.n, one.mean.copy(), one.sum_sq_diff.copy())
+        n = self.n + more.n
+        apart = more.mean - self.mean
+        mean = self.mean + apart * (more.n / n)
+        sum_sq_diff = self.sum_sq_diff + more.sum_sq_diff + apart * apart * (self.n * more.n / n)
+        return Moments(n, np.asarray(mean), np.asarray(sum_sq_diff))
 
 
 class RunningStat:
@@ -103,21 +146,17 @@ class RunningStat:
 
     def copy(self) -> RunningStat:
         """With arrays of its own."""
-        made = RunningStat(self.shape)
-        made._set(self.moments.copy())
-        made._set_delta(self.delta.copy())
-        return made
+        return self.from_state(self.to_state())
 
     def to_state(self) -> dict[str, Any]:
-        """All there is to know, by the names of the attributes."""
-        return dict(zip((*_NAMES, *_DELTA_NAMES), (*self.moments.copy(), *self.delta.copy()), strict=True))
+        """Copies of the attributes by name."""
+        return deepcopy(vars(self))
 
     @staticmethod
     def from_state(state: dict[str, Any]) -> RunningStat:
-        """The statistics of which `to_state` told."""
-        made = RunningStat(np.shape(state["mean_array"]))
-        made._set(Moments(*(state[name] for name in _NAMES)).copy())
-        made._set_delta(Moments(*(state[name] for name in _DELTA_NAMES)).copy())
+        """The statistics that `to_state` gave."""
+        made = RunningStat()
+        vars(made).update(deepcopy(state))
         return made
 
     def __repr__(self) -> str:

@@ -6,21 +6,14 @@ rs := theirs + what was seen meanwhile ◀──copies── local filters
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from swath.rollout_workers.filters.base import Filter
 
 Filters = Mapping[str, Filter]
 """By policy id."""
-
-
-class Reachable(Protocol):
-    """What is asked of a set of workers: its method of that name."""
-
-    def foreach_worker(self, func: Any, *, local_worker: bool, timeout_seconds: float | None) -> list[Any]:
-        """The answers of its remote workers."""
 
 
 def copies_of(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:
@@ -44,21 +37,13 @@ def rebase_all(filters: Filters, new: Filters) -> None:
         own.rebase(new[policy_id])
 
 
-@runtime_checkable
-class Collecting(Protocol):
-    """A set of workers that loses none of what they say they saw, however late they say it."""
-
-    def collect_filters(self, timeout_seconds: float | None = None) -> tuple[list[Filters], list[BaseException]]:
-        """What they saw since they were last asked, and why some have said nothing."""
-
-
 class FilterManager:
     """Brings the filters of a set of workers to what all of them saw."""
 
     @staticmethod
     def synchronize(
         local_filters: Filters,
-        worker_set: Reachable,
+        worker_set: Any,
         update_remote: bool = True,
         timeout_seconds: float | None = None,
         use_remote_data_for_update: bool = True,
@@ -79,26 +64,20 @@ class FilterManager:
         """
         if not (update_remote or use_remote_data_for_update):
             return
-        theirs, failures = _collected(worker_set, timeout_seconds)
-        if use_remote_data_for_update:
-            _merge(local_filters, theirs)
+        theirs: list[Filters]
+        failures: list[BaseException] = []
+        if hasattr(worker_set, "collect_filters"):  # a WorkerSet, which takes late answers in the next time
+            theirs, failures = worker_set.collect_filters(timeout_seconds)
+        else:
+            theirs = worker_set.foreach_worker(_flush, local_worker=False, timeout_seconds=timeout_seconds)
+        for filters in theirs if use_remote_data_for_update else ():
+            for policy_id, local in local_filters.items():
+                local.apply_changes(filters[policy_id])
         if update_remote:
             send = partial(_send, filters=copies_of(local_filters))
             worker_set.foreach_worker(send, local_worker=False, timeout_seconds=timeout_seconds)
         for failure in failures:
             raise failure
-
-
-def _collected(worker_set: Reachable, timeout: float | None) -> tuple[list[Filters], list[BaseException]]:
-    if isinstance(worker_set, Collecting):
-        return worker_set.collect_filters(timeout)
-    return worker_set.foreach_worker(_flush, local_worker=False, timeout_seconds=timeout), []
-
-
-def _merge(own: Filters, theirs: Iterable[Filters]) -> None:
-    for filters in theirs:
-        for policy_id, local in own.items():
-            local.apply_changes(filters[policy_id])
 
 
 def _flush(worker: Any) -> Any:

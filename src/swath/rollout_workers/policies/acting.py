@@ -18,14 +18,12 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from swath.rollout_workers.actions import as_answered
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.nests import map_nest
 from swath.rollout_workers.policies import inputs
-from swath.rollout_workers.policies import weights as arrays
-from swath.rollout_workers.policies.distributions import dist_class_of
-from swath.rollout_workers.policies.heads import DiagGaussian, head_for
+from swath.rollout_workers.policies.distributions import DiagGaussian, dist_class_of, head_for
 from swath.rollout_workers.policies.networks import DefaultNetwork
-from swath.rollout_workers.policies.normalized import as_answered
 from swath.rollout_workers.policies.settings import complete, device_of, initial_weights
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.policy_views import views
@@ -163,7 +161,7 @@ class ActingPolicy(Policy):
 
     def get_weights(self) -> Weights:
         """Copies of all parameters and persistent buffers by name."""
-        return arrays.arrays_of(self.model)
+        return inputs.weights_of(self.model)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Copy arrays or tensors into the model.
@@ -171,7 +169,7 @@ class ActingPolicy(Policy):
         Raises:
             ValueError: names missing or unknown, or other shapes; the message lists them all, nothing is applied.
         """
-        arrays.plan(self.model, weights)()
+        inputs.plan_of_weights(self.model, weights)()
 
     def get_initial_state(self) -> list[Any]:
         """The states at the begin of an episode, arrays of one's own."""

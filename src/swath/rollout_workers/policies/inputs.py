@@ -1,17 +1,18 @@
-"""What goes into a policy's network, and what comes out of it."""
+"""What goes into a policy's network and comes out of it: observations, batches, weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from swath.rollout_workers.batches.leaves import array_of, as_array, as_tensor, leaves
+from swath.rollout_workers.batches.leaves import array_of, as_array, as_tensor, leaves, tensor_of
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import map_nest
 
 _WANTED = "dist_inputs or (dist_inputs, value)"
@@ -106,3 +107,87 @@ def _tensor(leaf: Any) -> Tensor:
 
 def _flat(value: Tensor) -> Tensor:
     return value.squeeze(-1) if value.ndim == 2 else value
+
+
+def weights_of(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
+    """Copies of all parameters and persistent buffers by name, in dtypes that NumPy has: bfloat16 becomes float32."""
+    return {name: np.array(array_of(tensor.detach())) for name, tensor in model.state_dict().items()}
+
+
+def plan_of_weights(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[], None]:
+    """Check weights; what copies them into the model, which then cannot fail.
+
+    Args:
+        model: gets them.
+        weights: arrays or tensors by name.
+
+    Raises:
+        ValueError: names missing or unknown, or other shapes; the message lists them all.
+    """
+    held = model.state_dict()
+    given = {name: tensor_of(value) for name, value in weights.items()}
+    wrong = [*_names("missing", held.keys() - given.keys()), *_names("unknown", given.keys() - held.keys())]
+    wrong += [
+        f"{name} has shape {list(given[name].shape)} instead of {list(tensor.shape)}"
+        for name, tensor in held.items()
+        if name in given and given[name].shape != tensor.shape
+    ]
+    if wrong:
+        raise ValueError(f"weights that do not fit, none was taken over: {'; '.join(wrong)}")
+
+    def copy_in() -> None:
+        with torch.no_grad():
+            for name, tensor in held.items():
+                tensor.copy_(given[name])
+
+    return copy_in
+
+
+def _names(what: str, names: set[str]) -> list[str]:
+    return [f"{what} {', '.join(sorted(names))}"] if names else []
+
+
+def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
+    """A batch with columns of its own, sequences padded to equal length; the given one stays as it is.
+
+    Raises:
+        ValueError: no rows, or no `seq_lens` for a policy that remembers.
+    """
+    batch = samples.copy(shallow=True) if isinstance(samples, SampleBatch) else SampleBatch(samples)
+    if not batch.count:
+        raise ValueError(f"there is nothing to learn from in {batch!r}; give a batch with rows")
+    if recurrent and not batch.zero_padded:
+        if ColumnNames.SEQ_LENS not in batch:
+            raise ValueError(f"a policy that remembers learns from sequences, but {batch!r} has no 'seq_lens'")
+        batch.right_zero_pad(int(batch[ColumnNames.SEQ_LENS].max()))
+    return batch
+
+
+def info_of(batch: SampleBatch, stats: dict[str, Any], told: dict[str, Any], updates: int) -> dict[str, Any]:
+    """What is told of an update.
+
+    Args:
+        batch: learnt from.
+        stats: of the loss.
+        told: by callbacks.
+        updates: of the policy in its life, with this one.
+    """
+    return {
+        LEARNER_STATS: stats,
+        "model": {},
+        "custom_metrics": told,
+        "num_agent_steps_trained": batch.count,
+        "num_grad_updates_lifetime": updates,
+        "diff_num_grad_updates_vs_sampler_policy": updates - 1 - (batch.num_grad_updates or 0),
+    }
+
+
+def as_numbers(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Scalars as Python's numbers, larger tensors as arrays."""
+    return {name: _as_number(value) for name, value in stats.items()}
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = array_of(value.detach())
+    return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value

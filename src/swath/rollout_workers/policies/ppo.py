@@ -13,7 +13,7 @@ from swath.rollout_workers.advantages import Estimator
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.policies.distributions import DistClass
-from swath.rollout_workers.policies.schedules import scheduled
+from swath.rollout_workers.policies.settings import scheduled
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch
 

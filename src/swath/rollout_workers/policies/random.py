@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,18 +31,7 @@ class RandomPolicy(Policy):
         if self.config.get("ignore_action_bounds", False) and isinstance(action_space, spaces.Box):
             self._drawn_from = _unbounded(action_space)
 
-    def compute_actions(
-        self,
-        obs_batch: Any,
-        state_batches: Sequence[Any] | None = None,  # noqa: ARG002  the signature of every policy
-        prev_action_batch: Any = None,  # noqa: ARG002
-        prev_reward_batch: Any = None,  # noqa: ARG002
-        info_batch: Any = None,  # noqa: ARG002
-        episodes: Sequence[Any] | None = None,  # noqa: ARG002
-        explore: bool | None = None,  # noqa: ARG002
-        timestep: int | None = None,  # noqa: ARG002
-        **kwargs: Any,  # noqa: ARG002
-    ) -> Actions:
+    def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Actions:  # noqa: ARG002  they do not matter
         """Random actions, one per observation; dicts and tuples of arrays for such action spaces."""
         n_rows = len(next(leaf for _, leaf in leaves(obs_batch)))
         drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(None)

@@ -1,11 +1,12 @@
-"""What a policy reads from its config before it is built."""
+"""What a policy reads from its config."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from swath.rollout.random_state import PrivateStreams
@@ -45,3 +46,17 @@ def initial_weights(config: Mapping[str, Any]) -> Iterator[None]:
         return
     with PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}")).swapped():
         yield
+
+
+def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step: int) -> float:
+    """The value at a step, on straight lines between the `[step, value]` of a schedule, the last one beyond its end.
+
+    Args:
+        schedule: with growing steps; None: `constant` always.
+        constant: likewise.
+        step: the global one.
+    """
+    if schedule is None:
+        return constant
+    steps, values = zip(*schedule, strict=True)
+    return float(np.interp(step, steps, values))

@@ -20,11 +20,10 @@ from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.policies import gradients as grads
 from swath.rollout_workers.policies import inputs
-from swath.rollout_workers.policies import weights as arrays
 from swath.rollout_workers.policies.acting import ActingPolicy
 from swath.rollout_workers.policies.distributions import DistClass
-from swath.rollout_workers.policies.schedules import scheduled
-from swath.rollout_workers.policies.training import as_numbers, info_of, to_train_on
+from swath.rollout_workers.policies.inputs import as_numbers, info_of, to_train_on
+from swath.rollout_workers.policies.settings import scheduled
 from swath.rollout_workers.policy import states_in
 
 _UNFUSED = {"foreach", "differentiable"}
@@ -144,7 +143,7 @@ class TorchPolicy(ActingPolicy):
         Raises:
             ValueError: weights or optimiser of another network; nothing is applied.
         """
-        take_weights_over = arrays.plan(self.model, state["weights"])
+        take_weights_over = inputs.plan_of_weights(self.model, state["weights"])
         if "optimizer" in state:
             self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
         take_weights_over()

@@ -9,7 +9,7 @@ from typing import Any
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config import AlgorithmConfig, PolicySpec, is_policy_to_train
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.filters.named import get_filter
+from swath.rollout_workers.filters.mean_std import get_filter
 from swath.rollout_workers.nests import map_nest, template_of
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, get_preprocessor
