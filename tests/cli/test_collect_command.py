@@ -136,11 +136,6 @@ def test_a_worker_that_is_killed_costs_no_frame(swath):
     require_whole(OUT, 160)
 
 
-def test_inline_and_direct_are_two_words_for_one_place(collect):
-    lines = [collect(40, "--backend", word, out=Path(word))[1][0] for word in ("inline", "direct")]
-    assert lines == ["Told-v0: random actions, 4 envs, seed 0"] * 2
-
-
 def test_a_trained_policy_acts_greedily_if_asked(swath):
     swath("train", "CartPole-v1", *TINY, "--no-video")
     policy = "runs/CartPole-v1-seed0"
@@ -286,19 +281,6 @@ def test_what_is_there_already_and_is_no_dataset_is_left_alone(collect):
     code, _, err = collect(40)
     assert (code, err) == (2, ["swath: data has files in it, but no dataset; choose a folder that is new or empty"])
     assert [file.name for file in OUT.iterdir()] == [".notes.tmp"]
-
-
-def test_a_part_that_is_missing_is_said(collect):
-    collect(90)
-    (OUT / "part-000001").rename("elsewhere")
-    code, _, err = collect(120)
-    assert (code, err) == (2, ["swath: data lacks part-000001; put it back, or collect into another folder"])
-
-
-def test_without_pyarrow_parquet_is_one_line_with_the_extra(collect, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    code, _, err = collect(40, out=Path("data.parquet"))
-    assert (code, err) == (2, ['swath: pyarrow is needed for .parquet files: pip install "swath[datasets]"'])
 
 
 def test_a_policy_for_other_spaces_does_not_fit(swath, collect):

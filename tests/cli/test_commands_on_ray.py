@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from cli_toys import TINY
 
 import ray_cluster
+from swath.cli.machine import ask
 from swath.report.checkpoint import load_checkpoint
 from swath.report.csv_sink import read_rows
 from swath.report.datasets import open_dataset
@@ -68,3 +70,9 @@ def test_actors_find_what_is_in_the_current_folder(name, swath):
     code, out, err = swath("train", f"lonely_here:{name}", *TINY, *places)
     assert (code, err) == (0, [])
     assert any(": evaluation " in line for line in out)
+
+
+def test_the_doctor_asks_the_cluster_that_runs():
+    import ray
+
+    assert ask({**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}) == {"cpus": 64.0}

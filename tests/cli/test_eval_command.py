@@ -29,13 +29,6 @@ def test_the_evaluation_of_a_run_is_repeated_number_by_number(swath):
         assert now == stored
 
 
-def test_an_evaluation_uses_as_many_threads_as_the_training(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    torch.set_num_threads(2)
-    swath("eval", RUN)
-    assert torch.get_num_threads() == 1
-
-
 def test_ctrl_c_in_an_evaluation_is_one_line(swath, scripted, interrupting):
     swath("train", "Scripted-v0", *TINY, "--no-video")
     interrupting(scripted.steps + 5)

@@ -4,28 +4,6 @@ from swath.cli.config import RunConfig
 from swath.cli.failure import UsageError
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("frames", 0, "--frames 0 must be at least 1"),
-        ("envs", -1, "--envs -1 must be at least 1"),
-        ("eval_episodes", 0, "--eval-episodes 0 must be at least 1"),
-        ("eval_every", -1, "--eval-every -1 must be at least 0"),
-        ("seed", -1, "--seed -1 must be at least 0"),
-        ("threads", 0, "--threads 0 must be at least 1"),
-    ],
-)
-def test_a_number_below_its_least_value_is_named_as_the_option_it_came_by(name, value, message):
-    with pytest.raises(UsageError, match=message):
-        RunConfig("X", **{name: value})
-
-
-def test_evaluations_come_ten_times_unless_asked_otherwise():
-    assert RunConfig("X", frames=5000).eval_gap == 500
-    assert RunConfig("X", frames=3).eval_gap == 1
-    assert RunConfig("X", eval_every=7).eval_gap == 7
-
-
 def test_plain_values_give_the_same_configuration_again():
     config = RunConfig("X", frames=7, ppo={"gamma": 0.5})
     assert RunConfig.from_dict(config.to_dict()) == config

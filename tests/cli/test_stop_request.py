@@ -5,12 +5,6 @@ import pytest
 from swath.cli.stop import ANSWER, StopRequest
 
 
-def test_without_a_signal_nothing_was_asked_for():
-    with StopRequest(print) as stop:
-        assert not stop.requested
-    assert stop.exit_code == 0
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_first_signal_only_asks_and_the_exit_code_tells_which(number, code, capsys):
     before = signal.getsignal(signal.SIGTERM)
@@ -27,13 +21,6 @@ def test_the_second_ctrl_c_interrupts():
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-
-
-def test_ctrl_c_works_as_usual_afterwards():
-    with StopRequest(print):
-        pass
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
 
 
 def test_an_answer_that_cannot_be_shown_just_now_is_left_out():

@@ -104,12 +104,6 @@ def test_a_metrics_file_that_fails_on_the_way_ends_the_run_in_one_line(swath, mo
     assert "No space left on device" in err[0]
 
 
-def test_csv_alone_writes_no_events(swath):
-    swath("train", "CartPole-v1", *QUICK, "--log", "csv")
-    assert (RUN / "metrics.csv").exists()
-    assert not (RUN / "tensorboard").exists()
-
-
 @pytest.mark.parametrize(("name", "module"), logs.MODULES.items())
 def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)

@@ -12,7 +12,6 @@ from cli_toys import SMALL, TINY
 from swath.cli import journal
 from swath.collectors.many import ManyWorkers
 from swath.errors import FleetFailed
-from swath.learn import PPO
 from swath.report.checkpoint import load_checkpoint
 from swath.report.csv_sink import read_rows
 
@@ -44,19 +43,6 @@ def test_a_worker_that_is_killed_costs_no_frame_of_the_training(swath):
     assert lines[0] == f"{deadly_env.ID}: PPO, 2 process workers of 2 envs, seed 0, cpu"
     assert frames_of(Path("runs/deadly_env-Deadly-v0-seed0")) == [128, 256]
     assert deadly_env.MARK.exists()
-
-
-def test_every_batch_has_a_share_of_every_worker_and_the_newest_weights_acted(swath, monkeypatch):
-    update, batches = PPO.update, []
-
-    def watched(self, batch):
-        batches.append(batch["collector", "policy_version"].clone())
-        return update(self, batch)
-
-    monkeypatch.setattr(PPO, "update", watched)
-    assert swath("train", "CartPole-v1", *SMALL, *TWO, "--frames", "384", "--no-video")[0] == 0
-    assert [batch.shape for batch in batches] == [(2, 2, 32)] * 3
-    assert [batch.unique().tolist() for batch in batches] == [[0], [1], [2]]
 
 
 def test_a_resumed_run_goes_on_with_its_workers(swath):
@@ -92,12 +78,6 @@ def test_a_resumed_run_keeps_its_workers(given, message, swath):
     swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
     code, _, err = swath("train", "--resume", RUN, "--frames", "512", *given)
     assert (code, err) == (2, ["swath: " + message])
-
-
-def test_an_odd_number_of_workers_fills_its_batches_evenly(swath):
-    place = ("--envs=2", "--workers=3", "--backend=thread")
-    assert swath("train", "CartPole-v1", "--frames=100", *place, "--eval-episodes=2", "--no-video")[0] == 0
-    assert frames_of(RUN) == [0, 102]
 
 
 def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -22,7 +23,7 @@ SHM = Path("/dev/shm")  # noqa: S108  the system's own name
 STORE_PART, STORE_MOST = 0.3, 10 * 10**9
 """Ray's object store takes this part of the memory, and no more bytes than that."""
 
-ANSWER_S = 60
+CONNECT_S, ANSWER_S = 5, 45
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 JOIN = """
 import json, logging, ray
@@ -109,6 +110,12 @@ def ask(environment: Mapping[str, str]) -> dict[str, Any]:
     Returns:
         `cpus`, or `said` and whether it `refused` the token.
     """
+    host, _, port = environment.get("RAY_ADDRESS", "").rpartition(":")
+    try:
+        if port.isdecimal():  # where nothing listens Ray would try for a minute
+            socket.create_connection((host, int(port)), CONNECT_S).close()
+    except OSError as error:
+        return {"said": f"{host}:{port}: {error}"}
     few = {"RAY_NUM_REDIS_GET_RETRIES": "3"}  # has Ray give up after some seconds, not a minute
     try:
         done = subprocess.run(  # noqa: S603  our own words
