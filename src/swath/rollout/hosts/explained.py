@@ -104,11 +104,6 @@ def _passes_on(kind: type, call: str) -> bool:
     return kind in PLAIN or getattr(kind, call) is getattr(gym.Wrapper, call, None)
 
 
-def culprit(env: Any, call: str) -> str:
-    """Which method of which class answers a call of this env, and where it is."""
-    return _subject(_answering(env, call, ()), call)
-
-
 def _subject(env: Any, call: str) -> str:
     kind = type(env)
     name = f"{call} of {kind.__module__}.{kind.__qualname__}"
