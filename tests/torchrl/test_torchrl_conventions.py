@@ -166,6 +166,11 @@ def test_keywords_for_a_batched_instance_that_has_built_its_envs_are_refused():
     env.close()
 
 
+def test_a_batched_env_cannot_be_copied():
+    with pytest.raises(ValueError, match="envs_per_worker=2"):
+        Collector(lambda: Counting((3,)), frames_per_batch=6, envs_per_worker=2)
+
+
 def test_exploration_modules_explore_as_much_as_they_say():
     def greedy(eps):
         env = toys.Counting()

@@ -78,11 +78,13 @@ class RemoteWeights(ABC):
         """
         by_model = sources_of(
             model_id,
-            policy_or_weights=policy_or_weights,
-            weights=weights,
-            policy=policy,
-            policy_weights=policy_weights,
-            weights_dict=weights_dict,
+            {
+                "policy_or_weights": policy_or_weights,
+                "weights": weights,
+                "policy": policy,
+                "policy_weights": policy_weights,
+                "weights_dict": weights_dict,
+            },
         )
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
@@ -125,12 +127,12 @@ class RemoteWeights(ABC):
         self._own_versions += 1
 
 
-def sources_of(model_id: str | None, **forms: Any) -> Mapping[str, Any]:
+def sources_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
     """The weights that were given in one of several forms, by model; `None` for those that are to be fetched.
 
     Args:
         model_id: which model; `"policy"` by default.
-        **forms: arguments by name; that of `weights_dict` names the models itself.
+        forms: arguments by name; that of `weights_dict` names the models itself.
 
     Raises:
         TypeError: `weights_dict` is no dict.

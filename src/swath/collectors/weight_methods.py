@@ -71,11 +71,13 @@ class TakesWeights:
             warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
         given = sources_of(
             model_id,
-            policy_or_weights=policy_or_weights,
-            policy_weights=policy_weights,
-            weights=weights,
-            policy=policy,
-            weights_dict=weights_dict,
+            {
+                "policy_or_weights": policy_or_weights,
+                "policy_weights": policy_weights,
+                "weights": weights,
+                "policy": policy,
+                "weights_dict": weights_dict,
+            },
         )
         patience = deadline("timeout_s", timeout_s)
         self._require_ready()
@@ -127,7 +129,7 @@ class TakesWeights:
             RuntimeError: a sender cannot be reached.
         """
         self._outlet.require_open()
-        given = sources_of(None, policy_or_weights=policy_or_weights, weights=weights, policy=policy)[POLICY]
+        given = sources_of(None, {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy})[POLICY]
         if self._receivers:
             if given is not None:
                 raise ValueError("weights are given, but this collector takes its weights from registered receivers")
