@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self
 from swath.collect.background import Background
 from swath.collect.collection import Collection
 from swath.collect.counters import viewed
+from swath.collect.description import Description
 from swath.collect.fleet_collection import FleetCollection
 from swath.collect.paths import call_at, follow
 from swath.collect.shaping import Drawn
@@ -45,6 +46,15 @@ class BaseCollector(ABC):
     _frames_per_batch: Any
     _worker_idx: int | None
     _progress: Progress | None = None
+
+    @property
+    def collection(self) -> Collection | FleetCollection:
+        """The service behind this face, for whoever runs a collector as a worker."""
+        return self._collection
+
+    @abstractmethod
+    def described(self) -> Description:
+        """What its batches and weights are like, as those of one worker."""
 
     def _begin_progress(self, progress: Progress | None) -> None:
         """Be shown, if that is wished."""

@@ -14,7 +14,9 @@ from tensordict import TensorDictBase
 
 from swath.collect.background import Background
 from swath.collect.collection import Collection
+from swath.collect.description import Description, signature_of
 from swath.collect.paths import follow
+from swath.collect.remote import description_of
 from swath.collect.worker import Seeding, never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
@@ -244,6 +246,12 @@ class Collector(TakesWeights, _OfAnyBackend):
         except BaseException:
             self._collection.close(GOODBYE_S, close_env=not source.is_instance)
             raise
+
+    def described(self) -> Description:
+        """What its batches and weights are like, as those of one worker."""
+        layout = self._collection.shaper.layout
+        signature = signature_of(self.fake_tensordict(), len(layout.batch_shape) + 1)
+        return description_of(self._collection.worker, self._acting, layout, signature)
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""

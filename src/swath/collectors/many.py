@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from swath.collect.background import Background
+from swath.collect.description import Description
 from swath.collect.fleet_calls import NO_KEYWORDS
 from swath.collect.fleet_collection import FleetCollection
 from swath.collect.worker import Seeding
@@ -36,6 +37,15 @@ class FleetControls(BaseCollector):
     _collection: FleetCollection
     _assembled: Assembled
     _request: FleetRequest
+
+    def described(self) -> Description:
+        """What its batches and weights are like, as those of one worker."""
+        cores = self._assembled.described
+        one, n_envs = cores[0], sum(core.num_envs for core in cores.values())
+        if not self._request.order.sync:
+            return replace(one, envs=n_envs)
+        layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
+        return replace(one, num_envs=n_envs, layout=layout)
 
     def reset(self, reset_idx: Any = None) -> None:
         """Begin fresh episodes in all envs, or in those of some workers; what is in flight of these is dropped.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -16,9 +16,9 @@ from tensordict import TensorDictBase
 from swath.collect.answers import Followed
 from swath.collect.asks import Ask, Head
 from swath.collect.counters import Episodes
-from swath.collect.description import Description, signature_of
+from swath.collect.description import Description
 from swath.collect.paths import follow
-from swath.collect.remote import RemoteRequest, description_of
+from swath.collect.remote import RemoteRequest
 from swath.collect.remote_weights import RemoteWeights
 from swath.collect.responding import Responder
 from swath.collect.saving import LIFE, WEIGHTS
@@ -26,7 +26,6 @@ from swath.collect.shaping import valid_frames
 from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
-from swath.collectors.multi import MultiSyncCollector
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Hooks
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
@@ -67,7 +66,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
     def __init__(self, request: RemoteRequest, made: MakeCollector) -> None:
         super().__init__()
         self._collector = _built(request, made)
-        self._collection = self._collector._collection  # noqa: SLF001  which batches are random, which version acts
+        self._collection = self._collector.collection
         self._collection.counters.told = self._heard
         self._built_by = request.built_by
         self._episodes: Episodes = ()
@@ -90,17 +89,9 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         return self._collector
 
     def describe(self) -> Description:
-        """What its batches and weights are like: those of its only worker, or of all that make up a batch."""
-        if isinstance(self._collector, Collector):
-            layout = self._collection.shaper.layout
-            signature = signature_of(self._collector.fake_tensordict(), len(layout.batch_shape) + 1)
-            return description_of(self._collection.worker, self._collector._acting, layout, signature)  # noqa: SLF001
-        cores: dict[int, Description] = self._collector._assembled.described  # noqa: SLF001
-        one, n_envs = cores[0], sum(core.num_envs for core in cores.values())
-        if not isinstance(self._collector, MultiSyncCollector):
-            return replace(one, envs=n_envs)
-        layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
-        return replace(one, num_envs=n_envs, layout=layout)
+        """What its batches and weights are like."""
+        described: Description = self._collector.described()
+        return described
 
     def close(self) -> None:
         """Shut the collector down."""
