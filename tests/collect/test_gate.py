@@ -95,13 +95,6 @@ def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate):
     assert done == [1]
 
 
-def test_what_was_left_is_done_before_a_control_call(gate):
-    done = []
-    gate._later.append(lambda: done.append(1))
-    with gate.control():
-        assert done == [1]
-
-
 def test_a_control_call_is_late_if_the_fragment_does_not_end(gate):
     held = Held(gate)
     with pytest.raises(WorkerLate, match=r"after 0\.01 s: the fragment in progress did not end") as caught:
@@ -134,49 +127,6 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
     calling.join()
     collecting.join()
     assert order[0] == "control"
-
-
-def test_a_control_call_within_its_own_fragment_is_refused(gate):
-    with gate.collecting(), pytest.raises(RuntimeError, match="Thing cannot run inside its own fragment"):
-        gate.pass_through()
-
-
-def test_only_one_draws(gate):
-    with gate.drawing(), pytest.raises(RuntimeError, match="this Thing is being drawn from already"), gate.drawing():
-        pass
-    with gate.drawing():
-        pass
-
-
-def test_an_exception_within_leaves_the_gate_free(gate):
-    for way in (gate.collecting, gate.control, gate.drawing):
-        with pytest.raises(ZeroDivisionError), way():
-            1 / 0  # noqa: B018
-        with way():
-            pass
-
-
-def test_after_closing_everything_says_so(gate):
-    closed = []
-    gate.close(1, lambda: closed.append(1))
-    gate.close(1, lambda: closed.append(2))
-    assert closed == [1]
-    assert gate.halted
-    assert gate.closed
-    with pytest.raises(Closed, match="this Thing was shut down; build another one"), gate.collecting():
-        pass
-    with pytest.raises(Closed), gate.control():
-        pass
-    with pytest.raises(Closed):
-        gate.soon(lambda: closed.append(3))
-    assert closed == [1]
-
-
-def test_closing_from_within_a_fragment(gate):
-    closed = []
-    with gate.collecting():
-        gate.close(1, lambda: closed.append(1))
-        assert closed == [1]
 
 
 def test_a_fragment_that_does_not_end_in_time_closes_by_itself(gate):

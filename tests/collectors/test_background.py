@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector, counting
-from torch import nn
+from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector
 
 from swath.errors import Closed, WorkerLate
-from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
+from swath.testing import CountingEnv, CountingEnvs
 
 
 @pytest.fixture
@@ -133,20 +132,6 @@ def test_a_pause_for_no_time_is_refused_and_collection_goes_on(made, timeout):
     buffer.wait_for(len(buffer.written) + 2)
 
 
-def test_a_pause_within_a_pause_leaves_the_outer_one_in_force(made):
-    buffer = Signalling()
-    c = made(replay_buffer=buffer)
-    c.start()
-    buffer.wait_for(1)
-    with c.pause():
-        n = len(buffer.written)
-        with c.pause():
-            pass
-        with c.pause():  # if the thread had gone on, this would wait for its next write
-            assert len(buffer.written) == n
-    buffer.wait_for(n + 2)
-
-
 WAYS = {
     "update": lambda c: c.update_policy_weights_(),
     "pause": lambda c: c.pause().__enter__(),
@@ -173,27 +158,6 @@ def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
     c.state_dict()
     c.start()
     assert c.is_running()
-
-
-def test_a_long_error_is_cut_in_the_stats(made):
-    def postproc(td):
-        raise ValueError("x" * 5000)
-
-    c = made(replay_buffer=Memory(), postproc=postproc)
-    c.start()
-    finished(c)
-    assert len(c.stats()["error"]) == 300
-    with pytest.raises(ValueError, match=r"x{5000}"):
-        c.state_dict()
-
-
-def test_an_error_of_the_env_is_noted_as_in_a_draw(made):
-    c = made(CountingEnvs(LONG, {0: [Fault("raise", step=7)]}), replay_buffer=Memory())
-    c.start()
-    finished(c)
-    with pytest.raises(EnvBroke) as caught:
-        c.state_dict()
-    assert caught.value.__notes__ == ["raised by env 0 (seed None) of worker 0 (life 0, policy version 0)"]
 
 
 def test_a_thread_that_is_told_to_exit_does_not_die_unseen(made):
@@ -233,25 +197,6 @@ def test_the_thread_cannot_pause_itself(made):
         c.state_dict()
 
 
-def test_episodes_that_are_reset_meanwhile_are_not_delivered_later(made):
-    buffer = Signalling()
-    env = CountingEnvs(counting(7))
-    c = made(env, frames_per_batch=5, replay_buffer=buffer, trajs_per_batch=1)
-    c.start()
-    for i in range(30):
-        buffer.wait_for(i + 1)
-        c.reset()
-        with c.pause():
-            pass
-    with c.pause():
-        stats = c.stats()
-        assert stats["frames"] == buffer.frames
-        for td in buffer.written:
-            assert td["observation"][:, 2].tolist() == list(range(7)) * (len(td) // 7)
-    ids = torch.cat([td["collector", "traj_ids"] for td in buffer.written])
-    assert bool((ids.diff() >= 0).all())
-
-
 def test_in_the_background_a_snapshot_acts(made):
     policy, buffer = Always(1), Signalling()
     c = made(policy=policy, replay_buffer=buffer)
@@ -282,19 +227,6 @@ def test_in_the_background_a_snapshot_acts(made):
     assert c.policy is policy
 
 
-def test_a_second_start_takes_a_new_snapshot(made):
-    policy, buffer = Always(1), Signalling()
-    c = made(policy=policy, replay_buffer=buffer)
-    for action in (1, 2):
-        with torch.no_grad():
-            policy.weight.fill_(action)
-        n = len(buffer.written)
-        c.start()
-        buffer.wait_for(n + 1)
-        with c.pause(resume=False):
-            assert bool((buffer.written[n]["action"] == action).all())
-
-
 def test_a_recurrent_policy_remembers_when_the_thread_takes_over(made):
     buffer = Signalling()
     c = made(CountingEnvs(LONG), Counts(), envs_per_worker=2, replay_buffer=buffer)
@@ -318,18 +250,6 @@ def test_weights_of_a_factorys_policy_must_be_given(made):
     n = len(buffer.written)
     buffer.wait_for(n + 2)
     assert bool((buffer.written[n + 1]["action"] == 2).all())
-
-
-@pytest.mark.parametrize("policy", [None, lambda observation: torch.zeros(2, dtype=torch.int64), nn.Identity()])
-def test_a_policy_without_weights_may_act_in_the_background(made, policy):
-    if isinstance(policy, nn.Module):
-        policy.forward = lambda observation: torch.zeros(2, dtype=torch.int64)
-    buffer = Signalling()
-    c = made(policy=policy, replay_buffer=buffer)
-    c.start()
-    c.update_policy_weights_()
-    buffer.wait_for(2)
-    assert c.policy_version == 1
 
 
 def test_control_calls_come_between_two_fragments(made):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from collector_toys import BOX, LONG, Always, Memory, WithValue, collector
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from torch import nn
 
 from plain import plain
@@ -221,14 +221,6 @@ def test_a_bad_option_is_refused_and_nothing_is_left_open(name, value, error, me
     assert registry.open == []
 
 
-@pytest.mark.parametrize("backend", ["process", "ray"])
-def test_the_number_of_workers_by_its_name_elsewhere_is_refused_and_no_other_is_taken(backend):
-    with pytest.raises(
-        ValueError, match="num_workers=2: Collector calls it num_collectors; give num_collectors instead"
-    ):
-        Collector("CartPole-v1", backend=backend, num_workers=2, **FRAMES)
-
-
 COMBINATIONS = {
     "policy and factory": ({"policy": Always(), "policy_factory": Always}, TypeError, "give one or the other"),
     "split without ids": ({"split_trajs": True, "track_traj_ids": False}, ValueError, "needs trajectory ids"),
@@ -296,16 +288,6 @@ def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
         assert any("raised while the env source" in note for note in caught.value.__notes__)
     if kind == "raise_at_reset":
         assert caught.value.__notes__ == ["raised by the first reset of env 2"]
-
-
-def test_an_error_of_closing_does_not_hide_the_first_error(registry):
-    envs = registry.envs(LONG, {0: [Fault("raise_at_close")]})
-    with pytest.raises(ZeroDivisionError) as caught:
-        Collector(envs, lambda observation: 1 / 0, envs_per_worker=2, **FRAMES)
-    (note,) = caught.value.__notes__
-    assert note.startswith("closing ")
-    assert note.endswith(" raised EnvBroke: env 0 raised when it was closed")
-    assert registry.open == []
 
 
 def test_a_factory_that_raises_says_where_and_its_envs_are_closed(registry):
@@ -392,23 +374,6 @@ def test_what_a_vector_env_cannot_do_is_refused(registry):
     assert registry.open == []
 
 
-def test_a_vector_env_of_a_space_that_cannot_be_served_is_closed():
-    class Words(CountingEnv):
-        def __init__(self):
-            super().__init__()
-            self.action_space = spaces.Text(3)
-
-    built = []
-
-    def make():
-        built.append(SyncVectorEnv([Words]))
-        return built[-1]
-
-    with pytest.raises(TypeError, match="action space Text"):
-        Collector(make, **FRAMES)
-    assert built[0].closed
-
-
 @pytest.mark.parametrize("what", ["nan", "nan_reward"])
 def test_check_finite_names_the_env_and_counts_what_is_lost(what):
     envs = CountingEnvs(LONG, {1: [Fault(what, step=3)]})
@@ -419,38 +384,6 @@ def test_check_finite_names_the_env_and_counts_what_is_lost(what):
         assert "worker 0 (life 0, policy version 0)" in caught.value.__notes__[0]
         assert made.stats()["frames_discarded"] > 0
         assert made.next().numel() == 10
-
-
-def test_check_finite_looks_at_the_first_observation(registry):
-    envs = registry.envs(LONG, {0: [Fault("nan", step=0)]})
-    with pytest.raises(NonFinite, match="observation 'observation' is not finite in env 0"):
-        Collector(envs, envs_per_worker=2, check_finite=True, **FRAMES)
-    assert registry.open == []
-
-
-class Diverging(nn.Module):
-    def __init__(self, calls):
-        super().__init__()
-        self.calls = calls
-
-    def forward(self, observation):
-        self.calls -= 1
-        return torch.full((2, 2), float("nan") if self.calls == 0 else 0.5)
-
-
-def test_check_finite_looks_at_the_first_action(registry):
-    envs = registry.envs(Counting(action_space=BOX))
-    with pytest.raises(NonFinite, match="policy output 'action' is not finite in env 0"):
-        Collector(envs, Diverging(1), envs_per_worker=2, check_finite=True, **FRAMES)
-    assert registry.open == []
-
-
-def test_check_finite_looks_at_every_action():
-    with (
-        collector(CountingEnvs(Counting(action_space=BOX)), Diverging(4), envs_per_worker=2, check_finite=True) as made,
-        pytest.raises(NonFinite, match="policy output 'action'"),
-    ):
-        made.next()
 
 
 def test_without_check_finite_nan_is_delivered():

@@ -1,12 +1,10 @@
 """What a batch is: names, shapes, dtypes, entries, devices, memory."""
 
-import numpy as np
 import pytest
 import torch
-from collector_toys import BOX, LONG, Always, Counts, WithValue, collector, counting, first_batch, probabilistic
+from collector_toys import BOX, Always, Counts, WithValue, collector, counting, first_batch, probabilistic
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from tensordict import TensorDict
 
 from plain import plain
 from swath import Collector
@@ -95,10 +93,6 @@ def test_batches_of_trajectories_are_named(options):
     assert first_batch(**options).names == [None, "time"]
 
 
-def test_flat_batches_of_trajectories_are_named():
-    assert first_batch(trajs_per_batch=3, traj_format="cat").names == ["time"]
-
-
 def test_a_batch_is_rounded_up_to_whole_steps_and_that_is_said_once():
     with pytest.warns(UserWarning, match="frames_per_batch=10 is not shared evenly .* batches have 12") as caught:
         made = Collector(CountingEnv, envs_per_worker=3, frames_per_batch=10, total_frames=30)
@@ -108,11 +102,6 @@ def test_a_batch_is_rounded_up_to_whole_steps_and_that_is_said_once():
     assert len(made) == 3
     assert [batch.shape for batch in made] == [(3, 4)] * 3
     assert made.stats()["frames"] == 36
-
-
-def test_numpy_integers_are_numbers():
-    batch = first_batch(frames_per_batch=np.int64(6), total_frames=np.int32(6), seed=np.uint8(3))
-    assert batch.shape == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -199,13 +188,6 @@ def test_a_batch_owns_its_memory_and_may_be_overwritten():
         assert all(bool((leaf == 1).all()) for leaf in batch.values(include_nested=True, leaves_only=True))
 
 
-def test_batches_can_be_joined():
-    with collector(total_frames=30) as made:
-        batches = list(made)
-    assert torch.stack(batches).shape == (3, 2, 5)
-    assert torch.cat(batches, -1).shape == (2, 15)
-
-
 @pytest.mark.parametrize("value", ["cpu", torch.device("cpu")])
 def test_a_device_for_all_is_the_batches_device(value):
     with collector(policy=Always(), device=value) as made:
@@ -229,12 +211,6 @@ DEVICES = [
 def test_a_batch_has_a_device_if_it_is_asked_for_or_common(options, device):
     batch = first_batch(policy=Always(), **options)
     assert batch.device == (None if device is None else torch.device(device))
-
-
-def test_without_devices_the_properties_say_so():
-    with collector() as made:
-        assert (made.device, made.policy_device, made.storing_device) == (None, None, None)
-        assert made.env_device == torch.device("cpu")
 
 
 def test_batches_can_be_stored_elsewhere():
@@ -298,21 +274,3 @@ def test_gradients_are_off_while_acting():
         return torch.zeros(observation.shape[:-1], dtype=torch.int64)
 
     assert first_batch(policy=policy).shape == (2, 5)
-
-
-def test_gradients_are_on_again_afterwards():
-    with collector(policy=Always()) as made:
-        made.next()
-        assert torch.is_grad_enabled()
-
-
-def test_rewards_are_single_precision_and_flags_apart():
-    batch = first_batch(CountingEnvs(LONG), envs_per_worker=2, max_frames_per_traj=3)
-    assert batch["next", "reward"].dtype == torch.float32
-    assert not batch["next", "terminated"].any()
-    assert torch.equal(batch["next", "truncated"], batch["next", "done"])
-    assert batch["next", "truncated"].sum() == 2
-
-
-def test_a_batch_is_a_plain_tensordict():
-    assert type(first_batch()) is TensorDict

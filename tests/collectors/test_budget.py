@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import Always, Memory, WithValue, collector, counting
+from collector_toys import Memory, WithValue, collector, counting
 from gymnasium.vector import AutoresetMode
 
 from swath.testing import CountingEnvs, CountingVectorEnv
@@ -52,15 +52,6 @@ def test_leaving_a_loop_loses_nothing_and_a_second_loop_goes_on():
     assert torch.equal(torch.cat(parts, -1)["observation"], whole["observation"])
 
 
-def test_two_iterators_are_on_one_stream():
-    with collector(total_frames=20) as made:
-        one, other = iter(made), iter(made)
-        first, second = next(one), next(other)
-        assert second["collector", "traj_ids"].max() > first["collector", "traj_ids"].max()
-        assert next(one, None) is None
-        assert next(other, None) is None
-
-
 @pytest.mark.parametrize(("frames", "batches"), [(None, 0), (0, 0), (-3, 0), (1, 1), (10, 1), (11, 2), (20, 2)])
 def test_exactly_the_first_batches_are_random(frames, batches):
     with collector(policy=WithValue(), init_random_frames=frames, total_frames=40) as made:
@@ -72,12 +63,6 @@ def test_exactly_the_first_batches_are_random(frames, batches):
         else:
             assert bool((batch["action_log_prob"] == -1).all())
         assert set(batch.keys()) == set(got[0].keys())
-
-
-def test_random_actions_differ_from_the_policys():
-    with collector(policy=Always(1), frames_per_batch=60, init_random_frames=60) as made:
-        assert set(made.next()["action"].unique().tolist()) == {0, 1, 2}
-        assert set(made.next()["action"].unique().tolist()) == {1}
 
 
 def test_random_frames_are_counted_in_polls_of_whole_episodes():

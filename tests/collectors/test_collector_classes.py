@@ -1,10 +1,9 @@
 """`collector_class` of `RayCollector`: whole collectors in actors. Most tests have other places than actors: the same
 code runs there, and is up at once."""
 
-import gymnasium as gym
 import pytest
 import torch
-from fleet_toys import AT_ONCE, IDS, MASK, VERSION, Level, Notebook, drawn, level, made_by
+from fleet_toys import AT_ONCE, IDS, MASK, VERSION, Level, drawn, level, made_by
 from gymnasium import spaces
 
 import ray_cluster
@@ -19,7 +18,6 @@ from swath.testing import (
     ENDLESS,
     Counting,
     CountingEnvs,
-    EnvBroke,
     Fault,
     Lives,
     Script,
@@ -195,23 +193,6 @@ def test_the_same_seed_gives_the_same_batches_however_workers_are_nested(build):
         assert flat.set_seed(9) == nested.set_seed(9) == plain.set_seed(9) == derive(9, "next")
 
 
-@pytest.mark.parametrize("inside", MANY)
-def test_inner_envs_have_seeds_of_their_own_and_a_static_one_has_none(build, inside):
-    collector = build(inside, sources=["CartPole-v1"] * 2, envs_per_worker=None, frames_per_batch=4, seed=1)
-    firsts = torch.cat([rows(batch)["observation"][:, 0] for batch in drawn(collector, 2)])
-    assert len(firsts.unique(dim=0)) == len(firsts)
-    assert collector.set_seed(4, static_seed=True) == 4
-    firsts = rows(collector.next())["observation"][:, 0]
-    assert len(firsts.unique(dim=0)) == 1
-
-
-@pytest.mark.parametrize("inside", INSIDE)
-def test_copies_of_one_env_do_not_share_a_random_state(build, inside):
-    collector = build(inside, sources=[gym.make("CartPole-v1")] * 2, envs_per_worker=None, frames_per_batch=4)
-    firsts = rows(collector.next())["observation"][:, 0]
-    assert len(firsts.unique(dim=0)) == len(firsts)
-
-
 # ---- weights
 
 
@@ -260,20 +241,6 @@ def test_reset_begins_fresh_episodes_in_all_inner_envs(build, inside):
     fresh = [bool((rows(batch[row])["observation"][:, 0, -1] == 0).all()) for row in range(2)]
     assert fresh == [True, False]
     assert before >= ids[1].min()
-
-
-@pytest.mark.parametrize("inside", INSIDE)
-def test_hooks_run_around_the_fragments_of_the_innermost_workers(build, inside, tmp_path):
-    note = Notebook(tmp_path / "hooks")
-    collector = build(
-        inside, pre_collect_hook=lambda: note("before"), post_collect_hook=lambda td: note("after", *td.shape)
-    )
-    collector.next()
-    inner = [2, 10] if inside in ("one", "async") else [2, 5]
-    assert note.lines.count("after " + " ".join(map(str, inner))) == note.lines.count("before") >= 2
-    collector.pre_collect_hook = lambda: note("other")
-    drawn(collector, 3)
-    assert "other" in note.lines
 
 
 def check_whole(batch):
@@ -335,19 +302,6 @@ def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_
     assert stats["worker_1/life"] == 1
     assert {tuple((rows(batch[1])[IDS] >> 32 & 0x7FFF).unique().tolist()) for batch in batches} == {(1,)}
     assert batches[-1]["action"].unique().tolist() == [3], "the newest weights reach the next life"
-
-
-@pytest.mark.parametrize("inside", INSIDE)
-def test_an_env_that_raises_does_so_as_itself_with_its_whereabouts(build, inside, tmp_path):
-    script = lives(tmp_path, {1: [[Fault("raise", step=4)], []]})
-    collector = build(inside, sources=script.sources(2))
-    with pytest.raises(EnvBroke) as raised:
-        drawn(collector, 2)
-    notes = "\n".join(raised.value.__notes__)
-    assert "env 0" in notes
-    assert "remote traceback" in notes
-    check_whole(collector.next())
-    assert (collector.stats()["env_errors"], collector.stats()["restarts"]) == (1, 0)
 
 
 @pytest.mark.parametrize("how", ["reset", "restart"])

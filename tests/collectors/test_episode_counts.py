@@ -4,9 +4,9 @@ import time
 
 import pytest
 import torch
-from collector_toys import Memory, collector, counting
+from collector_toys import collector, counting
 from fleet_toys import IDS, KINDS, MASK, drawn, fleet, numbered
-from writing_toys import FileBuffer, Mishap
+from writing_toys import FileBuffer
 
 from swath.testing import CountingEnvs
 
@@ -91,26 +91,6 @@ def test_episodes_that_ended_in_what_was_collected_ahead_and_dropped_do_not_coun
         check_told(made.stats(), batches)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_collected_ahead_counts_when_it_is_delivered(kind):
-    with fleet(kind, numbered(counting=SHORT), prefetch=3, backend="inline") as made:
-        batches = []
-        for _ in range(5):
-            batches += drawn(made, 1)
-            check_told(made.stats(), batches)
-
-
-def test_episodes_that_ended_in_what_was_too_old_do_not_count():
-    with fleet("async", numbered(counting=SHORT), prefetch=2, max_staleness=0, backend="inline") as made:
-        batches = []
-        batches += drawn(made, 3)
-        made.increment_version()
-        batches += drawn(made, 5)
-        stats = made.stats()
-    assert stats["batches_dropped"] > 0
-    assert stats["episodes"] == sum(int(batch["next", "done"].sum()) for batch in batches)
-
-
 @pytest.mark.parametrize("kind", [None, *KINDS])
 def test_episodes_of_a_batch_that_post_processing_refuses_do_not_count(kind):
     options = {"postproc": Refuses(2), "envs_per_worker": 2}
@@ -126,15 +106,6 @@ def test_episodes_of_a_batch_that_post_processing_refuses_do_not_count(kind):
         batches += drawn(made, 2)
         assert stats["episodes"] == len(ended_in(batches[:1]))
         assert made.stats()["episodes"] == sum(int(batch["next", "done"].sum()) for batch in batches)
-
-
-def test_of_a_batch_that_was_written_in_part_the_episodes_of_that_part_count():
-    buffer = Refuses(4)
-    with fleet(sources=numbered(counting=SHORT), replay_buffer=buffer, backend="inline") as made:
-        made.next()
-        with pytest.raises(LookupError):
-            made.next()
-        check_told(made.stats(), buffer.written)
 
 
 # ---- batches of whole episodes
@@ -156,18 +127,6 @@ def test_whole_episodes_count_when_they_are_delivered(kind):
             check_told(made.stats(), batches)
 
 
-@pytest.mark.parametrize("kind", [None, *KINDS])
-def test_whole_episodes_count_when_they_are_written(kind):
-    options = {"trajs_per_batch": 1, "trajs_per_write": 2, "envs_per_worker": 2, "replay_buffer": Memory()}
-    if kind is None:
-        made = collector(CountingEnvs(SHORT), **options)
-    else:
-        made = fleet(kind, numbered(counting=SHORT), backend="inline", **options)
-    with made:
-        drawn(made, 3)
-        check_told(made.stats(), options["replay_buffer"].written)
-
-
 # ---- workers that write for themselves
 
 
@@ -184,12 +143,3 @@ def test_episodes_count_when_their_workers_have_written_them(kind, whole, begin_
         check_told(made.stats(), buffer.written)
         drawn(made, 3)
         check_told(made.stats(), buffer.written)
-
-
-def test_episodes_that_a_worker_could_not_write_do_not_count(tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("raise", entries=2))
-    with fleet("async", numbered(counting=SHORT), replay_buffer=buffer, backend="inline") as made:
-        drawn(made, 2)
-        with pytest.raises(OSError, match="disk full"):
-            made.next()
-        assert made.stats()["episodes"] == sum(int(td["next", "done"].sum()) for td in buffer.written)

@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-from collector_toys import LONG, Counts, Stepping, collector, counting
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from collector_toys import LONG, Counts, collector, counting
+from gymnasium.vector import AutoresetMode
 
-from swath import Collector
 from swath.testing import (
     Counting,
-    CountingEnv,
     CountingEnvs,
     CountingVectorEnv,
     Script,
@@ -44,16 +40,6 @@ def test_the_nth_step_of_an_episode_is_truncated_across_batches(limit):
 def test_no_limit_adds_no_step_count(limit):
     with collector(max_frames_per_traj=limit) as made:
         assert "step_count" not in made.next()
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-def test_vector_envs_of_gymnasium_keep_the_limit(mode):
-    def env():
-        return SyncVectorEnv([lambda i=i: CountingEnv(i, counting(2, 9, 4)) for i in range(2)], autoreset_mode=mode)
-
-    with collector(env, max_frames_per_traj=3, frames_per_batch=12) as made:
-        td = drawn(made, 3)
-    check_counted(joined([td]), counting(2, 9, 4), max_frames=3)
 
 
 def test_episodes_go_on_over_batches():
@@ -107,13 +93,6 @@ def test_set_truncated_marks_the_last_step_and_the_episode_goes_on():
     assert not td["next", "terminated"].any()
     assert td[IDS].unique(dim=1).tolist() == [[0, 2], [1, 3]]
     assert td["step_count"][0, :, 0].tolist() == [*range(12), 0, 1, 2]
-
-
-def test_set_truncated_leaves_a_termination_alone():
-    with collector(CountingEnvs(counting(5)), envs_per_worker=2, set_truncated=True) as made:
-        batch = made.next()
-    assert bool(batch["next", "terminated"][:, -1].all())
-    assert not batch["next", "truncated"].any()
 
 
 def test_split_trajectories_gives_one_row_per_episode_in_a_batch():
@@ -227,13 +206,6 @@ def test_reset_of_some_drops_only_what_they_wait_with():
     assert [batch["observation"][0, 0].tolist() for batch in batches] == [[1, 0, 0], [1, 1, 0], [0, 2, 0]]
 
 
-def test_reset_without_ids_does_not_join_what_was_apart():
-    env = CountingEnvs(counting(4))
-    with collector(env, frames_per_batch=6, trajs_per_batch=1, track_traj_ids=False, reset_at_each_iter=True) as made:
-        for _ in range(3):
-            assert made.next()["observation"][0, :, 2].tolist() == [0, 1, 2, 3]
-
-
 class Stop:
     def __init__(self, after):
         self.left = after
@@ -267,26 +239,6 @@ def test_after_an_interruption_the_episodes_go_on():
     assert batch[IDS].tolist() == [[0] * 5, [1] * 5]
 
 
-def test_a_batch_that_is_interrupted_at_once_has_one_row():
-    stop = Stop(5)
-    with collector(CountingEnvs(counting(7)), envs_per_worker=2, interruptor=stop) as made:
-        made.next()
-        stop.left = 0
-        batch = made.next()
-        assert batch["collector", "mask"].tolist() == [[True, False, False, False, False]] * 2
-        assert batch["observation"][0, 0, 2] == 5
-        stop.left = 100
-        made.next()
-        assert made.stats()["episode_length"] == 7
-        assert made.stats()["frames"] == 22
-        assert made.stats()["episode_return"] > 0
-
-
-def test_a_run_whose_batches_are_all_interrupted_comes_to_its_end():
-    with collector(CountingEnvs(LONG), interruptor=Stop(0), total_frames=3) as made:
-        assert [int(batch["collector", "mask"].sum()) for batch in made] == [1, 1, 1]
-
-
 def test_worker_idx_is_in_the_ids_and_another_one_begins_episodes():
     with collector(CountingEnvs(LONG), worker_idx=3) as made:
         assert made.worker_idx == 3
@@ -301,14 +253,6 @@ def test_worker_idx_is_in_the_ids_and_another_one_begins_episodes():
         assert [made.frames_per_batch_worker(who) for who in (None, 0, 3)] == [10] * 3
         with pytest.raises(ValueError, match="this collector has worker 3 only"):
             made.frames_per_batch_worker(1)
-
-
-def test_worker_idx_set_before_the_first_draw_is_as_if_given():
-    with collector() as made:
-        with pytest.raises(RuntimeError, match="worker_idx was never set"):
-            made.worker_idx  # noqa: B018
-        made.worker_idx = 2
-        assert made.next()[IDS].min() == 2 << 47
 
 
 def test_episodes_begin_with_the_reset_of_construction():
@@ -326,52 +270,3 @@ def test_a_recurrent_policy_forgets_where_all_is_reset():
         batch = made.next()
     assert batch["hidden"][:, 0, 0].tolist() == [0, 5]
     assert batch["is_init"][:, 0, 0].tolist() == [True, False]
-
-
-ENVS = {
-    "list": lambda n, like: {"env": CountingEnvs(like), "envs_per_worker": n},
-    **{
-        mode.name: lambda n, like, mode=mode: {"env": lambda: CountingVectorEnv(n, like, autoreset_mode=mode)}
-        for mode in AutoresetMode
-    },
-}
-
-
-@pytest.mark.parametrize("kind", ENVS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    n=st.integers(1, 4),
-    steps=st.lists(st.integers(1, 9), min_size=1, max_size=1),
-    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
-    endings=st.lists(st.sampled_from(["terminated", "truncated", "both"]), min_size=1, max_size=2),
-    resets=st.sets(st.integers(0, 5)),
-)
-def test_ids_are_exact_over_batches(kind, n, steps, lengths, endings, resets):
-    like = Counting(script=Script(lengths=tuple(lengths), endings=tuple(endings)))
-    (t,) = steps
-    batches = []
-    with Collector(frames_per_batch=n * t, create_env_fn=(made := ENVS[kind](n, like)).pop("env"), **made) as c:
-        stretches = [[]]
-        for i in range(6):
-            if i in resets:
-                c.reset()
-                stretches.append([])
-            stretches[-1].append(c.next())
-    seen = -1
-    for stretch in filter(None, stretches):
-        td = joined(stretch)
-        check_counted(td, like)
-        check_ids(td)
-        valid = td[IDS][td[IDS] >= 0]
-        if len(valid):
-            assert int(valid.min()) > seen, "an id was given twice"
-            seen = int(valid.max())
-        batches += stretch
-    assert seen >= n - 1 or n * t < n
-
-
-def test_a_step_that_takes_long_is_no_trouble():
-    env = Stepping(at=2)
-    env.released.set()
-    with collector(env, frames_per_batch=4) as made:
-        assert made.next().shape == (4,)

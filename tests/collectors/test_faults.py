@@ -76,18 +76,6 @@ def test_an_error_of_a_reset_is_noted_too():
         assert made.next().shape == (2, 5)
 
 
-def test_an_error_of_a_reset_asked_for_by_the_user_is_noted_too():
-    envs = CountingEnvs(LONG, {1: [Fault("raise_at_reset", episode=1, times=2)]})
-    with collector(envs, envs_per_worker=2) as made:
-        with pytest.raises(EnvBroke, match="reset of episode 1") as caught:
-            made.set_seed(1)
-        assert caught.value.__notes__[0].startswith("raised by env 1 ")
-        made.reset()
-        with pytest.raises(EnvBroke, match="reset of episode 1"):
-            made.next()
-        assert made.next().shape == (2, 5)
-
-
 def test_a_policys_error_is_noted_and_loses_that_fragment_only():
     calls = []
 
@@ -169,38 +157,6 @@ def test_an_observation_of_another_shape_raises_with_the_env_that_returned_it():
         assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
 
 
-class Misshapen(CountingVectorEnv):
-    """A vector env that returns one row too few at one step, and then at no other."""
-
-    left = 3
-
-    def step(self, actions):
-        observation, *rest = super().step(actions)
-        type(self).left -= 1
-        return observation[:1] if self.left == 0 else observation, *rest
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_observations_of_a_vector_env_of_another_shape_are_forgiven_too(mode, monkeypatch):
-    monkeypatch.setattr(Misshapen, "left", 3)
-    with collector(
-        lambda: Misshapen(2, counting(9), autoreset_mode=mode), frames_per_batch=16, on_env_error="reset"
-    ) as made:
-        batch, stats = made.next(), made.stats()
-    assert batch["observation"][..., 2].tolist() == [[0, 1, 0, 1, 2, 3, 4, 5]] * 2
-    assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 1], [1, 1]]
-    assert (stats["env_errors"], stats["frames"]) == (1, 16)
-
-
-def test_observations_of_a_vector_env_of_another_shape_raise_with_both_shapes(monkeypatch):
-    monkeypatch.setattr(Misshapen, "left", 3)
-    with (
-        collector(lambda: Misshapen(2, counting(9)), frames_per_batch=16) as made,
-        pytest.raises(BadAnswer, match=r"observations of shape \(1, 3\) for 'observation'; its 2 envs .* \(2, 3\)"),
-    ):
-        made.next()
-
-
 def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():
     with collector(raising(step=6), envs_per_worker=2, on_env_error="reset", max_frames_per_traj=100) as made:
         td = drawn(made, 2)
@@ -227,14 +183,6 @@ def test_three_failures_in_a_row_are_raised():
         assert len(caught.value.__notes__) == 1
         assert made.stats()["env_errors"] == 3
         assert made.next().shape == (2, 5)
-
-
-def test_two_failures_in_a_row_are_not():
-    faults = {1: [Fault("raise", episode=0, step=2), Fault("raise_at_reset", episode=1)]}
-    with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset") as made:
-        batch = made.next()
-        assert made.stats()["env_errors"] == 2
-    assert batch["observation"][1, :, :].tolist() == [[1, 0, 0], *([1, 1, i] for i in range(4))]
 
 
 def test_two_envs_may_fail_at_one_step():
@@ -341,14 +289,6 @@ def test_a_restarted_env_has_other_seeds():
     assert len(seeds) == len(set(seeds)) == 4
 
 
-def test_a_static_seed_is_given_to_restarted_envs_too():
-    envs = raising(episode=1)
-    with collector(envs, envs_per_worker=2, on_env_error="restart") as made:
-        made.set_seed(7, static_seed=True)
-        made.next()
-    assert [env.seeds[-1] for env in envs.made] == [7] * 4
-
-
 def test_three_restarts_in_a_row_are_raised_and_the_next_draw_tries_again():
     faults = {env: [Fault("raise", step=4)] for env in (1, 3, 5)}
     envs = CountingEnvs(LONG, faults)
@@ -362,26 +302,9 @@ def test_three_restarts_in_a_row_are_raised_and_the_next_draw_tries_again():
     assert all(env.closed == 1 for env in envs.made)
 
 
-def test_a_source_that_cannot_be_built_again_is_tried_three_times():
-    faults = {1: [Fault("raise", step=4)], 2: [Fault("raise_at_build")], 3: [Fault("raise_at_build")]}
-    envs = CountingEnvs(LONG, faults)
-    with collector(envs, envs_per_worker=2, on_env_error="restart") as made:
-        with pytest.raises(EnvBroke, match="env 3 could not be built"):
-            made.next()
-        assert made.next().shape == (2, 5)
-        assert made.stats()["env_errors"] == 3
-    assert all(env.closed == 1 for env in envs.made)
-
-
 def test_restarts_are_logged_and_not_warned_of():
     with collector(CountingEnvs(LONG, {0: [Fault("raise", step=2)]}), on_env_error="restart") as made:
         made.next()
-
-
-def test_an_env_whose_close_raises_is_still_replaced():
-    envs = CountingEnvs(LONG, {0: [Fault("raise", step=2), Fault("raise_at_close")]})
-    with collector(envs, on_env_error="restart") as made:
-        assert made.next()["observation"][0].tolist() == [1, 0, 0]
 
 
 def test_an_instance_that_raises_goes_on():

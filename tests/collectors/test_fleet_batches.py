@@ -120,20 +120,6 @@ def test_workers_are_asked_for_no_more_than_the_total(kind, place, prefetch, tmp
     assert stats["frames_discarded"] == 0
 
 
-@pytest.mark.parametrize("total", [None, -1, -7])
-def test_without_an_end_there_is_no_len(total):
-    with fleet(total_frames=total, backend="inline") as collector:
-        assert collector.total_frames == -1
-        with pytest.raises(TypeError, match="no len"):
-            len(collector)
-        assert len(drawn(collector, 5)) == 5
-
-
-def test_a_total_of_nothing_is_nothing():
-    with fleet(total_frames=0, backend="inline") as collector:
-        assert list(collector) == []
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_step_limits_count_per_env_across_batches(kind):
     with fleet(kind, max_frames_per_traj=7, backend="inline") as collector:

@@ -1,7 +1,6 @@
 """How collectors with many workers are steered while they live, and what they say of themselves."""
 
 import json
-import time
 from collections import OrderedDict
 
 import pytest
@@ -24,8 +23,8 @@ from fleet_toys import (
     made_by,
 )
 
-from swath.errors import Closed, NoEffectWarning, WorkerLate
-from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Lives, Script, check_lives
+from swath.errors import Closed, WorkerLate
+from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
 from swath.testing.checks import life_of
 from swath.testing.toy_worker import Gate
 
@@ -221,23 +220,6 @@ def test_hooks_run_in_the_workers_and_can_be_changed(place, tmp_path):
     assert batch.names[-1] == "time"
 
 
-def test_new_lives_have_the_hooks_of_now(tmp_path):
-    book = Notebook(tmp_path / "book")
-    sources = Lives(tmp_path, {1: [[Fault("exit", step=7)]]}, 2, LONG).sources(2)
-    with fleet(sources=sources, pre_collect_hook=lambda: book("old")) as collector:
-        collector.next()
-        collector.pre_collect_hook = lambda: book("new")
-        collector.next()
-    assert book.lines == ["old"] * 2 + ["new"] * 3
-
-
-def test_what_is_no_function_is_no_hook():
-    with fleet(backend="inline") as collector:
-        with pytest.raises(TypeError, match="must be callable or None"):
-            collector.pre_collect_hook = 3
-        assert collector.next().shape == (2, 2, 5)
-
-
 # ---- state
 
 
@@ -269,25 +251,6 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
     assert {life_of(int(ids)) for batch in after for ids in batch[IDS].unique()} <= {(0, 1), (1, 1)}
     assert stats["frames"] == saved["frames"] + sum(batch.numel() for batch in after)
     assert (again["iter"], again["seed"], stats["policy_version"]) == (6, 3, 1)
-
-
-def test_each_worker_saves_which_batch_was_its_last_and_counts_on_from_it():
-    def of_workers(collector):
-        saved = collector.state_dict()
-        return [(saved[worker]["frames"], saved[worker]["iter"]) for worker in ("worker0", "worker1")]
-
-    with fleet() as collector:
-        assert of_workers(collector) == [(0, -1)] * 2
-        drawn(collector, 3)
-        saved = collector.state_dict()
-        assert of_workers(collector) == [(30, 2)] * 2
-        assert [own["iter"] for own in collector.map_fn("state_dict")] == [2, 2]
-    with fleet() as other:
-        drawn(other, 1)
-        other.load_state_dict(saved)
-        assert of_workers(other) == [(30, 2)] * 2
-        drawn(other, 2)
-        assert of_workers(other) == [(50, 4)] * 2
 
 
 def test_what_was_in_flight_is_dropped_and_counted_when_state_is_loaded():
@@ -369,17 +332,6 @@ def test_state_that_does_not_fit_changes_nothing():
         assert collector.stats()["frames"] == 5
 
 
-def test_a_finished_run_that_is_restored_yields_nothing():
-    with fleet(total_frames=40, backend="inline") as collector:
-        assert len(list(collector)) == 2
-        saved = collector.state_dict()
-    with fleet(total_frames=40, backend="inline") as collector:
-        collector.load_state_dict(saved)
-        assert list(collector) == []
-        assert collector.next() is None
-        assert collector.stats()["completed"]
-
-
 # ---- replay buffers, background
 
 
@@ -436,28 +388,6 @@ def test_collection_in_the_background_can_be_paused(kind, place):
     assert actions == sorted(actions)
 
 
-def test_a_pause_that_takes_too_long_is_late_and_collection_goes_on():
-    buffer = Signalling(permits=2)
-    with fleet("async", replay_buffer=buffer) as collector:
-        collector.start()
-        buffer.wait_for_offer(3)
-        with pytest.raises(WorkerLate), collector.pause(timeout=0.05):
-            pass
-        buffer.permit(10**6)
-        buffer.wait_for(6)
-
-
-def test_background_needs_a_buffer_and_a_total_ends_it():
-    with fleet(backend="inline") as collector, pytest.raises(RuntimeError, match="pass replay_buffer="):
-        collector.start()
-    buffer = Memory()
-    with fleet(replay_buffer=buffer, total_frames=60) as collector:
-        collector.start()
-        collector._background._thread.join(60)
-        assert not collector.is_running()
-        assert buffer.frames == 60
-
-
 def test_deaths_are_healed_in_the_background(tmp_path):
     sources = Lives(tmp_path, {0: [[Fault("kill", step=7)]], 1: [[Fault("exit", step=3)]]}, 2, LONG).sources(2)
     buffer = Memory()
@@ -498,18 +428,6 @@ AGGREGATE = {
     "frames_dropped", "batches_dropped", "batches_overdue", "frames_discarded", "episodes", "fps", "seconds_waiting",
     "running", "seconds", "staleness",
 }  # fmt: skip
-
-
-def test_means_over_episodes_are_those_of_rows_in_order_whichever_worker_is_first(gate):
-    short, long = (Counting(script=Script(lengths=(steps,))) for steps in (1, 2))
-    sources = [lambda: Held(gate, counting=short), CountingEnvs(long, first=1)]
-    with fleet(sources=sources, backend="thread", envs_per_worker=1, frames_per_batch=240) as collector:
-        drawing = InThread(collector.next)
-        while collector.stats("per_worker")["worker_1/frames"] < 120:  # the second worker has sent its share
-            time.sleep(0.001)
-        gate.open()
-        assert drawing.join().error is None
-        assert (collector.stats()["episodes"], collector.stats()["episode_length"]) == (180, 1.6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -583,22 +501,6 @@ def test_torch_threads_of_this_process_are_put_back():
     collector.shutdown()
     assert torch.get_num_threads() == before + 1
     torch.set_num_threads(before)
-
-
-def test_threads_of_this_process_have_no_torch_threads_of_their_own(monkeypatch):
-    monkeypatch.setattr("swath.errors._warned_of", set())
-    with pytest.warns(NoEffectWarning, match="num_sub_threads has no effect here: .*; set num_threads"):
-        fleet(backend="thread", num_sub_threads=2).shutdown()
-
-
-@pytest.mark.parametrize("name", ["num_threads", "num_sub_threads"])
-@pytest.mark.parametrize("value", [0, -1, True, 1.5, "two"])
-def test_a_number_of_threads_that_is_none_is_refused_before_workers_are_made(name, value):
-    def env():
-        raise AssertionError("a worker was made")
-
-    with pytest.raises(ValueError, match=f"{name}=.*must be.* at least 1"):
-        fleet(sources=[env] * 2, backend="inline", **{name: value})
 
 
 def test_workers_are_made_in_order_of_what_was_asked(tmp_path):

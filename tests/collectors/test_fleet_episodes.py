@@ -77,23 +77,6 @@ def test_episodes_come_in_order_of_completion_at_one_step_by_worker_and_env():
     assert ends == sorted(ends)
 
 
-def test_splitting_makes_one_row_per_episode_and_worker():
-    with fleet(sources=numbered(counting=SHORT), split_trajs=True, backend="inline") as collector:
-        batch = collector.next()
-        assert collector.stats()["frames"] == int(batch[MASK].sum()) == 20
-    assert len(batch[IDS][:, 0].unique()) == batch.shape[0]
-
-
-def test_no_episode_in_a_hundred_polls_is_warned_of_once():
-    counting = Counting(script=Script(lengths=(150,)))
-    options = {"trajs_per_batch": 4, "frames_per_batch": 4, "backend": "inline"}
-    with fleet(sources=numbered(counting=counting), **options) as collector:
-        with pytest.warns(UserWarning, match="in 100 fragments of 4 frames.*set max_frames_per_traj") as caught:
-            assert collector.next().shape == (4, 150)
-        assert len(caught) == 1
-        assert collector.next().shape == (4, 150)
-
-
 # ---- frames that are missing
 
 

@@ -22,7 +22,6 @@ from fleet_toys import (
     fleet,
     level,
     made_by,
-    numbered,
 )
 
 from swath.errors import Closed, RemoteFailure, WorkerLate
@@ -387,37 +386,3 @@ def seeds_of(collector):
 
 
 # ---- 12: settings
-
-
-def test_law_12_no_setting_is_ignored_in_silence():
-    refused = {
-        "max_staleness": (1, ValueError),
-        "cat_results": ("rows", ValueError),
-        "preemptive_threshold": (1.5, ValueError),
-        "prefetch": (-1, ValueError),
-        "min_workers": (3, ValueError),
-        "fragment_timeout_s": (0, ValueError),
-        "placement_timeout_s": (-1, ValueError),
-        "on_env_error": ("ignore", ValueError),
-        "collector_class": (CountingEnv, TypeError),
-        "num_workers": (3, ValueError),
-        "storing_device": (["cpu"], ValueError),
-        "policy_factory": ([Level], ValueError),
-        "frames_per_batch": ([5, 5, 5], ValueError),
-        "return_same_td": (True, ValueError),
-        "reset_when_done": (False, ValueError),
-        "frames_per_bach": (10, TypeError),
-        "interruptor": (None, TypeError),
-        "trajs_per_write": (1, ValueError),
-        "num_threads": (0, ValueError),
-        "num_sub_threads": (0, ValueError),
-    }
-    for name, (value, error) in refused.items():
-        with pytest.raises(error, match=name.split("_")[0]):
-            fleet(**{name: value}, backend="inline")
-    with pytest.raises(ValueError, match="backend"):
-        KINDS["sync"](numbered(), frames_per_batch=20, envs_per_worker=2, backend="ray")
-    for name in ("cat_results", "preemptive_threshold"):
-        with pytest.raises(ValueError, match=name):
-            fleet("async", **{name: 0}, backend="inline")
-    fleet("async", cat_results="stack", backend="inline").shutdown()

@@ -3,14 +3,11 @@
 import threading
 
 import pytest
-import torch
 from collector_toys import Memory
-from fleet_toys import IDS, LONG, MASK, PLACES, Held, InThread, drawn, drawn_until, fleet, made_by, numbered
-from gymnasium.vector import AutoresetMode
+from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet, numbered
 
-from swath import Restarts
 from swath.collect.desk import Desk
-from swath.testing import Counting, CountingVectorEnv, Fault, Lives, Script, check_counted, check_lives
+from swath.testing import Counting, Script, check_counted, check_lives
 from swath.testing.toy_worker import Gate
 
 pytestmark = pytest.mark.usefixtures("nursery")
@@ -110,55 +107,4 @@ def test_whole_episodes_of_fragments_that_were_ended(prefetch):
             assert episode["next", "done"][-1]
 
 
-def test_steps_that_ignore_the_action_are_no_frames_of_what_was_made():
-    counting = Counting(script=Script(lengths=(3, 5)))
-    sources = [lambda: CountingVectorEnv(2, counting, autoreset_mode=AutoresetMode.NEXT_STEP)] * 2
-    options = {"envs_per_worker": None, "preemptive_threshold": 0.0, "frames_per_batch": 20, "backend": "inline"}
-    with fleet(sources=sources, **options) as collector:
-        batches = drawn(collector, 12)
-        assert collector.stats()["frames"] == sum(int(batch[MASK].sum()) for batch in batches) < 12 * 4
-    td = torch.cat([batch[1, :, :1] for batch in batches], -1)
-    check_counted(td, counting)
-
-
 # ---- and deaths
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("prefetch", [0, 1])
-def test_who_comes_back_while_enough_shares_are_in_makes_a_step(place, prefetch, tmp_path):
-    sources = Lives(tmp_path, {1: [[Fault("exit", step=7)], [Fault("exit", step=1)]]}, 2, LONG).sources(3)
-    options = {"preemptive_threshold": 0.6, "frames_per_batch": 30, "prefetch": prefetch, "backend": place}
-    with fleet(sources=sources, **options) as collector:
-        batches = drawn_until(collector, lambda _: collector.stats()["restarts"] == 2) + drawn(collector, 4)
-        stats = collector.stats()
-    assert {batch.shape for batch in batches} == {(3, 2, 5)}
-    for batch in batches:
-        assert made_by(batch)[::2] == [0, 1, 2]
-        assert batch[MASK].any(-1).all()
-    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches)
-    check_lives(batches, LONG)
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_who_stands_in_for_a_worker_that_is_gone_is_ended_likewise(place, prefetch, tmp_path):
-    sources = Lives(tmp_path, {1: [[Fault("exit", step=7)]]}, 2, LONG).sources(3)
-    options = {"restarts": Restarts(0), "min_workers": 1, "preemptive_threshold": 0.6, "frames_per_batch": 30}
-    with fleet(sources=sources, prefetch=prefetch, backend=place, **options) as collector:
-        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1) + drawn(collector, 6)
-        stats = collector.stats()
-    assert {batch.shape for batch in batches} == {(3, 2, 5)}
-    assert all(batch[MASK].any(-1).all() for batch in batches)
-    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches)
-    check_lives(batches, LONG)
-
-
-def test_only_workers_that_are_there_count_as_enough(tmp_path):
-    """A share that is to be asked for again is not in."""
-    script = {1: [[Fault("exit", step=2)]]}
-    sources = Lives(tmp_path, script, 2, LONG).sources(2)
-    with fleet(sources=sources, preemptive_threshold=1.0) as collector:
-        batch = collector.next()
-        assert collector.stats()["restarts"] == 1
-    assert batch[MASK].all()

@@ -4,12 +4,11 @@ import threading
 
 import pytest
 import torch
-from fleet_toys import LONG, MASK, Level, drawn, fleet
-from gymnasium.vector import AutoresetMode
+from fleet_toys import LONG, Level, drawn, fleet
 
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors import MultiCollector
-from swath.testing import Counting, CountingEnv, CountingVectorEnv, Script, by_worker
+from swath.testing import CountingEnv, by_worker
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
@@ -43,21 +42,6 @@ def test_keywords_and_gymnasium_ids_by_worker():
         td = by_worker(drawn(collector, 3))
     for worker, limit in enumerate((3, 4)):
         assert td[worker]["next", "truncated"][0, :, 0].nonzero()[0].item() == limit - 1
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-def test_vector_envs_are_stepped_as_they_are(mode):
-    counting = Counting(script=Script(lengths=(3, 5)))
-    sources = [lambda: CountingVectorEnv(2, counting, autoreset_mode=mode)] * 2
-    with fleet(sources=sources, envs_per_worker=None, cat_results=-1, total_frames=60) as collector:
-        batches = list(collector)
-        stats = collector.stats()
-    assert {batch.shape for batch in batches} == {(2, 10)}
-    assert (MASK in batches[0].keys(include_nested=True)) == (mode == AutoresetMode.NEXT_STEP)
-    assert stats["frames"] == sum(
-        int(batch[MASK].sum()) if MASK in batch.keys(include_nested=True) else 20 for batch in batches
-    )
-    assert stats["frames"] >= 60
 
 
 def test_torchrl_envs_give_batches_of_their_own_keys():

@@ -1,12 +1,11 @@
 """Fragments that are too old."""
 
-import itertools
 import warnings
 
 import pytest
-from fleet_toys import LONG, VERSION, Held, InThread, Level, drawn, fleet, level, numbered
+from fleet_toys import VERSION, Held, InThread, Level, drawn, fleet, level, numbered
 
-from swath.testing import Counting, Fault, Lives, Script, check_counted, check_lives
+from swath.testing import Counting, Script, check_counted
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
@@ -43,18 +42,6 @@ def test_a_fragment_asked_for_after_a_drop_is_delivered_whatever_its_age(gate):
     assert any("raise max_staleness" in str(one.message) for one in caught)
 
 
-def test_stats_say_how_many_versions_behind_the_last_fragment_came():
-    with fleet("async", numbered(1), Level(0), prefetch=1) as collector:
-        collector.next()
-        for number in (1, 2):
-            collector.update_policy_weights_(level(number))
-        collector.get_distant_attr("worker_idx")  # the second fragment was made before that
-        assert collector.next()[VERSION].unique().tolist() == [0]
-        assert (collector.stats()["staleness"], collector.stats("per_worker")["worker_0/staleness"]) == (2, 2)
-        collector.next()
-        assert collector.stats()["staleness"] == 0
-
-
 def test_weights_that_are_meant_for_others_make_nothing_stale():
     with fleet("async", policy=Level(0), max_staleness=0, backend="inline") as collector:
         drawn(collector, 2)
@@ -84,36 +71,3 @@ def test_episodes_that_lost_a_stale_fragment_are_not_delivered_as_whole():
         assert collector.stats()["batches_dropped"] > 0
         facts = collector.stats()
     assert facts["frames"] == 13 * 12
-
-
-def test_a_fragment_that_is_insisted_on_is_so_in_the_next_life_too(tmp_path):
-    sources = Lives(tmp_path, {0: [[Fault("exit", step=8)], [Fault("exit", step=3)]]}, 2, LONG).sources(1)
-    numbers = itertools.count()
-
-    def publish():
-        collector.update_policy_weights_(level(next(numbers) % 3))
-
-    collector = fleet("async", sources, Level(0), max_staleness=0, prefetch=0, backend="inline")
-    with collector:
-        collector.pre_collect_hook = publish  # whatever is made is too old when it is there
-        with pytest.warns(UserWarning, match="raise max_staleness") as caught:
-            batches = drawn(collector, 5)
-        stats = collector.stats()
-    assert stats["restarts"] == 2
-    assert (stats["batches_dropped"], stats["batches_overdue"]) == (5, 5)
-    assert len(caught) == 1
-    check_lives(batches, LONG, gaps=True)
-
-
-def test_nothing_is_asked_for_anew_while_collection_is_held():
-    with fleet("async", numbered(1), Level(0), max_staleness=0, prefetch=2, backend="inline") as collector:
-        collection = collector._assembled.collection
-        collector.next()
-        collector.update_policy_weights_(level(1))
-        collection.hold()
-        assert collection.draw().ended
-        assert not collection.in_flight
-        collection.release()
-        assert collector.next()[VERSION].unique().tolist() == [1]
-        stats = collector.stats()
-    assert (stats["batches_dropped"], stats["frames_dropped"]) == (2, 20)

@@ -73,12 +73,6 @@ def test_what_postproc_returns_is_delivered_and_frames_are_counted_before():
     assert [batch.shape for batch in batches] == [(2, 2)] * 2
 
 
-def test_postproc_may_be_a_module_of_the_house():
-    batch = first_batch(postproc=MultiStep(gamma=0.5, n_steps=2))
-    assert "steps_to_next_obs" in batch.keys()  # noqa: SIM118
-    assert "original_reward" in batch["next"].keys()  # noqa: SIM118
-
-
 class Placed(nn.Module):
     def __init__(self):
         super().__init__()
@@ -161,25 +155,6 @@ def test_hooks_can_be_read_and_replaced_while_alive():
         with pytest.raises(TypeError, match="post_collect_hook is of type int"):
             made.post_collect_hook = 3
     assert len(log.calls) == 2
-
-
-def test_hooks_run_per_fragment_and_per_batch():
-    log = Log()
-    env = CountingEnvs(counting(12))
-    with collector(
-        env, frames_per_batch=5, trajs_per_batch=1, pre_collect_hook=log.before, post_collect_hook=log.after
-    ) as made:
-        made.next()
-    assert log.names == ["before", "before", "before", "after"]
-
-
-def test_a_hook_may_use_the_collector():
-    with collector(seed=1) as made:
-        made.pre_collect_hook = made.reset
-        made.post_collect_hook = lambda td: made.state_dict() and made.increment_version()
-        firsts = [made.next()["observation"][:, 0, 2].tolist() for _ in range(3)]
-        assert firsts == [[0, 0]] * 3
-        assert made.policy_version == 3
 
 
 def test_private_observations_are_not_delivered():

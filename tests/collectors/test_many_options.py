@@ -1,10 +1,9 @@
-"""Each argument of the collectors with many workers lands in exactly one option field, with the contract's default."""
+"""The arguments of the collectors with many workers: their defaults, and what is refused."""
 
 import inspect
 from dataclasses import fields, is_dataclass
 
 import pytest
-import torch
 from collector_toys import Always, Memory
 
 from plain import plain
@@ -29,93 +28,7 @@ def hook(*_):
     """A hook."""
 
 
-CPU = torch.device("cpu")
 BUFFER, POLICY = Memory(), Always()
-ONCE = Restarts(1)
-
-BOTH = {
-    # argument: (value, where it lands, what is there then); `worker` is every worker's request
-    "create_env_fn": (["Pendulum-v1", "CartPole-v1"], "worker.source.env", ["Pendulum-v1", "CartPole-v1"]),
-    "policy": (POLICY, "worker.policy.policy", [POLICY, POLICY]),
-    "policy_factory": ([Always, hook], "worker.policy.factory", [Always, hook]),
-    "total_frames": (100, "budget.total_frames", 100),
-    "envs_per_worker": (3, "worker.source.copies", [3, 3]),
-    "create_env_kwargs": ([{"x": 1}, {"x": 2}], "worker.source.kwargs", [{"x": 1}, {"x": 2}]),
-    "seed": (4, "seed", 4),
-    "device": (["cpu", None], "worker.devices.common", [CPU, None]),
-    "storing_device": (["cpu", None], "worker.devices.storing", [CPU, None]),
-    "env_device": (["cpu", None], "worker.devices.env", [CPU, None]),
-    "policy_device": (["cpu", None], "worker.devices.policy", [CPU, None]),
-    "max_frames_per_traj": (5, "worker.episodes.max_frames", [5, 5]),
-    "init_random_frames": (6, "budget.init_random_frames", 6),
-    "reset_at_each_iter": (True, "worker.episodes.reset_at_each_iter", [True, True]),
-    "split_trajs": (True, "trajectories.split", True),
-    "trajs_per_batch": (2, "trajectories.per_batch", 2),
-    "replay_buffer": (BUFFER, "buffer", BUFFER),
-    "postproc": (hook, "hooks.postproc", hook),
-    "pre_collect_hook": (hook, "hooks.before", hook),
-    "post_collect_hook": (hook, "hooks.after", hook),
-    "exploration_type": ("mean", "worker.policy.exploration", [ExplorationType.MEAN] * 2),
-    "trust_policy": (True, "worker.policy.trust", [True, True]),
-    "prefetch": (3, "order.prefetch", 3),
-    "restarts": (ONCE, "survival.restarts", ONCE),
-    "min_workers": (1, "survival.min_workers", 1),
-    "fragment_timeout_s": (5.0, "survival.fragment_timeout_s", 5.0),
-    "placement_timeout_s": (6.0, "survival.placement_timeout_s", 6.0),
-    "on_env_error": ("reset", "worker.faults.on_env_error", ["reset", "reset"]),
-    "check_finite": (True, "worker.faults.check_finite", [True, True]),
-}
-BY_KEYWORDS = {
-    "set_truncated": (True, "worker.episodes.set_truncated", [True, True]),
-    "compile_policy": (True, "worker.policy.compile", [True, True]),
-    "cudagraph_policy": (True, "worker.policy.cudagraph", [True, True]),
-    "auto_register_policy_transforms": (False, "worker.policy.recurrent", [False, False]),
-    "track_policy_version": (object(), "worker.entries.track_version", [True, True]),
-    "track_traj_ids": (False, "worker.entries.track_ids", [False, False]),
-    "compact_obs": (True, "worker.entries.compact_obs", [True, True]),
-    "traj_format": ("cat", "trajectories.layout", "cat"),
-    "trajs_per_write": (2, "trajectories.per_write", 2),
-}
-"""On Ray by `collector_kwargs` alone."""
-
-LOCAL = {
-    "frames_per_batch": ([30, 10], "worker.share.frames_per_batch", [30, 10]),
-    "worker_idx": (7, "index", 7),
-    "preemptive_threshold": (0.5, "order.preemptive_threshold", 0.5),
-    "cat_results": (0, "order.cat_results", 0),
-    "num_sub_threads": (3, "places.threads", (3,)),
-    "init_fn": (hook, "places.init_fn", hook),
-    "update_at_each_batch": (True, "automatic.each_draw", True),
-    "backend": ("thread", "places.backend", "thread"),
-}
-RAY = {
-    "frames_per_batch": (40, "budget.frames_per_batch", 40),
-    "sync": (False, "order.sync", False),
-    "ray_init_config": ({"num_cpus": 2}, "places.options", {"init_config": {"num_cpus": 2}, "workers": 2}),
-    "remote_configs": ([{"memory": 2}, {"memory": 3}], "places.resources", [{"memory": 2}, {"memory": 3}]),
-    "num_workers_per_collector": (3, "worker.source.copies", [3, 3]),
-    "collector_class": ("sync", "makers", ...),
-    "max_weight_update_interval": (3, "automatic.most_fragments", 3),
-    "update_after_each_batch": (True, "automatic.each_draw", True),
-}
-DERIVED = {
-    "device": {"worker.devices.policy", "worker.devices.storing"},
-    "frames_per_batch": {"budget.frames_per_batch", "worker.share.frames_per_batch"},
-    "sync": {"worker.share.frames_per_batch"},
-    "track_policy_version": {"entries.track_version"},
-    "track_traj_ids": {"entries.track_ids"},
-    "compact_obs": {"entries.compact_obs"},
-    "update_at_each_batch": {"automatic.first_draw"},
-}
-"""Fields that follow from an argument which has a field of its own."""
-
-BESIDE = {
-    "traj_format": {"trajs_per_batch": 1},
-    "trajs_per_write": {"trajs_per_batch": 1, "replay_buffer": BUFFER},
-    "update_at_each_batch": {"policy": POLICY},
-    "update_after_each_batch": {"policy": POLICY},
-    "max_weight_update_interval": {"policy": POLICY},
-}
 
 WEIGHTS = {"weight_updater", "weight_sync_schemes", "weight_recv_schemes"}
 PEERS = {"return_same_td", "reset_when_done", "use_buffers", "extend_buffer"}
@@ -158,49 +71,33 @@ def flat(options, prefix=""):
     return found
 
 
-def require_one_field(name, before, after, where, there):
-    changed = {field for field in before if before[field] != after[field]}
-    assert where in changed
-    assert changed - {where} <= DERIVED.get(name, set())
-    assert there is ... or after[where] == there
+KEYWORDS = {
+    # keyword: (one value, or one per worker; where it lands; what is there then)
+    "max_frames_per_traj": (5, "worker.episodes.max_frames", [5, 5]),
+    "create_env_kwargs": ([{"x": 1}, {"x": 2}], "worker.source.kwargs", [{"x": 1}, {"x": 2}]),
+    "exploration_type": ("mean", "worker.policy.exploration", [ExplorationType.MEAN] * 2),
+    "set_truncated": (True, "worker.episodes.set_truncated", [True, True]),
+    "on_env_error": (["reset", "raise"], "worker.faults.on_env_error", ["reset", "raise"]),
+    "replay_buffer": (BUFFER, "buffer", BUFFER),
+}
 
 
-@pytest.mark.parametrize("name", [*BOTH, *BY_KEYWORDS, *LOCAL])
-def test_an_argument_of_the_multi_classes_lands_in_one_field(name, requested):
-    value, where, there = {**BOTH, **BY_KEYWORDS, **LOCAL}[name]
-    beside = BESIDE.get(name, {})
-    before = requested(MultiSyncCollector, **beside)
-    require_one_field(name, before, requested(MultiSyncCollector, **beside, **{name: value}), where, there)
-
-
-@pytest.mark.parametrize("name", [*BOTH, *RAY])
-def test_an_argument_of_ray_collector_lands_in_one_field(name, requested):
-    value, where, there = {**BOTH, **RAY}[name]
-    beside = BESIDE.get(name, {})
-    require_one_field(
-        name, requested(RayCollector, **beside), requested(RayCollector, **beside, **{name: value}), where, there
-    )
-
-
-KEYWORDS = [name for name in (*BOTH, *BY_KEYWORDS) if name in inspect.signature(Collector).parameters]
-DECIDED = ["create_env_fn", "policy", "total_frames"]
-
-
-@pytest.mark.parametrize("name", [name for name in KEYWORDS if name not in DECIDED])
+@pytest.mark.parametrize("name", KEYWORDS)
 def test_collector_kwargs_decide_where_ray_collector_is_at_its_default(name, requested):
-    value, where, there = {**BOTH, **BY_KEYWORDS}[name]
-    beside = BESIDE.get(name, {})
-    single = value[0] if isinstance(value, list) else value
+    value, where, there = KEYWORDS[name]
     rows = [{name: one} for one in value] if isinstance(value, list) else {name: value}
-    after = requested(RayCollector, **beside, collector_kwargs=rows)
-    require_one_field(name, requested(RayCollector, **beside), after, where, there)
-    if name in BY_KEYWORDS:
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-            RayCollector("CartPole-v1", frames_per_batch=20, **{name: value})
-    else:
-        requested(RayCollector, **beside, **{name: single}, collector_kwargs={name: single})
-        with pytest.raises(ValueError, match=f"{name}=.* here, but .* in collector_kwargs; give one of them"):
-            RayCollector("CartPole-v1", frames_per_batch=20, **{name: single}, collector_kwargs={name: "another"})
+    assert requested(RayCollector, collector_kwargs=rows)[where] == there
+
+
+def test_an_argument_and_another_value_in_collector_kwargs_are_refused(requested):
+    both = {"max_frames_per_traj": 5, "collector_kwargs": {"max_frames_per_traj": 5}}
+    assert requested(RayCollector, **both)["worker.episodes.max_frames"] == [5, 5]
+    with pytest.raises(ValueError, match=r"max_frames_per_traj=5 here, but 6 in collector_kwargs; give one of them"):
+        RayCollector(
+            "CartPole-v1", frames_per_batch=20, max_frames_per_traj=5, collector_kwargs={"max_frames_per_traj": 6}
+        )
+    with pytest.raises(TypeError, match="unexpected keyword argument 'set_truncated'"):
+        RayCollector("CartPole-v1", frames_per_batch=20, set_truncated=True)
 
 
 def test_max_staleness_is_for_asynchronous_collection(requested):
@@ -209,14 +106,6 @@ def test_max_staleness_is_for_asynchronous_collection(requested):
     for kind, further in ((MultiSyncCollector, {}), (RayCollector, {"sync": True})):
         with pytest.raises(ValueError, match="max_staleness is for asynchronous collection"):
             kind(["CartPole-v1"], frames_per_batch=2, max_staleness=2, **further)
-
-
-def test_every_argument_is_in_a_table():
-    taken = {"args", "num_threads", "max_staleness", "progress", *PEERS, *WEIGHTS}
-    multi = {*BOTH, *BY_KEYWORDS, *LOCAL, "sync", "num_workers", "collector_class", "no_cuda_sync"}
-    assert set(inspect.signature(MultiSyncCollector).parameters) == multi | taken
-    ray = {*BOTH, *RAY, "num_collectors", "collector_kwargs", "use_env_creator", "no_cuda_sync"}
-    assert set(inspect.signature(RayCollector).parameters) == (ray | taken) - {"num_threads", *PEERS}
 
 
 REQUIRED = inspect.Parameter.empty

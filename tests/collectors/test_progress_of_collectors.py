@@ -2,18 +2,14 @@
 
 import gc
 import io
-import logging
-import subprocess
-import sys
 import threading
 
 import pytest
 from collector_toys import Always, collector
-from fleet_toys import AT_ONCE, LONG, drawn, fleet
+from fleet_toys import LONG, drawn, fleet
 from rich.console import Console
 
-import ray_cluster
-from swath import Collector, Progress
+from swath import Progress
 from swath.testing import CountingEnvs, Fault, Lives
 
 PATIENCE_S = 60
@@ -61,29 +57,6 @@ def test_workers_are_shown_with_what_became_of_them(kind, backend, tmp_path):
     assert ("restarts 1, fragments lost 1" in last) == (backend == "process")
 
 
-def test_workers_on_ray_are_shown():
-    view, printed = lines()
-    with fleet("sync", backend="ray", total_frames=40, progress=view) as made:
-        list(made)
-    assert printed()[-1].startswith("RayCollector: 40 of 40 frames (100 %), ")
-    assert "2 of 2 workers" in printed()[-1]
-
-
-def test_a_keyword_of_the_whole_is_none_of_a_worker_on_ray():
-    with pytest.raises(ValueError, match="progress"):
-        ray_cluster.collector(
-            ["CartPole-v1"], None, frames_per_batch=10, restarts=AT_ONCE, collector_kwargs={"progress": True}
-        )
-
-
-@pytest.mark.parametrize("backend", ["direct", "thread"])
-def test_what_collects_elsewhere_is_shown_too(backend):
-    view, printed = lines()
-    with Collector("CartPole-v1", frames_per_batch=10, total_frames=20, backend=backend, progress=view) as made:
-        list(made)
-    assert " 20 of 20 frames (100 %), " in printed()[-1]
-
-
 def test_a_view_changes_no_batch():
     def batches(progress):
         with fleet("sync", ["CartPole-v1"] * 2, Always(), seed=3, backend="thread", progress=progress) as made:
@@ -100,31 +73,6 @@ def test_a_collector_that_is_forgotten_ends_its_view():
     gc.collect()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-
-
-def test_a_script_that_just_ends_is_shown_to_its_end_and_nothing_is_restarted():
-    code = """
-from swath import MultiSyncCollector
-collector = MultiSyncCollector(["CartPole-v1"] * 2, frames_per_batch=20, progress=True)
-collector.next()
-"""
-    child = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=100)
-    assert (child.returncode, child.stderr) == (0, "")
-    assert child.stdout.startswith("MultiSyncCollector: 20 frames, ")
-    assert "2 of 2 workers" in child.stdout
-
-
-def test_collection_goes_on_when_the_terminal_fails(caplog):
-    class Gone(io.StringIO):
-        def write(self, text):
-            raise OSError("the terminal is gone")
-
-    with (
-        caplog.at_level(logging.WARNING, "swath"),
-        collector(total_frames=40, progress=Progress(Console(file=Gone()), every_s=0.01)) as made,
-    ):
-        assert len(list(made)) == 4
-    assert "the view of Collector has ended" in caplog.text
 
 
 @pytest.mark.parametrize("make", [collector, fleet])

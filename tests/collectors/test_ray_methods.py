@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from collector_toys import Memory
-from fleet_toys import AT_ONCE, IDS, LONG, VERSION, Level, drawn, level, made_by, numbered
+from fleet_toys import AT_ONCE, IDS, VERSION, Level, drawn, level, made_by, numbered
 from gymnasium import spaces
 
 from swath import RayCollector
@@ -66,13 +66,6 @@ def test_asynchronously_they_are_asked_at_once(build):
     check_lives(batches, WIDE, gaps=True)
 
 
-def test_a_batch_that_was_asked_for_ahead_keeps_its_shares(build):
-    collector = build(prefetch=1)
-    collector.next()
-    collector.add_collectors(CountingEnvs(WIDE, first=4), 2)
-    assert [batch.shape[0] for batch in drawn(collector, 3)] == [2, 3, 3]
-
-
 def test_a_policy_of_their_own_stays_until_the_next_update(build):
     collector = build(policy=Level(1))
     collector.update_policy_weights_(level(2))
@@ -93,16 +86,6 @@ def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
     assert jobs.templates[3].resources == {"num_cpus": 2, "memory": 7}
     longest = torch.stack([batch["next", "step_count"] for batch in drawn(collector, 4)]).amax((0, 2, 3, 4))
     assert longest.tolist() == [5, 5, 3, 5]
-
-
-def test_what_happens_when_an_env_raises_is_said_for_each_worker(build):
-    faults = {env: [Fault("raise", step=3)] for env in (0, 2)}
-    sources = [CountingEnvs(WIDE, faults, first) for first in (0, 2)]
-    collector = build(sources=sources, collector_kwargs=[{"on_env_error": word} for word in ("raise", "restart")])
-    with pytest.raises(EnvBroke, match="env 0 raised"):
-        collector.next()
-    assert collector.next().shape == (2, 2, 6)
-    assert collector.stats()["restarts"] == 1
 
 
 class Levels(Level):
@@ -332,23 +315,3 @@ def test_a_closed_collector_says_so(use, build):
     assert made.remote_collectors == []
     assert made.stats("both")["worker_1/state"] == "closed"
     assert "closed" in repr(made)
-
-
-def test_what_can_be_reached_is_reached(build):
-    buffer = Memory()
-    collector = build(policy=Level(6), replay_buffer=buffer, sources=numbered(counting=LONG))
-    assert collector.cascade_execute("policy_version") == 0
-    assert collector.cascade_execute("stats", workers="per_worker")["worker_0/frames"] == 0
-    with pytest.raises(AttributeError, match="'colour'"):
-        collector.cascade_execute("policy_version.colour")
-    with pytest.raises(ValueError, match="takes no arguments"):
-        collector.cascade_execute("policy_version", 3)
-    assert collector.get_distant_attr("policy.weight") == [6, 6]
-    assert collector.map_fn("getattr_policy", [("weight",), ("bias_of_nobody",)][:1] * 2) == [6, 6]
-    with pytest.raises(ValueError, match="Expected 2 argument entries"):
-        collector.map_fn("touch", [()])
-    with pytest.raises(ValueError, match="same length"):
-        collector.map_fn("touch", [(), ()], [{}])
-    assert collector.getattr_env("number" if hasattr(CountingEnvs(LONG)(), "number") else "mark") is not ...
-    assert collector.getattr_policy("weight").item() == collector.get_model("policy").weight.item() == 6
-    assert collector.getattr_rb("written") is buffer.written

@@ -5,12 +5,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from collector_toys import LONG, Always, WithValue, collector
+from collector_toys import LONG, WithValue, collector
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 from torch import nn
 
-from swath import Collector
 from swath.errors import NoEffectWarning
 from swath.seeds import derive
 from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, Drawn, same_data
@@ -69,21 +68,6 @@ def test_a_seed_at_construction_is_one_set_afterwards():
     late.env[0].mark = late.env[0].mark._replace(episode=1)
     with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7) as early:
         assert torch.equal(drawn(late)["noise"], torch.cat([early.next() for _ in range(4)], -1)["noise"])
-
-
-def test_setting_a_seed_again_begins_the_same_data_under_new_ids():
-    with collector(CountingEnvs(LONG), Noisy(), envs_per_worker=2) as made:
-        made.set_seed(3)
-        one = made.next()
-        made.next()
-        made.set_seed(3)
-        again = made.next()
-    assert torch.equal(one["noise"], again["noise"])
-    assert torch.equal(one["action"], again["action"])
-    ids = ("collector", "traj_ids")
-    assert one[ids][:, 0].tolist() == [0, 1]
-    assert again[ids][:, 0].tolist() == [2, 3]
-    assert again["observation"][:, 0, 2].tolist() == [0, 0]
 
 
 def test_with_a_seed_the_global_generators_are_left_alone():
@@ -193,17 +177,6 @@ def test_an_env_that_takes_no_seeds_is_warned_of():
         assert torch.equal(one, made.next()["action"]), "actions are seeded all the same"
 
 
-def test_a_collector_goes_on_where_its_private_streams_were():
-    with collector(CountingEnvs(LONG), Noisy(), envs_per_worker=2, seed=7) as made:
-        whole = torch.cat([made.next() for _ in range(4)], -1)
-    with collector(CountingEnvs(LONG), Noisy(), envs_per_worker=2, seed=7) as made:
-        parts = []
-        for _ in range(4):
-            parts.append(made.next())
-            torch.rand(5)
-    assert torch.equal(whole["noise"], torch.cat(parts, -1)["noise"])
-
-
 def test_two_collectors_in_one_process_do_not_disturb_each_other():
     alone = drawn(collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7))
     with (
@@ -237,8 +210,3 @@ def test_the_policys_mode_is_the_users():
         made.next()
         assert not watched.training
     assert seen == [True] * 6 + [False] * 5
-
-
-def test_a_static_seed_is_told_from_others_by_kwargs_too():
-    with Collector(CountingEnv, Always(), frames_per_batch=2) as made:
-        assert made.set_seed(seed=3, static_seed=False) != 3

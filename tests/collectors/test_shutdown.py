@@ -12,7 +12,6 @@ import cloudpickle
 import pytest
 from collector_toys import LONG, InThread, Memory, Stepping, collector
 
-from swath import Collector
 from swath.errors import Closed, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
 
@@ -127,18 +126,6 @@ def test_shutdown_from_within_a_fragment():
     assert made.env.closed == 1
 
 
-def test_shutdown_from_a_hook():
-    made = collector()
-    made.post_collect_hook = lambda td: made.shutdown()
-    with pytest.raises(Closed):
-        made.next()
-    assert [env.closed for env in made.env] == [1, 1]
-    made = collector()
-    made.pre_collect_hook = made.shutdown
-    with pytest.raises(Closed):
-        made.next()
-
-
 def test_a_second_thread_that_draws_is_refused():
     env = Stepping(at=3)
     with collector(env) as made:
@@ -149,13 +136,6 @@ def test_a_second_thread_that_draws_is_refused():
         env.released.set()
         assert drawing.join().value.shape == (10,)
         assert made.next().shape == (10,)
-
-
-def test_drawing_from_within_a_draw_is_refused():
-    with collector() as made:
-        made.post_collect_hook = lambda td: made.next()
-        with pytest.raises(RuntimeError, match="is being drawn from already"):
-            made.next()
 
 
 def test_a_control_call_from_within_a_fragment_is_refused():
@@ -226,14 +206,6 @@ def test_garbage_is_closed():
     assert not thread.is_alive()
 
 
-def test_garbage_whose_closing_raises_is_silent():
-    made = collector(CountingEnvs(LONG, {0: [Fault("raise_at_close")]}))
-    env = made.env
-    del made
-    gc.collect()
-    assert env.closed == 1
-
-
 SCRIPT = """
 from swath import Collector
 from swath.testing import CountingEnv
@@ -258,12 +230,6 @@ def test_the_interpreters_exit_closes_what_is_open():
     command = [sys.executable, "-W", "error", "-c", SCRIPT]
     child = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (child.returncode, child.stdout, child.stderr) == (0, "closed\n" * 3, "")
-
-
-def test_a_collector_that_failed_to_be_built_can_be_collected():
-    with pytest.raises(TypeError):
-        Collector(None, frames_per_batch=10)
-    gc.collect()
 
 
 @pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), "1", True])

@@ -7,7 +7,6 @@ from collections import OrderedDict
 import pytest
 import torch
 from collector_toys import LONG, Always, WithValue, collector, counting
-from torch import nn
 
 from swath.testing import CountingEnvs
 
@@ -163,16 +162,6 @@ def test_a_seed_is_restored_with_other_streams_in_the_new_life():
     assert not torch.equal(one["action"], again["action"])
 
 
-def test_no_seed_is_restored_too():
-    with collector(policy=WithValue(), seed=3) as made, collector(policy=WithValue()) as unseeded:
-        made.load_state_dict(unseeded.state_dict())
-        assert made.state_dict()["seed"] is None
-        torch.manual_seed(1)
-        one = made.next()["action"]
-        torch.manual_seed(1)
-        assert torch.equal(one, made.next()["action"])
-
-
 def test_a_random_beginning_is_not_repeated():
     with collector(policy=WithValue(), init_random_frames=20) as made:
         assert not made.next()["state_value"].any()
@@ -181,37 +170,3 @@ def test_a_random_beginning_is_not_repeated():
         other.load_state_dict(state)
         assert not other.next()["state_value"].any()
         assert other.next()["state_value"].any()
-
-
-class Extra(nn.Module):
-    """A policy with extra state, and a name of its own for it."""
-
-    def __init__(self, note):
-        super().__init__()
-        self.head, self.note = nn.Linear(3, 3), note
-
-    def get_extra_state(self):
-        return {"note": self.note}
-
-    def set_extra_state(self, state):
-        self.note = state["note"]
-
-    def forward(self, observation):
-        return self.head(observation).argmax(-1)
-
-
-def test_extra_state_comes_along():
-    with collector(policy=Extra("old")) as made:
-        state = made.state_dict()
-    policy = Extra("new")
-    with collector(policy=policy) as other:
-        other.load_state_dict(state)
-    assert policy.note == "old"
-
-
-def test_a_state_can_be_taken_and_loaded_between_draws_of_a_loop():
-    with collector(total_frames=50, seed=1) as made:
-        for i, _ in enumerate(made):
-            if i == 1:
-                made.load_state_dict(made.state_dict())
-        assert i == 4

@@ -261,14 +261,6 @@ def test_a_factory_gets_the_env_if_it_asks_for_it(factory):
         assert made.policy.env is made.env
 
 
-def test_a_factory_with_defaults_only_is_called_without_arguments():
-    assert first_batch(policy_factory=lambda action=1: Always(action))["action"].unique().tolist() == [1]
-
-
-def test_a_factory_may_return_a_function():
-    assert first_batch(policy_factory=lambda: lambda observation: ACTION).shape == (2, 5)
-
-
 # ---- sources
 
 
@@ -277,12 +269,6 @@ def test_keywords_reach_ids_and_callables():
         assert made.env.render_mode == "rgb_array"
     with collector(CountingEnv, create_env_kwargs={"number": 7}) as made:
         assert made.next()["observation"][0, 0] == 7
-
-
-def test_a_list_of_one_source_is_that_source():
-    for sources in ([CountingEnv], (CountingEnv(),), ["CartPole-v1"]):
-        with collector(sources) as made:
-            assert made.next().shape == (10,)
 
 
 def test_an_id_may_name_its_module():

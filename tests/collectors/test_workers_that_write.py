@@ -16,13 +16,11 @@ from fleet_toys import (
     Notebook,
     fleet,
     level,
-    numbered,
 )
 from writing_toys import FileBuffer, Itself, Mishap, same_writes
 
 from plain import plain
-from swath.errors import Closed, FleetFailed
-from swath.options import Restarts
+from swath.errors import Closed
 from swath.testing import CountingEnvs, check_lives
 
 pytestmark = pytest.mark.usefixtures("nursery")
@@ -161,26 +159,6 @@ def test_post_processing_and_hooks_run_in_the_worker(tmp_path):
         assert os.getpid() != entry.pid
 
 
-class OnDevice(Itself):
-    """Clients whose storage names a device."""
-
-    def __init__(self):
-        super().__init__()
-        self._storage = type("Storage", (), {"device": "meta"})()
-
-    def client(self):
-        other = OnDevice()
-        other.written = self.written
-        return other
-
-
-def test_data_go_to_the_device_that_the_clients_storage_names():
-    buffer = OnDevice()
-    with fleet(replay_buffer=buffer, backend="inline") as collector:
-        collector.next()
-    assert [td.device.type for td in buffer.written] == ["meta"] * 2
-
-
 # ---- by whom
 
 
@@ -290,24 +268,6 @@ def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
         assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
 
 
-def test_a_write_that_takes_too_long_is_a_death(gate, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("wait", entries=2, client=1, gate=gate))
-    with fleet(replay_buffer=buffer, fragment_timeout_s=3.0, total_frames=40) as collector:
-        list(collector)
-        stats = collector.stats()
-    assert (stats["frames"], buffer.frames, stats["late"], stats["restarts"]) == (40, 40, 1, 1)
-
-
-def test_with_too_few_workers_left_the_run_fails(tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("die", entries=2))
-    with fleet("async", replay_buffer=buffer, restarts=Restarts(0), total_frames=200) as collector:
-        with pytest.raises(FleetFailed):
-            list(collector)
-        with pytest.raises(FleetFailed):
-            collector.next()
-    assert settled(collector)["frames"] == buffer.frames
-
-
 def test_an_interrupt_while_a_worker_writes_loses_nothing(gate, tmp_path):
     buffer = FileBuffer(tmp_path, Mishap("wait", entries=0, client=1, gate=gate))
     with fleet(replay_buffer=buffer, total_frames=60) as collector:
@@ -376,19 +336,6 @@ def test_in_the_background_a_pause_lets_what_is_in_flight_be_written(kind, optio
     assert settled(collector)["frames"] == buffer.frames
 
 
-def test_in_the_background_what_extend_raises_is_kept_and_raised_once(tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("raise", entries=3))
-    with fleet("async", replay_buffer=buffer, total_frames=100) as collector:
-        collector.start()
-        collector._background._thread.join(60)
-        assert collector.stats()["error"] == "OSError: disk full"
-        with pytest.raises(OSError, match="disk full"):
-            collector.start()
-        collector.start()
-        collector._background._thread.join(60)
-        assert collector.stats()["frames"] == buffer.frames == 100
-
-
 def until(condition):
     waiting = threading.Event()
     for _ in range(3000):
@@ -396,13 +343,3 @@ def until(condition):
             return
         waiting.wait(0.01)
     raise AssertionError("it does not happen")
-
-
-def test_no_ids_are_given_twice_whatever_happens(tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("die", entries=4))
-    with fleet("async", numbered(), replay_buffer=buffer, total_frames=200) as collector:
-        for number, _ in enumerate(collector):
-            if number == 7:
-                collector.reset()
-    check_lives(buffer.written, LONG, gaps=True)
-    assert collector.stats()["frames"] == buffer.frames == 200
