@@ -3,7 +3,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from swath.learn.encoders import Encoder, VectorEncoder
+from swath.learn.encoders import VectorEncoder
 from swath.rollout.spaces import observation_leaves
 
 EVERYTHING = spaces.Dict(
@@ -47,14 +47,6 @@ def test_leaves_of_all_kinds_lie_side_by_side(lead):
     torch.testing.assert_close(out, expected.expand(*lead, 17))
 
 
-@pytest.mark.parametrize("space", [spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (3, 1)), spaces.Discrete(3)])
-def test_a_lone_space_is_encoded_as_in_a_dict(space):
-    alone, _ = encoder_of(space)
-    inside, _ = encoder_of(spaces.Dict(only=space))
-    entry = torch.as_tensor(np.stack([space.sample() for _ in range(5)]))
-    assert torch.equal(alone(entry), inside(entry))
-
-
 def test_running_figures_are_of_the_flat_features():
     encoder, _ = encoder_of(spaces.Box(-1, 1, (2, 2)), standardise=True)
     rows = 7 + 3 * torch.randn(500, 2, 2)
@@ -62,11 +54,3 @@ def test_running_figures_are_of_the_flat_features():
     flat = rows.reshape(500, 4)
     expected = (flat - flat.mean(0)) / flat.std(0, correction=0)
     torch.testing.assert_close(encoder(rows), expected.clamp(-10, 10), atol=1e-4, rtol=1e-4)
-
-
-def test_without_running_figures_update_changes_nothing():
-    encoder, _ = encoder_of(spaces.Discrete(3))
-    before = encoder(torch.arange(3))
-    encoder.update((torch.zeros(10, dtype=torch.int64),))
-    Encoder().update((torch.zeros(10),))
-    assert torch.equal(encoder(torch.arange(3)), before)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from swath.learn.images import ImageEncoder, channels_first
+from swath.learn.images import ImageEncoder
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84), (96, 64, 3), (1, 36, 36)])
@@ -23,20 +23,6 @@ def test_the_axis_of_the_channels_does_not_change_the_features():
     torch.testing.assert_close(first(image), last(image.movedim(1, -1)))
 
 
-def test_pixels_are_fractions_of_255():
-    encoder = ImageEncoder((1, 36, 36), 4)
-    seen = []
-    encoder.convolutions.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    encoder(torch.full((1, 1, 36, 36), 255, dtype=torch.uint8))
-    assert torch.equal(seen[0], torch.ones(1, 1, 36, 36))
-
-
 def test_a_small_image_is_refused():
     with pytest.raises(ValueError, match="image of 35×40 pixels: the convolutions need 36×36 at least"):
         ImageEncoder((35, 40, 3))
-
-
-def test_the_shortest_of_last_axes_are_channels():
-    assert channels_first((84, 84, 3)) == (3, 84, 84)
-    assert channels_first((4, 84, 84)) == (4, 84, 84)
-    assert channels_first((50, 60)) == (1, 50, 60)

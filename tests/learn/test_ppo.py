@@ -102,19 +102,6 @@ def test_ratios_beyond_the_clip_get_no_gradient_where_they_would_gain():
     torch.testing.assert_close(5 * gradient, torch.tensor([0.0, 1.0, -1.0, 0.0, -1.0]))
 
 
-def test_values_beyond_their_clip_get_no_gradient_where_they_would_gain():
-    policy = small_policy()
-    batch = batch_of(policy)
-    learner = PPO(policy, dataclasses.replace(WHOLE, clip_value=0.1))
-    rows = rows_of(batch, policy, WHOLE)
-    far = dataclasses.replace(rows, target=rows.value + 5)
-    close, beyond, away = (rows.value + step for step in (0.05, 1.0, -1.0))
-    loss = learner._value_loss
-    assert loss(close, far) == 0.5 * (close - far.target).square().mean()
-    torch.testing.assert_close(loss(beyond, far), 0.5 * (rows.value + 0.1 - far.target).square().mean())
-    torch.testing.assert_close(loss(away, far), 0.5 * (away - far.target).square().mean())
-
-
 def test_masked_frames_do_not_count_whatever_they_hold():
     results = []
     for junk in (0.0, 1e6):
@@ -158,17 +145,6 @@ def test_batches_of_any_shape_are_learnt_from_and_left_as_they_were(shape):
     assert not same(before, weights_of(policy))
     assert learner.frames == batch.numel()
     assert f"{batch.numel()} frames" in repr(learner)
-
-
-def test_every_row_is_used_once_an_epoch_in_nearly_equal_parts():
-    policy = small_policy()
-    rows = rows_of(batch_of(policy), policy, PPOConfig())
-    parts = list(rows.minibatches(30, torch.Generator().manual_seed(0)))
-    assert [len(part) for part in parts] == [34, 33, 33]
-    used = torch.cat([part.log_prob for part in parts])
-    assert not torch.equal(used, rows.log_prob)
-    assert torch.equal(used.sort().values, rows.log_prob.sort().values)
-    assert len(list(rows.minibatches(10_000, torch.Generator()))) == 1
 
 
 def test_the_learning_rate_falls_with_the_frames_learnt_from():
@@ -233,29 +209,6 @@ def test_the_order_of_frames_follows_from_the_seed():
     assert not same(results[0], results[2])
 
 
-def test_the_global_random_state_is_not_used():
-    policy = small_policy()
-    batch, state = batch_of(policy), torch.get_rng_state()
-    PPO(policy).update(batch)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_batches_made_in_inference_mode_are_learnt_from():
-    policy = small_policy()
-    with torch.inference_mode():
-        batch = batch_of(policy).clone()
-    PPO(policy, WHOLE).update(batch)
-
-
-def test_equal_targets_leave_nothing_to_explain():
-    policy = small_policy()
-    batch = batch_of(policy, end_rate=1.1)
-    batch["next", "reward"].zero_()
-    batch["next", "terminated"].fill_(True)
-    losses = PPO(policy, WHOLE).update(batch)
-    assert losses["explained_variance"] == 0
-
-
 def test_rewards_that_are_not_finite_are_reported_at_once():
     policy = small_policy()
     batch = batch_of(policy)
@@ -272,11 +225,3 @@ def test_what_is_missing_is_named():
         PPO(policy).update(batch_of(policy).exclude("action_log_prob"))
     with pytest.raises(KeyError, match="frames"):
         PPO(policy).load_state_dict({k: v for k, v in PPO(policy).state_dict().items() if k != "frames"})
-
-
-def test_a_batch_with_a_dimension_for_workers_teaches_what_its_rows_teach():
-    one, other = small_policy(), small_policy()
-    batch = batch_of(one, (2, 2, 25))
-    PPO(one, WHOLE).update(batch)
-    PPO(other, WHOLE).update(batch.reshape(4, 25))
-    assert same(weights_of(one), weights_of(other))
