@@ -14,8 +14,6 @@ from torchrl.envs import (
     Compose,
     EnvBase,
     EnvCreator,
-    GymEnv,
-    InitTracker,
     ObservationNorm,
     ParallelEnv,
     RewardSum,
@@ -30,7 +28,6 @@ from swath.errors import NonFinite
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import effective
-from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.hosts.torchrl_source import Fitting
 from swath.rollout.tensordicts import shared_entries
 
@@ -168,43 +165,6 @@ def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
         first, second = next(batches), next(batches)
     assert first["next", "clock"].flatten().tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert second["next", "clock"].flatten().tolist() == [9, 10, 11, 12, 13, 14, 15, 16]
-
-
-class InPlace(Clock):
-    """Writes all it sees into the same memory, or into two in turn."""
-
-    def __init__(self, n_places=1, **options):
-        super().__init__(**options)
-        self.places, self.turn = [torch.zeros_like(self.clock) for _ in range(n_places)], 0
-
-    def _placed(self, told):
-        self.turn += 1
-        told["clock"] = self.places[self.turn % len(self.places)].copy_(told["clock"])
-        return told
-
-    def _reset(self, tensordict=None, **_):
-        return self._placed(super()._reset(tensordict))
-
-    def _step(self, tensordict):
-        return self._placed(super()._step(tensordict))
-
-
-@pytest.mark.parametrize("frames", [1, 2, 7, 50])
-@pytest.mark.parametrize("n_places", [1, 2])
-def test_what_the_policy_saw_is_kept_also_where_the_env_writes_over_it(n_places, frames):
-    saw = []
-
-    def act(tensordict):
-        saw.append(tensordict["clock"].item())
-        return still(tensordict)
-
-    with Collector(lambda: InPlace(n_places, length=5), act, frames_per_batch=frames) as collector:
-        saw.clear()
-        batches = [next(iter(collector)) for _ in range(4)]
-    kept = [number for batch in batches for number in batch["clock"].flatten().tolist()]
-    assert kept == saw == [step % 5 for step in range(4 * frames)]
-    led_to = [number for batch in batches for number in batch["next", "clock"].flatten().tolist()]
-    assert led_to == [step % 5 + 1 for step in range(4 * frames)]
 
 
 def act_still(tensordict):
@@ -371,62 +331,6 @@ def test_set_truncated_needs_a_key_for_it():
 def test_other_services_say_that_they_do_not_serve_such_envs():
     with pytest.raises(TypeError, match="only collectors and evaluators serve"):
         build(Source(Clock()))
-
-
-def plain(**options):
-    env = GymEnv("CartPole-v1", **options)
-    env.set_seed(3)
-    return env
-
-
-def require_same(one, other):
-    assert (one == other).all()
-    assert {k: (v.dtype, v.shape) for k, v in one.items()} == {k: (v.dtype, v.shape) for k, v in other.items()}
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        plain,
-        lambda: plain(categorical_action_encoding=True),
-        lambda: SerialEnv(3, plain),
-        lambda: GymEnv("Pendulum-v1"),
-        lambda: SerialEnv(2, lambda: GymEnv("Pendulum-v1")),
-    ],
-)
-def test_the_short_way_gives_what_the_long_one_gives(make):
-    one, other = make(), make()
-    one.set_seed(7), other.set_seed(7)
-    roots = [one.reset(), other.reset()]
-    quick = short_way(one)
-    for _ in range(50):
-        roots[0].update(one.rand_action())
-        roots[0]["noise"] = torch.rand(*one.batch_size, 1)
-        roots[1].update(roots[0].select("action", "noise").clone())
-        quick.step(roots[0])
-        other.step(roots[1])
-        require_same(*roots)
-        require_same(*(root["next"] for root in roots))
-        done = roots[0]["next", "done"].flatten().nonzero().flatten().tolist()
-        assert quick.any_ended == bool(done)
-        roots = [one.step_mdp(roots[0]), other.maybe_reset(other.step_mdp(roots[1]))]
-        if done:
-            roots[0] = quick.reset(roots[0], done)
-        require_same(*roots)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: TransformedEnv(plain(), InitTracker()),
-        lambda: plain(frame_skip=2),
-        lambda: GymEnv("FrozenLake-v1"),
-        lambda: GymEnv("CartPole-v1", device="cpu"),
-        Clock,
-    ],
-)
-def test_the_short_way_is_not_taken_where_it_is_not_certain(make):
-    assert short_way(make()) is None
 
 
 def test_an_env_of_gymnasium_renders_through_the_host():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any, Protocol
 
@@ -51,6 +52,6 @@ def _instances(env: Any) -> list[Any]:
 def _innermost(env: Any) -> Any:
     if not is_torchrl_env(env):
         return getattr(env, "unwrapped", env)
-    while (inner := env.__dict__.get("_modules", {}).get("base_env")) is not None:
-        env = inner
+    while isinstance(env, sys.modules["torchrl.envs"].TransformedEnv):
+        env = env.base_env
     return env

@@ -127,7 +127,8 @@ def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
         if source.copies is not None and fitting.apart:
             return _torchrl_list(source, first, fitting)
         env = fitting.applied(first if source.copies is None else _torchrl_batch(source, first))
-    return TorchRLHost(env, None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source)))
+    make = None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source))
+    return TorchRLHost(env, make, resets=not fitting.apart)
 
 
 def _parallel_host(source: Source, first: Any, fitting: Fitting) -> Host:
@@ -145,7 +146,7 @@ def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
     with closed_on_failure(mine):
         envs = _with_copies(source, first, mine)
         make = None if source.is_instance else lambda: fitting.applied(make_env(source))
-        return TensorDictListHost([TorchRLHost(fitting.applied(env), make) for env in envs])
+        return TensorDictListHost([TorchRLHost(fitting.applied(env), make, resets=False) for env in envs])
 
 
 def _torchrl_anew(source: Source) -> Any:

@@ -1,9 +1,9 @@
 """The host for TorchRL's envs: any `EnvBase`, batched or not, with whatever keys it has.
 
-    [root] ──▶ policy writes ──▶ env.step writes "next" ──▶ step_mdp ──▶ [root of the next step]
-                                                                └── where done: env.maybe_reset, asked for by the loop
+    [root] ──▶ policy writes ──▶ env.step_and_maybe_reset ──▶ "next" ──▶ [root of the next step]
 
-The only leaf is a TensorDict `[*B]`. This is the one file that imports torchrl, and only when such an env is there.
+The only leaf is a TensorDict `[*B]`. Where each episode has a seed of its own (evaluations), the env is stepped and
+reset by two calls instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,16 @@ from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.hosts.tensordict_reading import StepReading, ends_of, groups_of, pixels_of, reward_of
-from swath.rollout.hosts.torchrl_gym import short_way
 from swath.rollout.hosts.torchrl_masks import drawing
-from swath.rollout.hosts.torchrl_reuse import Seen
-from swath.rollout.hosts.torchrl_step import step_of
 from swath.rollout.spaces import Array, Leaves
 
 _RESET = "_reset"
 _FOUND_NONE = (KeyError, AttributeError, TypeError)
-_HOOKS = "_post_step_mdp_hooks"
-_OWN_WAYS = ("_torchrl_native_autoreset", "_compiled_step_and_maybe_reset")
 
 
 def is_torchrl_env(value: object) -> bool:
     """Whether this is an `EnvBase`; torchrl is not imported for it: whoever has such an env has done that."""
-    module = sys.modules.get("torchrl.envs.common")
-    return module is not None and isinstance(value, module.EnvBase)
+    return isinstance(value, getattr(sys.modules.get("torchrl.envs"), "EnvBase", ()))
 
 
 class TorchRLHost:
@@ -47,25 +40,21 @@ class TorchRLHost:
     Args:
         env: the env.
         make: builds it anew; `None` for an instance of the user's.
+        resets: whether envs begin their next episodes within the step that ends one, as in TorchRL's own collectors;
+            if not, only when they are told to.
     """
 
-    def __init__(self, env: Any, make: Callable[[], Any] | None = None) -> None:
-        self._make = make
+    def __init__(self, env: Any, make: Callable[[], Any] | None = None, *, resets: bool = True) -> None:
+        self._env, self._make, self._resets = _started(env), make, resets
         self._seed: int | None = None
         self._closed = False
-        self._ended: list[int] = []
-        self._begun: Leaves | None = None
+        self._begun: list[int] = []
         self._following: TensorDictBase | None = None
-        self._env = env
         self.spec = spec_of(lambda: self._env)
         self._groups = groups_of(self.spec.done)
-        self._advance: Callable[[Any], tuple[Any, Any]]
-        self._hooks: Callable[[Any, Any], tuple[Any, Any]] | None
-        self._begin: Callable[[TensorDictBase, Sequence[int]], TensorDictBase]
-        self._any_done: Callable[[TensorDictBase], bool]
+        self._any_done = any_done_of(self.spec.done)
         self._ends: Callable[[TensorDictBase], list[Ended]] = self._flagged
         self._reward: Callable[[TensorDictBase], Array] = lambda following: reward_of(following, self.spec)
-        self._install(env)
 
     @property
     def env(self) -> Any:
@@ -77,7 +66,8 @@ class TorchRLHost:
         try:
             if seeds is not None:
                 self._set_seed([int(seed) for seed in seeds])
-            return [self._env.reset()]
+            root = self._env.reset()
+            return [root if self._env.device is None else root.to(self._env.device)]
         except Exception as error:
             raise EnvRaised(0, error) from error
 
@@ -85,8 +75,7 @@ class TorchRLHost:
         """Begin an episode in these envs; only an env that is no batch takes a seed for it."""
         if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
             return self.reset_all([seeds[0]])
-        if self._begun is not None:
-            envs, onto = [env for env in envs if env not in self._ended], self._begun
+        envs = [env for env in envs if env not in self._begun]
         try:
             return [self._begin(onto[0].copy(), envs)] if envs else onto
         except Exception as error:
@@ -94,7 +83,6 @@ class TorchRLHost:
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env: `action` is the TensorDict that the policy has written into."""
-        seen = self._seen.of(action[0])
         try:
             made, root = self._advance(action[0])
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
@@ -102,10 +90,9 @@ class TorchRLHost:
             everyone = [(env, cause) for env in range(self.spec.num_envs)]
             return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
         action[0] = made
-        self._seen.put_back(made, seen)
         self._following = following = made.get("next")
         ended = self._ends(following) if self._any_done(following) else []
-        self._ended = [env for env, _, _ in ended]
+        self._begun = [env for env, _, _ in ended] if self._resets else []
         return Transition([root], self._reward(following), ended)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
@@ -117,8 +104,7 @@ class TorchRLHost:
         if self._make is None:
             raise RuntimeError(f"{self._env} was given as an instance and cannot be built anew; pass a callable")
         close_broken(self.close)
-        self._closed = False
-        self._install(self._make())
+        self._env, self._closed = _started(self._make()), False
         return self.reset_all()
 
     def retire(self, envs: Sequence[int]) -> None:
@@ -165,32 +151,14 @@ class TorchRLHost:
         if holder is not None and state:
             holder.load_state_dict(state)
 
-    def _install(self, env: Any) -> None:
-        self._env = env
-        self._seen = Seen((*self.spec.observed, *self.spec.carried))
-        short = short_way(env)
-        if short is None:
-            self._begin, self._any_done = self._begin_where_ended, any_done_of(self.spec.done)
-        else:
-            self._begin, self._any_done = short.reset, lambda _: short.any_ended
-        self._step = step_of(env) if short is None else short.step
-        self._advance = self._in_one if _has_own_way(env) else self._in_two
-        self._hooks = _hooks_of(env)
+    def _advance(self, td: Any) -> tuple[Any, Any]:
+        """What the step has written, and the root of the next one."""
+        if self._resets:
+            return self._env.step_and_maybe_reset(td)  # type: ignore[no-any-return]
+        made = self._env.step(td)
+        return made, self._env.step_mdp(made)
 
-    def _in_two(self, td: Any) -> tuple[Any, Any]:
-        self._step(td)
-        root = self._env.step_mdp(td)
-        return (td, root) if self._hooks is None else self._hooks(td, root)
-
-    def _in_one(self, td: Any) -> tuple[Any, Any]:
-        """For envs that have a way of their own to step and reset: what they begin with is kept for `reset`."""
-        made, root = self._env.step_and_maybe_reset(td)
-        self._begun = [root]
-        return made, root
-
-    def _begin_where_ended(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
-        if list(envs) == self._ended:
-            return self._env.maybe_reset(root)
+    def _begin(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
         self._mark(root, envs)
         return self._env.reset(root, select_reset_only=True)
 
@@ -213,11 +181,17 @@ class TorchRLHost:
         self._env.set_seed(seeds[0], static_seed=same)
 
     def _state_holder(self) -> Any:
-        envs = sys.modules["torchrl.envs"]
-        if isinstance(self._env, envs.TransformedEnv):
+        if isinstance(self._env, sys.modules["torchrl.envs"].TransformedEnv):
             return self._env.transform
-        batched = sys.modules["torchrl.envs.batched_envs"].BatchedEnvBase
-        return self._env if isinstance(self._env, batched) else None
+        envs = sys.modules["torchrl.envs"]
+        return self._env if isinstance(self._env, envs.SerialEnv | envs.ParallelEnv) else None
+
+
+def _started(env: Any) -> Any:
+    """The env; one that steps its envs here has built them, so that others can look into them."""
+    if isinstance(env, sys.modules["torchrl.envs"].SerialEnv) and env.is_closed:
+        env.start()
+    return env
 
 
 def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
@@ -263,19 +237,6 @@ def any_done_of(done: Sequence[Key]) -> Callable[[TensorDictBase], bool]:
     if len(keys) == 1:
         return lambda following: bool(following.get(keys[0]).any())
     return lambda following: any(bool(following.get(key).any()) for key in keys)
-
-
-def _has_own_way(env: Any) -> bool:
-    base = sys.modules["torchrl.envs.common"].EnvBase
-    batched = sys.modules["torchrl.envs.batched_envs"].BatchedEnvBase
-    own = type(env).step_and_maybe_reset is not base.step_and_maybe_reset and not isinstance(env, batched)
-    return own or any(env.__dict__.get(name) for name in _OWN_WAYS)
-
-
-def _hooks_of(env: Any) -> Callable[[Any, Any], tuple[Any, Any]] | None:
-    """What transforms do with a step and the root that follows, before anybody resets."""
-    there = getattr_static(env, _HOOKS, None)  # a transformed env passes on what it does not have
-    return None if there is None else getattr(env, _HOOKS)
 
 
 def _inside(inner: tuple[str, ...], outer: tuple[str, ...]) -> bool:

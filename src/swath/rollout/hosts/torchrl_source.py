@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.synchronize import SemLock
 from typing import Any
 
 import torch
@@ -46,8 +45,8 @@ class Fitting:
 
 def has_makers(env: Any) -> bool:
     """Whether this is a batched env that has yet to build its envs, so that keywords still reach their makers."""
-    module = sys.modules.get("torchrl.envs.batched_envs")
-    return module is not None and isinstance(env, module.BatchedEnvBase) and bool(env.is_closed)
+    envs = sys.modules.get("torchrl.envs")
+    return envs is not None and isinstance(env, envs.SerialEnv | envs.ParallelEnv) and bool(env.is_closed)
 
 
 def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
@@ -60,14 +59,13 @@ CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
 
 
 def creator_apart(creator: Any) -> tuple[Any, ...]:
-    """An `EnvCreator` for another process: with its state as it is now, without locks, which nobody there shares."""
-    values = [(where, value) for where, value in creator._mp_values if not isinstance(value, SemLock)]  # noqa: SLF001
-    return _creator, (type(creator), {**vars(creator), "_mp_values": values})
+    """An `EnvCreator` for another process: made anew there, with the state that it has now. Locks are not shared."""
+    return _creator, (type(creator), creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
 
 
-def _creator(kind: type[Any], attributes: dict[str, Any]) -> Any:
-    creator = object.__new__(kind)
-    vars(creator).update(attributes)
+def _creator(kind: Callable[[Any, Any], Any], make: Any, kwargs: dict[str, Any], state: Any) -> Any:
+    creator = kind(make, kwargs)
+    creator.load_state_dict(state)
     return creator
 
 
