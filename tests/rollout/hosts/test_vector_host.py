@@ -308,21 +308,21 @@ def test_rewards_may_come_in_any_form_that_is_a_number_for_each_env(pay):
 
 
 @pytest.mark.parametrize(
-    ("pay", "said"),
+    "pay",
     [
-        (None, r"rewards of shape \(\); it must be one number for each env"),
-        (1.0, r"rewards of shape \(\); it must be one number for each env"),
-        (np.zeros(3), r"rewards of shape \(3,\); it must be one number for each env"),
-        (np.zeros((2, 3)), r"the reward array\(\[0., 0., 0.\]\); it must be one number"),
-        (np.array([1.0, None]), "the reward None; it must be one number"),
-        (np.array(["1", "2"]), "the reward .*'1'.*; it must be one number"),
+        None,
+        1.0,
+        np.zeros(3),
+        np.zeros((2, 3)),
+        np.array([1.0, None]),
+        np.array(["1", "2"]),
     ],
     ids=str,
 )
-def test_rewards_that_are_no_number_for_each_env_are_told_with_what_is_promised(pay, said):
+def test_rewards_that_are_no_number_for_each_env_are_an_error(pay):
     (_, error), _ = paid(pay).failed
     assert type(error) is BadAnswer
-    assert re.search(rf"step of .*Paying .*: the env returned {said}; a gymnasium vector env has step", str(error))
+    assert re.search("Paying.*: the env returned the rewards .*; they must be one number for each env; ", str(error))
 
 
 class Ending(CountingVectorEnv):
@@ -348,20 +348,11 @@ def test_ends_may_come_in_any_form_that_is_yes_or_no_for_each_env(said):
     assert told(said).ended == [(1, True, False)]
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (None, r"terminated of shape \(\); it must be True or False for each env"),
-        (np.zeros(3, np.bool_), r"terminated of shape \(3,\); it must be True or False for each env"),
-        (np.array([0.0, 0.5]), r"terminated=.*0.5.*; it must be True or False"),
-        (np.array(["no", "no"]), "terminated=.*'no'.*; it must be True or False"),
-    ],
-    ids=str,
-)
-def test_ends_that_are_not_yes_or_no_for_each_env_are_told_with_what_is_promised(said, words):
+@pytest.mark.parametrize("said", [None, np.zeros(3, np.bool_), np.array([0.0, 0.5]), np.array(["no", "no"])], ids=str)
+def test_ends_that_are_not_yes_or_no_for_each_env_are_an_error(said):
     (_, error), _ = told(said).failed
     assert type(error) is BadAnswer
-    assert re.search(rf"step of .*Ending .*: the env returned {words}; a gymnasium vector env has step", str(error))
+    assert re.search("Ending.*: the env returned terminated=.*; it must be True or False for each env; ", str(error))
 
 
 def test_an_exception_in_a_reset_says_so():

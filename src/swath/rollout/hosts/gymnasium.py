@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
 from swath.rollout.hosts.closing import close_all, close_broken
-from swath.rollout.hosts.explained import PLAIN, UNKNOWN, Promise, explained
-from swath.rollout.hosts.returned import as_flag, as_reward
+from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
@@ -23,8 +22,14 @@ Make = Callable[[], list[gym.Env[Any, Any]]]
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 _UNPAID = array("d", [0.0])  # its reward
 
-STEP = Promise("step", "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info")
-RESET = Promise("reset", "a gymnasium env has reset(*, seed=None, options=None) -> observation, info")
+STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
+RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
+
+_PASSING_ON = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+"""Wrappers that the host stands in for."""
+
+_NONE_YET: Any = object()
+"""In the place of an answer while the env is called."""
 
 
 class EnvListHost:
@@ -90,12 +95,12 @@ class EnvListHost:
         ended: list[Ended] = []
         failed: list[tuple[int, Exception]] = []
         actions = self._split(action)
-        todo, unknown = iter(self._steps), UNKNOWN
+        todo, none_yet = iter(self._steps), _NONE_YET
         while True:
-            env, answer = -1, unknown
+            env, answer = -1, none_yet
             try:
                 for env, step in todo:
-                    answer = unknown
+                    answer = none_yet
                     answer = step(actions[env])
                     observations[env], reward, terminated, truncated, infos[env] = answer
                     try:
@@ -106,7 +111,7 @@ class EnvListHost:
                         ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, explained(error, STEP, self._envs[env], answer)))
+                failed.append((env, error if answer is none_yet else bad_answer(error, self._envs[env], STEP)))
         expired = self._limit.tick()
         if expired:
             ended = with_truncated(ended, expired)
@@ -118,7 +123,7 @@ class EnvListHost:
         """Advance this env alone, in the place of a step of it that failed."""
         n = len(self._envs)
         reward, infos = np.zeros(n), [_SILENCE] * n
-        own, answer = self._split(action)[env], UNKNOWN
+        own, answer = self._split(action)[env], _NONE_YET
         try:
             answer = self._step_core[env](own)
             there, paid, terminated, truncated, infos[env] = answer
@@ -126,7 +131,7 @@ class EnvListHost:
             end = env, as_flag("terminated", terminated), as_flag("truncated", truncated)
             self._pack([there])
         except Exception as error:  # noqa: BLE001  as in `step`
-            told = explained(error, STEP, self._envs[env], answer)
+            told = error if answer is _NONE_YET else bad_answer(error, self._envs[env], STEP)
             return Transition(self._pack(self._last), reward, failed=[(env, told)])
         self._last[env] = there
         ended = [end] if terminated or truncated else []
@@ -186,11 +191,7 @@ class EnvListHost:
         try:
             return self._pack(observations)
         except Exception:  # noqa: BLE001  whosever it is; if nobody's, it is raised again
-            misfits = [
-                (env, told)
-                for env, row in enumerate(observations)
-                if (told := self._misfit(row, env, STEP)) is not None
-            ]
+            misfits = list(self._misfits(range(len(observations)), observations, STEP))
         known = {env for env, _ in failed}
         for env, told in misfits:
             observations[env] = self._last[env]
@@ -208,29 +209,29 @@ class EnvListHost:
         try:
             return self._pack(rows)
         except Exception:
-            for env, row in zip(envs, rows, strict=True):
-                if (told := self._misfit(row, env, RESET)) is not None:
-                    raise EnvRaised(env, told) from told.__cause__
+            for env, told in self._misfits(envs, rows, RESET):
+                raise EnvRaised(env, told) from told
             raise
 
-    def _misfit(self, row: Any, env: int, promise: Promise) -> Exception | None:
-        """What is wrong with the observation of an env; `None` if it fits."""
-        try:
-            self._pack([row])
-        except Exception as error:  # noqa: BLE001  it leaves as its own type
-            told = explained(error, promise, self._envs[env])
-            told.__cause__ = error.__cause__
-            return told
-        return None
+    def _misfits(self, envs: Iterable[int], rows: Iterable[Any], form: str) -> Iterator[tuple[int, Exception]]:
+        """The envs whose observation does not fit, and what is wrong with it."""
+        for env, row in zip(envs, rows, strict=True):
+            try:
+                self._pack([row])
+            except Exception as error:  # noqa: BLE001  whatever it is, it is that env's
+                yield env, bad_answer(error, self._envs[env], form)
 
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
-            seed, answer = None if given is None else int(given), UNKNOWN
+            seed = None if given is None else int(given)
             try:
                 answer = self._envs[env].reset(seed=seed)
+            except Exception as error:
+                raise EnvRaised(env, error) from error
+            try:
                 self._last[env], _ = answer if isinstance(answer, tuple | list) else (answer,)  # not two rows of it
             except Exception as error:
-                raise EnvRaised(env, explained(error, RESET, self._envs[env], answer)) from error
+                raise EnvRaised(env, bad_answer(error, self._envs[env], RESET)) from error
             if seed is not None:
                 self._seeds[env] = seed
         self._limit.restart(envs)
@@ -239,10 +240,12 @@ class EnvListHost:
 def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
     """What to step, and after how many steps to truncate: the env without the wrappers this host stands in for."""
     limit: int | None = None
-    while type(env) in PLAIN:
+    while type(env) in _PASSING_ON:
         assert isinstance(env, gym.Wrapper)
         if isinstance(env, TimeLimit):
-            most = env._max_episode_steps  # noqa: SLF001  gymnasium has no public name for it
+            most = None if env.spec is None else env.spec.max_episode_steps
+            if most is None:  # it does not say its limit: it counts by itself
+                break
             limit = most if limit is None else min(limit, most)
         env = env.env
     return env, limit

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.by_agent import ALL, ByAgent, Step, check_reset, check_step, paid
 from swath.rollout.hosts.closing import close_all, close_broken
-from swath.rollout.hosts.explained import UNKNOWN, Promise, explained
+from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves
 
@@ -28,13 +28,8 @@ REWARDS, TERMINATEDS, TRUNCATEDS, INFOS = "rewards", "terminateds", "truncateds"
 
 _SILENCE: Mapping[str, Any] = {}  # the info of an env that did not step
 
-STEP = Promise(
-    "step",
-    "an env with several agents has step(actions) -> observations, rewards, terminateds, truncateds, infos: dicts",
-)
-RESET = Promise(
-    "reset", "an env with several agents has reset(*, seed=None, options=None) -> observations, infos: dicts"
-)
+STEP = "an env with several agents has step(actions) -> observations, rewards, terminateds, truncateds, infos: dicts"
+RESET = "an env with several agents has reset(*, seed=None, options=None) -> observations, infos: dicts"
 
 
 class MultiAgentHost:
@@ -89,7 +84,7 @@ class MultiAgentHost:
             try:
                 ended += self._advance(env, action[0][env], moved)
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, explained(error, STEP, self._envs[env])))
+                failed.append((env, error))
         self._last = moved.observation[0]
         moved.ended, moved.failed = ended, failed
         return moved
@@ -136,13 +131,15 @@ class MultiAgentHost:
         close_all(self._envs)
 
     def _begin(self, env: int, seed: int | None) -> ByAgent:
-        answer = UNKNOWN
         try:
             answer = self._envs[env].reset(seed=seed)
+        except Exception as error:
+            raise EnvRaised(env, error) from error
+        try:
             observations, infos = answer
             check_reset(observations, infos)
         except Exception as error:
-            raise EnvRaised(env, explained(error, RESET, self._envs[env], answer)) from error
+            raise EnvRaised(env, bad_answer(error, self._envs[env], RESET)) from error
         self._last[env], self.told[env] = observations, infos
         if seed is not None:
             self._seeds[env] = seed
@@ -152,9 +149,12 @@ class MultiAgentHost:
     def _advance(self, env: int, actions: ByAgent, moved: Transition) -> Sequence[Ended]:
         """Step an env and write down what it returned; whether its episode ended."""
         returned: Step = self._envs[env].step(actions)
-        check_step(returned)
-        observations, rewards, terminateds, truncateds, infos = returned
-        rewards, moved.reward[env] = paid(rewards)
+        try:
+            check_step(returned)
+            observations, rewards, terminateds, truncateds, infos = returned
+            rewards, moved.reward[env] = paid(rewards)
+        except Exception as error:
+            raise bad_answer(error, self._envs[env], STEP) from error
         moved.observation[0][env], self.told[env] = observations, infos
         answer = {REWARDS: rewards, TERMINATEDS: terminateds, TRUNCATEDS: truncateds, INFOS: infos}
         moved.info[env] = answer  # type: ignore[index]  # made as a list by `step`

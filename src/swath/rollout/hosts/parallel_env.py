@@ -20,15 +20,13 @@ from swath.rollout.hosts.agent_groups import agent_groups
 from swath.rollout.hosts.agent_states import WHOLE, AgentStates
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.explained import Promise, explained
+from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.hosts.tensordict_reading import StepReading, ends_of, groups_of, reward_of
 from swath.rollout.spaces import Array, Leaves
 
-STEP = Promise(
-    "step", "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
-)
-RESET = Promise("reset", "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent")
+STEP = "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
+RESET = "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent"
 
 
 def is_parallel_env(value: object) -> bool:
@@ -76,11 +74,15 @@ class ParallelEnvHost:
         """Begin an episode."""
         seed = None if seeds is None else int(seeds[0])
         try:
-            observations, _ = self._env.reset(seed=seed)
+            answer = self._env.reset(seed=seed)
+        except Exception as error:
+            raise EnvRaised(0, error) from error
+        try:
+            observations, _ = answer
             self._states.begin()
             root = self._states.state(observations, [*self._env.agents])
         except Exception as error:
-            raise EnvRaised(0, explained(error, RESET, self._env)) from error
+            raise EnvRaised(0, bad_answer(error, self._env, RESET)) from error
         self._seed = self._seed if seed is None else seed
         return [root]
 
@@ -91,13 +93,13 @@ class ParallelEnvHost:
     def step(self, action: Leaves) -> Transition:
         """Advance the env: `action` is the TensorDict that the policy has written into."""
         try:
-            acting = self._acting(action[0])
-        except Exception as error:  # noqa: BLE001  the policy's, not the env's
+            answer = self._env.step(self._acting(action[0]))
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             return _failed(error)
         try:
-            root, following = self._advanced(acting)
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return _failed(explained(error, STEP, self._env))
+            root, following = self._read(answer)
+        except Exception as error:  # noqa: BLE001  as above
+            return _failed(bad_answer(error, self._env, STEP))
         action[0].set(NEXT, following)
         return Transition([root], self._reward(following), self._ends(following))
 
@@ -158,9 +160,9 @@ class ParallelEnvHost:
         there = [*self._env.agents]
         return {agent: act for group in self.groups for agent, act in group.actions(made, there).items()}
 
-    def _advanced(self, acting: dict[Any, Any]) -> tuple[TensorDict, TensorDict]:
+    def _read(self, answer: Any) -> tuple[TensorDict, TensorDict]:
         """The root of the next step, and what this one led to."""
-        observations, rewards, terminations, truncations, _ = self._env.step(acting)
+        observations, rewards, terminations, truncations, _ = answer
         there = [*self._env.agents]
         self._states.stepped(terminations, truncations, there)
         following = self._states.following(observations, rewards, there)

@@ -21,18 +21,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.explained import UNKNOWN, Promise, explained
-from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards
+from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards, bad_answer
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.hosts.vector_reset import batch_size, control_of, mode_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, joiner, observation_leaves, unbatched
 
 Make = Callable[[], VectorEnv[Any, Any, Any]]
 
-STEP = Promise(
-    "step", "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
-)
-RESET = Promise("reset", "a gymnasium vector env has reset(*, seed=None, options=None) -> observations, infos")
+STEP = "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
 
 
 class VectorHost(ABC):
@@ -72,7 +68,7 @@ class VectorHost(ABC):
         try:
             return self._leaves(self._control.reset_all(seeds))
         except Exception as error:
-            raise EnvRaised(0, explained(error, RESET, self._env)) from error
+            raise EnvRaised(0, error) from error
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs."""
@@ -90,29 +86,34 @@ class VectorHost(ABC):
             try:
                 rows = self._leaves(self._control.reset_some(asked, chosen))
             except Exception as error:
-                raise EnvRaised(asked[0], explained(error, RESET, self._env)) from error
+                raise EnvRaised(asked[0], error) from error
             _write_rows(fresh, rows, asked)
         return fresh
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env, also retired ones: a vector env only steps as a whole."""
-        joined, answer = self._join(action), UNKNOWN
+        joined = self._join(action)
         try:
             answer = self._env.step(joined)
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            return self._failed(error)
+        try:
             observation, paid, died, cut, info = answer
             n = self.spec.num_envs
             reward = as_batch_of_rewards(paid, n)
             terminated, truncated = as_batch_of_flags("terminated", died, n), as_batch_of_flags("truncated", cut, n)
             there = self._leaves(observation)
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            told = explained(error, STEP, self._env, answer)
-            everyone = [(env, told) for env in range(self.spec.num_envs)]
-            return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
+        except Exception as error:  # noqa: BLE001  as above
+            return self._failed(bad_answer(error, self._env, STEP))
         ended: Sequence[Ended] = ()
         over = np.logical_or(terminated, truncated).nonzero()[0]
         if len(over):
             ended = list(zip(over.tolist(), terminated[over].tolist(), truncated[over].tolist(), strict=True))
         return self._transition(Transition(there, reward, ended, info=info))
+
+    def _failed(self, error: Exception) -> Transition:
+        n = self.spec.num_envs
+        return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""

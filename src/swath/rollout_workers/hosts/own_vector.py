@@ -10,16 +10,12 @@ import numpy as np
 from swath.keys import OBSERVATION
 from swath.rollout.hosts.base import Ended, EnvRaised, Transition
 from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.explained import UNKNOWN, Promise, explained
-from swath.rollout.hosts.returned import as_flag, as_rewards
+from swath.rollout.hosts.returned import as_flag, as_rewards, bad_answer
 from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, plain_leaves, splitter
 from swath.rollout_workers.vector_env import VectorEnv
 
-STEP = Promise(
-    "vector_step",
-    "a VectorEnv has vector_step(actions) -> observations, rewards, terminateds, truncateds, infos: lists",
-)
+STEP = "a VectorEnv has vector_step(actions) -> observations, rewards, terminateds, truncateds, infos: lists"
 
 
 class OwnVectorHost:
@@ -75,16 +71,19 @@ class OwnVectorHost:
 
     def step(self, action: Leaves) -> Transition:
         """Advance every sub-env."""
-        actions, answer = self._split(action), UNKNOWN
+        actions = self._split(action)
         try:
             answer = self._env.vector_step(actions)
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            return self._failed(EnvRaised(0, error))
+        try:
             observations, rewards, terminateds, truncateds, infos = answer
             ended = _ended(terminateds, truncateds)
             return Transition(self._pack(observations), as_rewards(list(rewards)), ended, info=list(infos))
         except EnvRaised as raised:
             return self._failed(raised)
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return self._failed(EnvRaised(0, explained(error, STEP, self._env, answer)))
+        except Exception as error:  # noqa: BLE001  as above
+            return self._failed(EnvRaised(0, bad_answer(error, self._env, STEP)))
 
     def _failed(self, raised: EnvRaised) -> Transition:
         """All have failed, as they only step together; first the one that is to blame."""

@@ -1,0 +1,116 @@
+"""An env that returns what cannot be used: the error says which env, what is wrong and what its API wants."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from swath import Collector
+from swath.errors import BadAnswer
+from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.gymnasium import RESET, STEP, EnvListHost
+from swath.rollout.hosts.vector import vector_host
+
+ROW = np.zeros(2, np.float32)
+PAIR = gym.spaces.Dict({name: gym.spaces.Box(-1, 1, (2,), np.float32) for name in "ab"})
+
+
+class Answering(gym.Env):
+    """Answers what its class says."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    begun, stepped = (ROW, {}), (ROW, 0.0, False, False, {})
+
+    def reset(self, *, seed=None, options=None):
+        return self.begun
+
+    def step(self, action):
+        return self.stepped
+
+
+class Unseeded(Answering):
+    def reset(self):
+        return self.begun
+
+
+class Raising(Answering):
+    def step(self, action):
+        raise ValueError("no such move")
+
+
+def answering(**answers):
+    return type("Answers", (Answering,), answers)()
+
+
+def failure_of(env):
+    """What the second env of two raises in its first reset, or else in its first step."""
+    host = EnvListHost([Answering(), env])
+    try:
+        host.reset_all()
+    except EnvRaised as raised:
+        return {raised.env: raised.cause}[1]
+    return dict(host.step([np.zeros(2, np.int64)]).failed)[1]
+
+
+@pytest.mark.parametrize(
+    ("stepped", "said"),
+    [
+        ((ROW, 0.0, False, {}), "not enough values to unpack (expected 5, got 4)"),
+        ((ROW, 0.0, False, False, 7, {}), "too many values to unpack (expected 5)"),
+        (None, "cannot unpack non-iterable NoneType object"),
+        ((ROW, "1", False, False, {}), "the env returned the reward '1'; it must be one number"),
+        ((ROW, 0.0, "no", False, {}), "the env returned terminated='no'; it must be True or False"),
+        ((np.zeros(3), 0.0, False, False, {}), "the env returned an observation of shape (3,) for 'observation'; its"),
+        (([[1.0], [1.0, 2.0]], 0.0, False, False, {}), "the env returned an observation of shape (rows of different"),
+    ],
+)
+def test_a_step_of_the_wrong_form(stepped, said):
+    error = failure_of(answering(stepped=stepped))
+    assert type(error) is BadAnswer
+    assert str(error).startswith(f"<Answers instance>: {said}")
+    assert str(error).endswith(f"; {STEP}")
+
+
+@pytest.mark.parametrize("begun", [ROW, None, (ROW, 0.0, {}), (np.zeros(3), {})])
+def test_a_reset_of_the_wrong_form(begun):
+    error = failure_of(answering(begun=begun))
+    assert type(error) is BadAnswer
+    assert str(error).startswith("<Answers instance>: ")
+    assert str(error).endswith(f"; {RESET}")
+
+
+def test_an_observation_without_one_of_its_entries():
+    with pytest.raises(EnvRaised) as caught:
+        EnvListHost([answering(observation_space=PAIR, begun=({"a": ROW}, {}))]).reset_all()
+    assert str(caught.value.cause) == f"<Answers instance>: no entry 'b'; {RESET}"
+
+
+@pytest.mark.parametrize(("env", "said"), [(Raising(), "no such move"), (Unseeded(), "unexpected keyword argument")])
+def test_what_a_call_of_the_env_raises_stays_what_it_is(env, said):
+    error = failure_of(env)
+    assert not isinstance(error, BadAnswer)
+    assert said in str(error)
+
+
+def test_a_vector_env_of_the_wrong_form():
+    class Short(SyncVectorEnv):
+        def step(self, actions):
+            return super().step(actions)[:4]
+
+    host = vector_host(Short([Answering] * 2, autoreset_mode=AutoresetMode.DISABLED))
+    host.reset_all()
+    (_, error), _ = host.step([np.zeros(2, np.int64)]).failed
+    assert "not enough values to unpack (expected 5, got 4); a gymnasium vector env has step(actions) ->" in str(error)
+
+
+def test_a_collector_raises_it_wherever_the_env_is_and_says_which_one():
+    def make():
+        return answering(stepped=(ROW, 0.0, False, {}))
+
+    with (
+        Collector(make, frames_per_batch=4, total_frames=8, backend="process", num_collectors=1) as collector,
+        pytest.raises(BadAnswer, match=r"a gymnasium env has step\(action\) ->") as caught,
+    ):
+        next(iter(collector))
+    assert any(note.startswith("raised by env 0 ") for note in caught.value.__notes__)
