@@ -29,8 +29,9 @@ def earned(*agents):
     return sum(100 * NUMBER[agent] + 10 * step for agent in agents for step in range(1, LIVES[agent] + 1))
 
 
-def evaluated(env=Herd, policy=None, **options):
-    with Evaluator(env, policy or resting(), per_episode=True, **{"reward_keys": COWS, **options}) as evaluator:
+def evaluated(env=Herd, **options):
+    acts = {} if "policy_factory" in options else {"policy": resting()}
+    with Evaluator(env, per_episode=True, **{"reward_keys": COWS, **acts, **options}) as evaluator:
         result = evaluator.evaluate()
     return [result[f"eval/episode_{what}"] for what in ("rewards", "lengths")]
 
@@ -61,8 +62,8 @@ def test_an_env_of_agents_has_no_reward_of_its_own():
 
 def test_equal_seeds_give_equal_evaluations_of_sampled_actions_for_any_number_of_slots():
     def returns(slots):
-        options = {"exploration_type": "random", "num_trajectories": 4, "num_envs": slots}
-        return list(evaluated(policy=acting(lambda x: torch.randint(3, x.shape[:-1])), **options)[0])
+        options = {"exploration_type": "random", "num_trajectories": 4, "num_envs": slots, "backend": "process"}
+        return list(evaluated(policy_factory=lambda: acting(lambda x: torch.randint(3, x.shape[:-1])), **options)[0])
 
     assert returns(1) == returns(2) == returns(4)
     assert len(set(returns(1))) > 1

@@ -1,31 +1,19 @@
-"""Where the steps of TensorDict envs are kept.
-
-    Step t ──▶ tape           the TensorDict that policy and env wrote into
-           ──▶ sparse marks   for ends, cuts
-    seal   ──▶ one TensorDict [*B, T]
-
-Some envs and policies write each step into the same memory. The first steps are kept as copies and looked at: entries
-that two of them share are copied from then on.
-"""
+"""Where the steps of TensorDict envs are kept: copies of them, stacked at the end, lazily where shapes change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from swath.keys import DONE, NEXT, TERMINATED, TIME, TRUNCATED, Key, as_key, as_tuple, under_next
+from swath.keys import DONE, NEXT, TIME, TRUNCATED, Key, as_tuple, under_next
 from swath.rollout.hosts.specs import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
-from swath.rollout.tape import Tape
-
-WATCHED = 3
-"""How many steps are looked at for memory that is used again."""
 
 
 @dataclass(slots=True)
@@ -35,9 +23,9 @@ class TensorDictRows:
     Attributes:
         spec: the envs.
         template: a step of zeros, `[*B]`.
-        tape: where the steps are recorded.
         terminated: bool `[B, T]`.
         truncated: bool `[B, T]`.
+        steps: copies of the steps that were made, `[*B]` each; some envs and policies write all into the same memory.
         valid: bool `[B, T]`: the row is a transition; `None` if all are.
         restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
         stacked: all steps; there once the rows are sealed.
@@ -45,9 +33,9 @@ class TensorDictRows:
 
     spec: TensorDictSpec
     template: TensorDictBase
-    tape: Tape
     terminated: Array
     truncated: Array
+    steps: list[TensorDictBase] = field(default_factory=list)
     valid: Array | None = None
     restarted: Sequence[int] = ()
     stacked: Any = None
@@ -96,7 +84,8 @@ class TensorDictRows:
 
     def seal(self, cuts: Sequence[tuple[int, int]]) -> None:
         """All steps are there: stack them, and mark where an episode was given up (env, step)."""
-        self.stacked = _named(self.tape)
+        self.stacked = _stack(self.steps, self.spec)
+        self.steps = []
         for env, step in cuts:
             self._cut(env, step)
 
@@ -131,22 +120,18 @@ class TensorDictBuffer:
 
     def __init__(self, spec: TensorDictSpec, template: TensorDictBase, n_steps: int) -> None:
         self._spec, self._template, self.n_steps = spec, template, n_steps
-        self._watched: list[TensorDictBase] = []
-        self._shared: list[Key] | None = None
         self._cuts: list[tuple[int, int]] = []
 
     def open(self) -> TensorDictRows:
         """Rows for one fragment."""
         shape = (self._spec.num_envs, self.n_steps)
-        flags = (np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_))
         self._cuts = []
-        tape = Tape(self.n_steps, len(self._spec.batch_shape))
-        return TensorDictRows(self._spec, self._template, tape, *flags)
+        return TensorDictRows(self._spec, self._template, np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
 
     def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
         """Keep step `t`."""
         made = step.outputs[0]
-        rows.tape.record(self._kept(made))
+        rows.steps.append(made.clone())
         for env, terminated, truncated in step.ended:
             rows.terminated[env, t] = terminated
             rows.truncated[env, t] = truncated
@@ -158,21 +143,6 @@ class TensorDictBuffer:
     def seal(self, rows: TensorDictRows, n_steps: int) -> None:  # noqa: ARG002  as many as were written
         """All steps are written: stack them."""
         rows.seal(self._cuts)
-
-    def _kept(self, made: TensorDictBase) -> TensorDictBase:
-        """A step that nobody writes into again."""
-        if self._shared is None:
-            kept: TensorDictBase = made.clone()
-            self._watched.append(made)
-            if len(self._watched) == WATCHED:
-                passed_on = (*self._spec.observed, *self._spec.carried)
-                shared = shared_entries(self._watched, passed_on)
-                self._shared = [*shared, *(key for key in passed_on if under_next(key) in shared)]
-                self._watched = []
-            return kept
-        for key in self._shared:
-            made.set(key, made.get(key).clone())
-        return made
 
     def _is_marked(self, made: TensorDictBase, env: int) -> bool:
         """Whether the env itself said that its episode ended."""
@@ -198,33 +168,9 @@ def _zero(td: TensorDictBase) -> Any:
 
 
 def _stack(steps: Sequence[TensorDictBase], spec: TensorDictSpec) -> Any:
-    tape = Tape(len(steps), len(spec.batch_shape))
-    for step in steps:
-        tape.record(step)
-    return _named(tape)
-
-
-def _named(tape: Tape) -> Any:
-    stacked = tape.stacked()
+    stacked = LazyStackedTensorDict.maybe_dense_stack(list(steps), dim=len(spec.batch_shape))
     stacked.refine_names(..., TIME)
     return stacked.clear_device_()
-
-
-def shared_entries(steps: Sequence[TensorDictBase], passed_on: Sequence[Key]) -> list[Key]:
-    """Entries that are in the same memory in two of these steps, though each step has written them.
-
-    Args:
-        steps: steps one after another, as they were made.
-        passed_on: root entries that a step hands to the next, which does not write them.
-    """
-    flags = {DONE, TERMINATED, TRUNCATED}
-    places = [{key: place for key, place in _places(td) if key not in passed_on} for td in steps]
-    return [
-        key
-        for key in places[0]
-        if (as_tuple(key)[0] == NEXT or as_tuple(key)[-1] not in flags)
-        and len({place.get(key) for place in places}) < len(places)
-    ]
 
 
 def entries_of(td: TensorDictBase, keys: Sequence[Key]) -> Iterator[torch.Tensor]:
@@ -234,17 +180,3 @@ def entries_of(td: TensorDictBase, keys: Sequence[Key]) -> Iterator[torch.Tensor
             yield td.get(key)
         except RuntimeError:
             continue
-
-
-def _places(td: TensorDictBase, above: tuple[str, ...] = ()) -> Iterator[tuple[Key, tuple[int, ...]]]:
-    """Where the entries of a step are in memory; a lazy stack is one entry, in several places."""
-    for name, value in td.items():
-        path = (*above, name)
-        if is_non_tensor(value):
-            continue
-        if isinstance(value, LazyStackedTensorDict):
-            yield as_key(path), tuple(place for one in value.tensordicts for _, at in _places(one) for place in at)
-        elif is_tensor_collection(value):
-            yield from _places(value, path)
-        elif value.numel():
-            yield as_key(path), (value.data_ptr(),)

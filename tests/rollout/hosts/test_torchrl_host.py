@@ -29,7 +29,6 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import effective
 from swath.rollout.hosts.torchrl_source import Fitting
-from swath.rollout.tensordicts import shared_entries
 
 
 class Clock(EnvBase):
@@ -169,12 +168,6 @@ def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
 
 def act_still(tensordict):
     return still(tensordict)
-
-
-def test_entries_that_are_handed_on_do_not_count_as_shared():
-    kept = torch.ones(1)
-    steps = [TensorDict({"theirs": kept, "next": {"new": torch.ones(1), "old": kept}}) for _ in range(3)]
-    assert shared_entries(steps, ["theirs"]) == [("next", "old")]
 
 
 def test_non_tensor_entries_stay_what_they_are():

@@ -31,7 +31,7 @@ class TorchRLArrayHost:
 
     def __init__(self, env: Any, make: Callable[[], Any] | None = None) -> None:
         self._seen, self._acted = Entries(env, "observation"), Entries(env, "action")
-        self._inner = TorchRLHost(env, make)
+        self._inner = TorchRLHost(env, make, resets=False)
         self._root: Leaves = []
         n = self._inner.spec.num_envs
         self.spec = ArraySpec(

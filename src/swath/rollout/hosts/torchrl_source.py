@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,14 +60,14 @@ CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
 
 
 def creator_apart(creator: Any) -> tuple[Any, ...]:
-    """An `EnvCreator` for another process: made anew there, with the state that it has now. Locks are not shared."""
-    return _creator, (type(creator), creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
+    """An `EnvCreator` for another process: a function that builds envs with the state that it has now."""
+    return partial, (_created, creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
 
 
-def _creator(kind: Callable[[Any, Any], Any], make: Any, kwargs: dict[str, Any], state: Any) -> Any:
-    creator = kind(make, kwargs)
-    creator.load_state_dict(state)
-    return creator
+def _created(make: Callable[..., Any], fixed: Mapping[str, Any], state: Mapping[str, Any], **kwargs: Any) -> Any:
+    env = make(**{**kwargs, **fixed})
+    env.load_state_dict(state, strict=False)
+    return env
 
 
 class Handed:
