@@ -18,6 +18,7 @@ FACES = ("collectors", "weight_update", "evaluators", "rollout_workers", "cli", 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
+    "rollout/hosts/torchrl_source.py _created",
     "collect/answers.py cascade_execute",
     "evaluate/transforms.py __call__",
     "nearest.py spelling",
