@@ -135,14 +135,6 @@ def test_what_is_no_copy_of_a_sender_of_this_process_is_refused(make, sender):
 
 
 @EITHER
-def test_what_is_no_dict_of_schemes_is_refused(make):
-    with make(policy=Always(1)) as made:
-        for wrong in ([SharedMemWeightSyncScheme()], {"policy": "shared"}):
-            with pytest.raises(TypeError, match="weight_recv_schemes"):
-                made.register_scheme_receiver(wrong)
-
-
-@EITHER
 def test_a_sender_that_is_gone_is_an_error_of_the_draw_and_iteration_can_go_on(make):
     with sending() as sender:
         made = make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)})

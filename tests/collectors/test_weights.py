@@ -10,7 +10,6 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 from weight_toys import VERSION, acted, multi, weights
 
-from swath.collect.making.devices import placed
 from swath.errors import WorkerLate
 from swath.testing import CountingEnvs
 
@@ -241,14 +240,6 @@ def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
     assert made.policy is not policy
 
 
-def test_a_module_that_is_elsewhere_is_copied_to_policy_device():
-    module = nn.Linear(1, 1)
-    assert placed(module, None) is placed(module, torch.device("cpu")) is module
-    copied = placed(module, torch.device("meta"))
-    assert copied.weight.is_meta
-    assert not module.weight.is_meta
-
-
 class Plain(nn.Module):
     def __init__(self):
         super().__init__()
@@ -284,21 +275,6 @@ def test_a_policy_is_compiled_with_true_or_options_of_which_there_may_be_none(as
     assert seen == [asked if isinstance(asked, dict) else {}]
 
 
-@pytest.mark.parametrize("asked", [None, False])
-def test_a_policy_is_not_compiled_unasked(asked, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda module: pytest.fail("compiled"))
-    with collector(policy=Plain(), compile_policy=asked) as made:
-        made.next()
-
-
 def test_a_graph_of_a_policy_that_is_not_on_cuda_is_refused():
     with pytest.raises(ValueError, match="cudagraph_policy needs a policy on CUDA; leave it out"):
         collector(policy=Plain(), cudagraph_policy=True)
-
-
-def test_a_function_can_be_compiled():
-    def act(observation):
-        return observation[..., 0].long() * 0
-
-    with collector(policy=act, compile_policy={"backend": "eager"}) as made:
-        assert not made.next()["action"].any()
