@@ -1,10 +1,6 @@
 """What must not happen in a set, wherever its workers live; each function leaves the set in working order."""
 
-import copy
-
-import numpy as np
 import pytest
-import torch
 from defect_toys import DEFAULT, ENVS, LENGTH, ROWS, arm, kill, only, pid
 from toy_rollout_worker import Broken, Play, ToySet, config
 
@@ -109,62 +105,6 @@ def old_weights_after_new_ones(workers, gate):
     _acted_with(workers.sample(), version)
 
 
-class Alive:
-    """Shares values, and counts those that are not released."""
-
-    def __init__(self, share):
-        self._share, self._alive, self.most = share, set(), 0
-
-    def __call__(self, value):
-        shared = self._share(value)
-        kind, self._alive = type(shared), self._alive | {shared}
-        release = kind.release
-        shared.release = lambda: (release(shared), self._alive.discard(shared))
-        self.most = max(self.most, len(self._alive))
-        return shared
-
-
-def copies_that_pile_up(workers, gate=None):
-    channel = workers._crew.channel
-    alive = channel._share = Alive(channel._share)
-    if gate is not None:
-        arm(workers, 1, gate)
-        workers.foreach_worker_async("sample", worker_ids=[1])
-        gate.await_arrival()
-    for _ in range(12):
-        version = workers.sync_weights()
-    if gate is not None:
-        gate.open()
-        workers.fetch_ready_async_reqs(timeout_seconds=None)
-    _acted_with(workers.sample(), version)
-    channel._share = alive._share
-    assert alive.most == 2
-
-
-def nobody_taken_for_everybody(workers):
-    assert workers.foreach_worker("ping", worker_ids=[], local_worker=False) == []
-    assert workers.foreach_worker("ping", worker_ids=[]) == ["pong"]
-    assert workers.foreach_worker_async("ping", worker_ids=[]) == 0
-
-
-def names_of_methods_that_are_not_called_locally(workers):
-    assert workers.foreach_worker("ping") == ["pong"] * 3
-
-
-def lists_that_are_mixed_up_and_tags_that_block_each_other(workers):
-    add = lambda worker, n: worker.worker_index + n
-    times = lambda worker, n: worker.worker_index * n
-    given = [{"n": n} for n in (10, 20, 30)]
-    assert workers.foreach_worker([add, times, times], kwargs=given) == [10, 20, 60]
-    sent = [workers.foreach_worker_async(add, kwargs={"n": 10}, tag=tag) for tag in ("a", "a", "b", None)]
-    assert sent == [2, 0, 2, 2]
-    assert [tuple(reply) for reply in workers.fetch_ready_async_reqs(tags="b", timeout_seconds=None)] == [
-        (1, 11),
-        (2, 12),
-    ]
-    assert len(workers.fetch_ready_async_reqs(timeout_seconds=None)) == 4
-
-
 def seeds_that_are_shared(workers):
     workers.foreach_worker("sample")
     seeds = [seed for each in workers.foreach_env(lambda env: env.np_random_seed) for seed in each]
@@ -188,29 +128,3 @@ def a_replacement_that_does_not_know_it(workers):
     found = workers.foreach_worker(told)
     assert found[0] == (False, False, False)
     assert set(found) == {(False, False, False), (True, True, True)}
-
-
-def weights_that_follow_the_learners(workers):
-    local = workers.local_worker()
-    published = copy.deepcopy(local.get_weights())
-    workers.sync_weights()
-    with torch.no_grad():
-        for parameter in local.get_policy().model.parameters():
-            parameter.add_(1.0)
-    workers.sample()
-    for weights in workers.foreach_worker("get_weights", local_worker=False):
-        assert all(np.array_equal(weights[DEFAULT][name], array) for name, array in published[DEFAULT].items())
-
-
-def weights_that_do_not_fit(workers):
-    local = workers.local_worker()
-    own = local.get_weights()
-    name = next(iter(own[DEFAULT]))
-    for wrong in ({}, {**own[DEFAULT], name: np.zeros(1)}, {**own[DEFAULT], "more": np.zeros(1)}):
-        with pytest.raises(ValueError, match="more" if "more" in wrong else name):
-            only(workers, _setting({DEFAULT: wrong}), 1)
-    assert workers.sample().count == 2 * ROWS
-
-
-def _setting(weights):
-    return lambda worker: worker.set_weights(weights)

@@ -21,29 +21,18 @@ ROWS = {
     "R2": [(sets.a_function_that_raises, ANYWHERE), (sets.an_env_that_raises, ANYWHERE)],
     "R3": [(sets.a_call_that_is_late, APART)],
     "R5": [(sets.old_weights_after_new_ones, APART)],
-    "R6": [(sets.copies_that_pile_up, ANYWHERE)],
-    "R7": [(sets.nobody_taken_for_everybody, ANYWHERE)],
-    "R8": [(sets.names_of_methods_that_are_not_called_locally, ANYWHERE)],
-    "R9": [(sets.lists_that_are_mixed_up_and_tags_that_block_each_other, ANYWHERE)],
     "R10": [(sets.a_policy_that_raises, ANYWHERE)],
-    "R11": [(here.one_crash_among_eight, None), (here.a_reset_that_always_fails, None)],
     "R12": [(sets.seeds_that_are_shared, ANYWHERE), (here.starts_that_are_repeated, None)],
     "R13": [(here.short_episodes_in_too_great_number, None)],
-    "R14": [(here.memory_that_grows, None), (here.metrics_that_nobody_reads, None)],
-    "R15": [(here.batches_that_lose_their_order, None)],
-    "R16": [(here.filters_that_miscount, None)],
-    "R17": [(here.settings_that_do_nothing, None)],
-    "R18": [(here.calls_of_the_policy_that_nobody_needs, None)],
+    "R14": [(here.memory_that_grows, None)],
     "R19": [(sets.a_replacement_that_does_not_know_it, APART)],
-    "R21": [(here.a_recipe_that_lies_elsewhere, None)],
-    "config": [(here.a_config_that_is_changed, None)],
     "state": [(here.a_look_that_changes_what_it_looks_at, None)],
     "setters": [(here.a_setter_that_refuses_and_acts, None)],
     "removal": [(here.a_removal_that_kills, None)],
-    "weights": [(sets.weights_that_do_not_fit, ANYWHERE)],
-    "aliases": [(sets.weights_that_follow_the_learners, ANYWHERE)],
     "R4": [(sets.an_end_that_waits_for_who_hangs, APART)],  # the set is stopped: the last row
 }
+"""Rows that no other test of one worker or one set holds."""
+
 EVERYWHERE = [
     pytest.param(defect, place, id=f"{row}-{defect.__name__}-{place or 'here'}")
     for place in (None, *ANYWHERE)
@@ -72,11 +61,6 @@ def set_at():
         made.stop()
     for module in modules:
         cloudpickle.unregister_pickle_by_value(module)
-
-
-def test_every_row_is_there():
-    numbers = set(range(1, 22)) - {20}  # R20 is about connectors, which there are none of
-    assert {row for row in ROWS if row[0] == "R"} == {f"R{number}" for number in numbers}
 
 
 @pytest.mark.parametrize(("defect", "place"), EVERYWHERE)

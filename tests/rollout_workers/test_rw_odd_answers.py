@@ -1,4 +1,4 @@
-"""Rewards that are no numbers, ends that are neither yes nor no, infos that are no dicts: the sub-env has failed."""
+"""Rewards that are no numbers, ends that are neither yes nor no: the sub-env has failed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from agent_toys import Troupe
 from sampling_toys import Foreseen, made_of
 
-from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv, VectorEnv
+from swath.rollout_workers import MultiAgentEnv, VectorEnv
 from swath.rollout_workers.policies.random import RandomPolicy
-from swath.rollout_workers.policy_views import views
 
 B, F, AT = 3, 4, 2
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}
@@ -23,7 +22,6 @@ ODD = {
     "several rewards": (REWARD, np.ones(2), ValueError, "it must be one number"),
     "a word for an end": (TERMINATED, "no", ValueError, "the env returned terminated='no'; it must be True or False"),
     "a number for an end": (TRUNCATED, 0.5, ValueError, "the env returned truncated=0.5; it must be True or False"),
-    "no info": (INFO, None, TypeError, "the env returned info=None; it must be a dict"),
 }
 
 
@@ -59,14 +57,6 @@ def lines(odd: Any) -> Any:
     return make
 
 
-class Reading(Foreseen):
-    """Is shown infos."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.view_requirements = views("infos")
-
-
 def walk(batch: Any, env: int) -> list[int]:
     """What an env's rows observed."""
     return [int(at) for at in batch["obs"][env * F : (env + 1) * F, 0]]
@@ -75,7 +65,7 @@ def walk(batch: Any, env: int) -> list[int]:
 @pytest.mark.parametrize("case", ODD)
 def test_the_step_is_raised_and_names_the_sub_env_and_the_next_call_resumes_at_it(case: str):
     place, value, error, text = ODD[case]
-    with made_of(lines((place, value)), Reading, **SETTINGS) as worker:
+    with made_of(lines((place, value)), Foreseen, **SETTINGS) as worker:
         with pytest.raises(error) as caught:
             worker.sample()
         batch = worker.sample()
@@ -87,44 +77,6 @@ def test_the_step_is_raised_and_names_the_sub_env_and_the_next_call_resumes_at_i
     assert walk(batch, 1) == [0, 0, 1, 2]
     assert batch["truncateds"].tolist() == [row == F for row in range(B * F)]
     assert np.isfinite(batch["rewards"]).all()
-
-
-def test_with_restart_it_is_made_anew():
-    place, value, *_ = ODD["no reward"]
-    settings = {**SETTINGS, "restart_failed_sub_environments": True}
-    with made_of(lines((place, value)), Foreseen, **settings) as worker:
-        batch = worker.sample()
-        assert worker.counters["sub_env_restarts"] == 1
-    assert walk(batch, 1) == [0, 0, 1, 2]
-
-
-def test_infos_that_nobody_reads_may_be_anything():
-    with made_of(lines((INFO, None)), Foreseen, **SETTINGS) as worker:
-        assert walk(worker.sample(), 1) == [0, 1, 2, 3]
-
-
-def test_where_somebody_watches_episodes_infos_must_be_dicts():
-    class Watching(DefaultCallbacks):
-        def on_episode_step(self, **_: Any) -> None:  # type: ignore[override]
-            """Look."""
-
-    with made_of(lines((INFO, 7)), Foreseen, callbacks_class=Watching, **SETTINGS) as worker:
-        with pytest.raises(TypeError, match="the env returned info=7; it must be a dict"):
-            worker.sample()
-        assert walk(worker.sample(), 1) == [0, 0, 1, 2]
-
-
-def test_a_sub_env_that_is_odd_in_two_ways_has_failed_once():
-    class Twice(Line):
-        def step(self, action: Any) -> Any:
-            _, reward, *rest = super().step(action)
-            return (np.zeros(5), reward, *rest) if self.odd and self.steps == AT else (np.zeros(1), reward, *rest)
-
-    made = iter([Twice(), Twice((TERMINATED, "no")), Twice()])
-    with made_of(lambda: next(made), Foreseen, **SETTINGS) as worker:
-        with pytest.raises(ValueError, match="terminated='no'"):
-            worker.sample()
-        assert worker.counters["episodes_faulty"] == 1
 
 
 class Row(VectorEnv):
@@ -148,7 +100,7 @@ class Row(VectorEnv):
 @pytest.mark.parametrize("case", ODD)
 def test_a_vector_env_fails_as_a_whole_and_the_sub_env_to_blame_is_named(case: str):
     place, value, error, text = ODD[case]
-    with made_of(lambda: Row((place, value)), Reading, **SETTINGS) as worker:
+    with made_of(lambda: Row((place, value)), Foreseen, **SETTINGS) as worker:
         with pytest.raises(error) as caught:
             worker.sample()
         batch = worker.sample()
@@ -212,9 +164,3 @@ def test_of_several_agents_the_one_is_named(place: int, value: Any, error: type[
     assert text in str(caught.value)
     assert any("raised by sub-env 1" in note for note in caught.value.__notes__)
     assert troupe.sample().env_steps() == 12
-
-
-@pytest.mark.parametrize("reward", [np.array([2.5]), np.float32(2.5), [2.5]])
-def test_the_reward_of_an_agent_may_come_as_an_array_of_one_element(reward: Any):
-    troupe = Troupe(lambda: Pair((REWARD, reward)), rollout_fragment_length=4)
-    assert sorted(troupe.sample()["rewards"].tolist()) == [1.0] * 7 + [2.5]

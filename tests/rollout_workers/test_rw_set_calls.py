@@ -108,12 +108,6 @@ def test_a_way_with_errors_that_there_is_not_is_refused(workers, wrong):
     assert workers.foreach_worker(lambda worker: worker.sampled) == [0] * 4
 
 
-@pytest.mark.parametrize("given", [{"func": 3}, {"func": index, "kwargs": 3}])
-def test_what_cannot_be_called_is_refused(workers, given):
-    with pytest.raises(TypeError, match="=3 must be"):
-        workers.foreach_worker(**given)
-
-
 def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_on(workers):
     with pytest.raises(Broken, match="in worker 2") as raised:
         workers.foreach_worker(fail_in_2)

@@ -3,7 +3,8 @@
 import pytest
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
+from swath.rollout_workers import AlgorithmConfig
+from swath.rollout_workers.worker_set.deaths import Deaths
 from swath.rollout_workers.worker_set.events import Events
 from swath.rollout_workers.worker_set.household import AS_BUILT, settle
 from swath.workers.fleet_state import Died, GiveUp, Ready
@@ -74,13 +75,17 @@ def test_nothing_said_changes_nothing():
     assert AS_BUILT.training(None) is AS_BUILT
 
 
+def settings(**others):
+    return AlgorithmConfig().update_from_dict({"env_runner_hang_timeout_s": 2.0, **others})
+
+
 def lost(worker, life=0):
     return WorkerLost("gone", worker=worker, life=life)
 
 
 def test_deaths_that_are_borne_are_told_and_raised_only_in_a_row():
     events = Events()
-    deaths = Deaths(Bearing(tolerant=True, in_a_row=1, patience=2.0), events, lambda name: name == Name(1, 1))
+    deaths = Deaths(settings(num_consecutive_env_runner_failures_tolerance=1), events, lambda name: name == Name(1, 1))
     deaths(Ready(Name(1, 0)))
     deaths(Died(Name(1, 0), lost(1)))
     deaths(Ready(Name(1, 1)))
@@ -97,7 +102,7 @@ def test_deaths_that_are_borne_are_told_and_raised_only_in_a_row():
 
 
 def test_deaths_that_are_not_borne_are_raised_once_unless_somebody_was_told():
-    deaths = Deaths(Bearing(tolerant=False, in_a_row=9, patience=2.0), Events(), lambda name: name == Name(2, 0))
+    deaths = Deaths(settings(restart_failed_env_runners=False), Events(), lambda name: name == Name(2, 0))
     for worker in (1, 2, 3):
         deaths(Died(Name(worker, 0), lost(worker)))
     deaths.told(Name(3, 0))

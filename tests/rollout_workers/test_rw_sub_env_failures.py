@@ -326,9 +326,9 @@ class Wrong(Foreseen):
     ("answer", "said"),
     [
         (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\) to 3 observations"),
-        (lambda a, s, e: (a, s, {}), "extra columns"),
+        (lambda a, s, e: (a, s, {}), "before they were"),
         (lambda a, s, e: (a, s, {"twice": e["twice"][:, None]}), "before they were"),
-        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "to 3 observations"),
+        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "before they were"),
         (lambda a, s, e: (a, [a], e), "answered 1 states"),
     ],
 )

@@ -15,7 +15,7 @@ EVERY = 64
 class PerfStats:
     """A stopwatch for steps.
 
-    `step` begins one and says whether it is timed; if so, `lap` counts what passed since then, or since the last lap.
+    `step` begins one, every 64th of which is timed: then `lap` counts what passed since the step or the last lap.
 
     Args:
         clock: gives seconds.
@@ -25,19 +25,21 @@ class PerfStats:
         self._clock = clock
         self._steps = self._timed = 0
         self._since = 0.0
+        self._measures = False
         self._seconds: dict[Part, float] = {}
 
-    def step(self) -> bool:
+    def step(self) -> None:
         """Begin a step; the first and every 64th are timed."""
-        timed = self._steps % EVERY == 0
+        self._measures = self._steps % EVERY == 0
         self._steps += 1
-        if timed:
+        if self._measures:
             self._timed += 1
             self._since = self._clock()
-        return timed
 
     def lap(self, part: Part) -> None:
-        """Count the time up to now as spent on this part."""
+        """Count the time up to now as spent on this part, if the step is timed."""
+        if not self._measures:
+            return
         now = self._clock()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._since
         self._since = now

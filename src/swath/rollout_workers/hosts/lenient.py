@@ -3,8 +3,7 @@
     step raises    ──▶ row void, episode over; the loop resets the env before its next step
     reset raises   ──▶ the env is made anew and reset again, or the error leaves; those reset before stay begun
 
-An observation that cannot be taken, as it is no member of its space, is such a failure too. What failed is told in
-`failures`, and `fatal` says what is to be raised once the step is written down.
+What failed is in `failures`, and `fatal` is what is to be raised once the step is written down.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 
 from swath.rollout.hosts.base import ArrayHost, Ended, EnvRaised, Transition
 from swath.rollout.spaces import Leaves
-from swath.rollout_workers.hosts.membership import Strays, fail_infos, fail_strays, require_members
 from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 
@@ -67,8 +65,6 @@ class LenientHost(WrappedHost):
         failures: since they were last taken, in order.
         fatal: the failure to raise, if one was not borne.
         restarts: how often sub-envs were made anew.
-        strays: finds observations that cannot be taken, if any may be such.
-        infos_are_read: somebody looks at what envs say beside, so that it must be dicts.
     """
 
     def __init__(
@@ -78,8 +74,6 @@ class LenientHost(WrappedHost):
         self.failures: list[Failure] = []
         self.fatal: EnvRaised | None = None
         self.restarts = 0
-        self.strays: Strays = None
-        self.infos_are_read = False
         self._patience = patience
         self._renewal = renewal or Renewal()
         self.seed(seeds)
@@ -88,6 +82,10 @@ class LenientHost(WrappedHost):
         self._begun: set[int] = set()
         self._reached: Leaves = []
         self._untouched, self._doomed = True, False
+
+    def use(self, inner: ArrayHost) -> None:
+        """Go on with another host of the same envs, whose episodes begin anew."""
+        self.inner, self.spec = inner, inner.spec
 
     def seed(self, seeds: Sequence[int] | None) -> None:
         """The next reset of each env gets its seed; None seeds nothing."""
@@ -129,9 +127,6 @@ class LenientHost(WrappedHost):
         if self._doomed:
             return self._given_up()
         moved = self.inner.step(action)
-        fail_strays(self.strays, moved, alone=self.spec.alone)
-        if self.infos_are_read:
-            fail_infos(moved, alone=self.spec.alone)
         failed = {env for env, _ in moved.failed}
         if self._in_a_row:
             self._in_a_row = {env: n for env, n in self._in_a_row.items() if env in failed}
@@ -152,7 +147,7 @@ class LenientHost(WrappedHost):
     def _begin(self, env: int, onto: Leaves) -> Leaves:
         leaves = self.inner.reset([env], onto, [self._seeds.get(env)])
         self._seeds.pop(env, None)
-        return require_members(self.strays, leaves, [env])
+        return leaves
 
     def _begin_all(self) -> Leaves:
         """A true reset of all envs of a host that steps as a whole; where only some have seeds, these once more."""
@@ -161,14 +156,13 @@ class LenientHost(WrappedHost):
         if 0 < len(seeds) < n:
             leaves = self.inner.reset([*seeds], leaves, [*seeds.values()])
         self._seeds = {}
-        require_members(self.strays, leaves, range(n))
         self._untouched = False
         return leaves
 
     def _begin_some(self, envs: Sequence[int], onto: Leaves) -> Leaves:
         """A reset in a host that is only made anew as a whole: if that is needed, the episodes of all are given up."""
         try:
-            return require_members(self.strays, self.inner.reset(envs, onto), envs)
+            return self.inner.reset(envs, onto)
         except EnvRaised as raised:
             self._failed(Failure(raised.env, raised.cause, in_step=False))
         self._doomed = True

@@ -150,7 +150,12 @@ class SeatingHost(WrappedHost):
             self._keep({env: seats for env, seats in seen.items() if env not in culprits}, failed)
             return
         for role, group in by_role.items():
-            rows = role.keep(processed[role], len(group))
+            try:
+                rows = role.keep(processed[role], len(group))
+            except Exception as error:  # noqa: BLE001  as above; all envs whose observations it was to filter have failed
+                error.add_note(f"raised by the observation filter of {role.policy_id!r}")
+                failed |= {seat.play.env: error for seat, _ in group}
+                continue
             for (seat, _), row in zip(group, rows, strict=True):
                 seat.row = row
 

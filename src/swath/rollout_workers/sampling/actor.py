@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,12 +14,11 @@ from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaf, Leaves, packer
 from swath.rollout_workers.actions import ActionProcessor
 from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
-from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.nests import leaves_of, nest_of, template_of
-from swath.rollout_workers.sampling.asking import Wants
+from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.sampling.asking import Wants, asked
 from swath.rollout_workers.sampling.memory import Before, States, arrays, infos_of
-from swath.rollout_workers.sampling.outputs import Layout, Shapes
+from swath.rollout_workers.sampling.outputs import Layout
 from swath.rollout_workers.sampling.values import values_of
 from swath.rollout_workers.tallies import LONE_AGENT
 
@@ -70,7 +68,7 @@ class PolicyActor:
 
     policy: Any
     surface: Surface
-    laps: Laps
+    laps: PerfStats
     watcher: Watcher | None = None
     explore: bool = True
     infos: Infos = ()
@@ -82,23 +80,25 @@ class PolicyActor:
         self.wants = Wants.of(self.policy)
         self._states = States(self.policy.get_initial_state(), self._n)
         self._before = Before([np.zeros((self._n, *leaf.shape), leaf.dtype) for leaf in spec.action])
-        self._shapes = Shapes(self._n)
+        self._shapes: list[tuple[int, ...]] | None = None
         self._template = template_of(spec.action_space)
         self._seen = template_of(self.surface.observation_space)
         self._pack = packer(spec.action)
         self._processor = None if processor.changes_nothing else processor
-        self._ask = self._by_dict if self.wants.by_dict else self._by_arguments
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Action leaves for the envs, then all else that is to be recorded; `[B, …]` each."""
         self.laps.lap("env_wait")
         if self.watcher is not None:
             self.watcher.announce()
-        answer, states, extras = self._ask(nest_of(self._seen, observation))
+        columns = {ColumnNames.OBS: nest_of(self._seen, observation), **self._shown()}
+        columns |= {f"{STATE_IN}{i}": state for i, state in enumerate(self._states.nests)}
+        answer, states, extras = asked(self.policy, self.wants, columns, self.explore, self._episodes())
         self.laps.lap("inference")
-        raw, beside = self._raw(answer), self._shapes.ordered(extras)
+        raw, beside = self._raw(answer), list(extras.values())
         after = self._states.flat(states)
-        outputs = self._shapes.checked([*self._processed(raw), *self._recorded(beside, after)])
+        outputs = [*self._processed(raw), *self._recorded(beside, after)]
+        self._require_shapes([leaf.shape for leaf in outputs])
         if not self.layout.parts:
             self._lay_out(extras)
         self._states.leaves = after
@@ -137,6 +137,16 @@ class PolicyActor:
             if step.void:
                 self._before.begin(step.void)
 
+    def _require_shapes(self, shapes: list[tuple[int, ...]]) -> None:
+        """Raise `ValueError` if an answer has not one row per env, or is unlike the first one."""
+        if self._shapes is None:
+            for shape in shapes:
+                if shape[:1] != (self._n,):
+                    raise ValueError(f"the policy answered an array of shape {shape} to {self._n} observations")
+            self._shapes = shapes
+        elif shapes != self._shapes:
+            raise ValueError(f"the policy answered arrays of shapes {shapes}; before they were {self._shapes}")
+
     def _raw(self, answer: Any) -> Leaves:
         """The action leaves of an answer, in the dtypes of their spaces."""
         leaves = self._pack(answer) if isinstance(answer, list) else leaves_of(answer, self._template)
@@ -172,27 +182,6 @@ class PolicyActor:
             layout.add(ColumnNames.PREV_REWARDS, None)
         layout.add_states(self._states.template)
         self.layout = layout
-
-    def _by_arguments(self, observation: Any) -> Any:
-        shown = self._shown()
-        act = self.policy.compute_actions
-        return (partial(act, values=False) if self.wants.values_apart else act)(
-            observation,
-            self._states.nests,
-            prev_action_batch=shown.get(ColumnNames.PREV_ACTIONS),
-            prev_reward_batch=shown.get(ColumnNames.PREV_REWARDS),
-            info_batch=shown.get(ColumnNames.INFOS),
-            episodes=self._episodes(),
-            explore=self.explore,
-            timestep=self.policy.global_timestep,
-        )
-
-    def _by_dict(self, observation: Any) -> Any:
-        states = {f"{STATE_IN}{i}": state for i, state in enumerate(self._states.nests)}
-        columns = SampleBatch({ColumnNames.OBS: observation, **states, **self._shown()})
-        return self.policy.compute_actions_from_input_dict(
-            columns, explore=self.explore, timestep=self.policy.global_timestep, episodes=self._episodes()
-        )
 
     def _shown(self) -> dict[str, Any]:
         """The optional columns that the policy is shown."""

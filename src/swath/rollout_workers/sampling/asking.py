@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.policy import Actions, states_in
 from swath.rollout_workers.policy_views import BEFORE, WantedColumns
 
 _BY_COLUMNS, _BY_DICT = "compute_actions", "compute_actions_from_input_dict"
@@ -56,14 +58,29 @@ class Wants:
         return self.before or ColumnNames.INFOS in self.seen
 
     @property
-    def infos(self) -> bool:
-        """Whether what envs say beside is shown to it, or part of batches."""
-        return ColumnNames.INFOS in self.seen | self.kept
-
-    @property
     def records_before(self) -> bool:
         """Whether it is part of batches."""
         return bool(frozenset(BEFORE) & self.kept)
+
+
+def asked(policy: Any, wants: Wants, columns: dict[str, Any], explore: bool, episodes: list[Any] | None) -> Actions:
+    """What a policy answers to columns, by the one of its two methods that its class defines."""
+    how = {"explore": explore, "timestep": policy.global_timestep, "episodes": episodes}
+    answer: Actions
+    if wants.by_dict:
+        answer = policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
+        return answer
+    if wants.values_apart:
+        how["values"] = False
+    answer = policy.compute_actions(
+        columns[ColumnNames.OBS],
+        states_in(columns),
+        prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
+        prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
+        info_batch=columns.get(ColumnNames.INFOS),
+        **how,
+    )
+    return answer
 
 
 def _first_of(kind: type, names: tuple[str, ...]) -> str:

@@ -5,11 +5,10 @@ for the env │ raw, if it differs │ extras │ before │ state in │ state 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swath.rollout.spaces import Leaves
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT
 from swath.rollout_workers.nests import leaves_of, nest_of
 
@@ -57,45 +56,3 @@ class Layout:
     def columns(self, leaves: Sequence[Any]) -> dict[str, Any]:
         """Outputs by column, nested as they are to be."""
         return {part.name: nest_of(part.template, leaves[part.start : part.stop]) for part in self.parts}
-
-
-class Shapes:
-    """Sees to it that every answer of a policy is of the form of the first one.
-
-    Args:
-        num_envs: B.
-    """
-
-    def __init__(self, num_envs: int) -> None:
-        self._n = num_envs
-        self._known: list[tuple[int, ...]] | None = None
-        self._names: tuple[str, ...] = ()
-
-    def ordered(self, extras: Mapping[str, Any]) -> list[Any]:
-        """The policy's extra columns in the order of its first answer.
-
-        Raises:
-            ValueError: other columns than then.
-        """
-        if self._known is None:
-            self._names = tuple(extras)
-        elif len(extras) != len(self._names) or any(name not in extras for name in self._names):
-            raise ValueError(f"the policy answered the extra columns {sorted(extras)}; before they were {self._names}")
-        return [extras[name] for name in self._names]
-
-    def checked(self, outputs: Leaves) -> Leaves:
-        """The outputs.
-
-        Raises:
-            ValueError: they are no rows of these envs, or unlike the first ones.
-        """
-        shapes = [leaf.shape for leaf in outputs]
-        if shapes == self._known:
-            return outputs
-        for shape in shapes:
-            if shape[:1] != (self._n,):
-                raise ValueError(f"the policy answered an array of shape {shape} to {self._n} observations")
-        if self._known is not None:
-            raise ValueError(f"the policy answered arrays of shapes {shapes}; before they were {self._known}")
-        self._known = shapes
-        return outputs

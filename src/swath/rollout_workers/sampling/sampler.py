@@ -14,13 +14,13 @@ from typing import TypeVar
 import numpy as np
 
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
-from swath.rollout.hosts.base import ArrayHost, EnvRaised
+from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, go_on, never_forgive, steps
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
-from swath.rollout_workers.hosts.processing import ProcessingHost, blank
+from swath.rollout_workers.hosts.processing import blank
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.actor import PolicyActor
@@ -44,7 +44,6 @@ class SamplerParts:
 
     Attributes:
         host: the envs, with observations as the policy sees them.
-        lenient: the host within that knows of failures.
         actor: the policy.
         finisher: makes batches of rows.
         ids: gives trajectory ids.
@@ -53,8 +52,7 @@ class SamplerParts:
         watch: of episodes, where somebody looks at them.
     """
 
-    host: ArrayHost
-    lenient: LenientHost
+    host: LenientHost
     actor: PolicyActor
     finisher: Finisher
     ids: TrajectoryIds
@@ -86,8 +84,6 @@ class Sampler:
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
         self._noting = parts.watch is not None or parts.actor.wants.needs_notes
-        self._processing = parts.host if isinstance(parts.host, ProcessingHost) else None
-        self._unsettled: Block | None = None
 
     def sample(self, version: int, complete: Callable[[SampleBatch, int], T]) -> T:
         """Hand out what is made of a batch, which is empty if nothing of it is to be trained on.
@@ -101,7 +97,6 @@ class Sampler:
                 were made are handed out by the next call, which goes on from there; only what fails while a batch is
                 made of rows loses those.
         """
-        self._settle()
         while n_steps := self._missing():
             self._collect(n_steps, version)
         taken = Taken(self._take())
@@ -121,7 +116,7 @@ class Sampler:
         everyone = range(parts.host.spec.num_envs)
         for env in everyone:
             self._give_up(env)
-        parts.lenient.start_over()
+        parts.host.start_over()
         parts.ids.begin()
         self._stage.due = list(everyone)
         if parts.watch is not None:
@@ -167,7 +162,7 @@ class Sampler:
                 actor = self.parts.actor
                 label = Label(self.parts.ids, self.parts.clip, version, actor.layout, actor.values)
                 self._keep(writer.seal(label))
-            self._count(self.parts.lenient.take_failures())
+            self._count(self.parts.host.take_failures())
 
     def _steps(self, n_steps: int) -> Iterator[Step]:
         """That many steps, some of them timed."""
@@ -181,28 +176,17 @@ class Sampler:
     def _after(self, step: Step) -> None:
         """A step is written: tell who wants to know, and raise what was not borne."""
         parts = self.parts
-        fatal = parts.lenient.take_fatal()
+        fatal = parts.host.take_fatal()
         if self._noting:
             reward = step.reward.astype(np.float32)
             reward = reward if parts.clip is None else parts.clip(reward)
             parts.actor.note(step, reward)
             if parts.watch is not None:
                 parts.watch.stepped(step, reward)
-        if parts.lenient.failures:
-            self._count(parts.lenient.take_failures())
+        if parts.host.failures:
+            self._count(parts.host.take_failures())
         if fatal is not None:
             raise fatal
-        if self._processing is not None and (failure := self._processing.take_failure()) is not None:
-            raise failure
-
-    def _settle(self) -> None:
-        """The last step of a block led to what the filter had refused; it is asked again."""
-        if self._unsettled is not None:
-            assert self._processing is not None
-            reached = self._processing.settle()
-            for array, leaf in zip(self._unsettled.rows.next_observation, reached, strict=True):
-                array[:, -1] = leaf
-            self._unsettled = None
 
     def _enough(self, step: Step) -> bool:
         """Whether the call can end here, where it hands out whole episodes."""
@@ -224,8 +208,6 @@ class Sampler:
         for env, t in block.failed:
             self._end_before(block, env, t)
         self.waiting.add(block)
-        if self._processing is not None and self._processing.owes:
-            self._unsettled = block
         if self.quota.whole_episodes:
             self._warn_of_long_episodes()
 
@@ -265,7 +247,7 @@ class Sampler:
             result.reward,
             {(LONE_AGENT, self.parts.finisher.policy_id): result.reward},
             custom_metrics={} if episode is None else episode.custom_metrics,
-            perf_stats=self.parts.actor.laps.perf.get(),
+            perf_stats=self.parts.actor.laps.get(),
             hist_data={} if episode is None else episode.hist_data,
             media={} if episode is None else episode.media,
             episode_reward_raw=result.raw_reward,

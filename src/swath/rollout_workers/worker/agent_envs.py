@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any
 
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
+from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv
 from swath.rollout_workers.sampling.counts import SamplerCounts
-from swath.rollout_workers.sampling.multi_agent.assembly import Surroundings, multi_agent_sampler
+from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
+from swath.rollout_workers.sampling.multi_agent.company import Company
+from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
+from swath.rollout_workers.sampling.multi_agent.progress import Progress, plan_of
+from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
-from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentSampler
+from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentParts, MultiAgentSampler
 from swath.rollout_workers.sampling.multi_agent.seats import Play
+from swath.rollout_workers.sampling.post_processor import PostProcessor
 from swath.rollout_workers.worker.env_making import EnvMaker, make_envs
-from swath.rollout_workers.worker.envs import Complete, Envs, SampleCall
+from swath.rollout_workers.worker.envs import Complete, Envs
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.sampling_setup import Station, filter_of, scene_of
 
@@ -63,12 +70,12 @@ class AgentEnvs(Envs):
         self._policies = policies
         self._sample_with(policies, SamplerCounts())
 
-    def sample(self, call: SampleCall, complete: Complete) -> Any:
+    def sample(self, complete: Complete, version: int, *, explore: bool | None, force_reset: bool) -> Any:
         """What `complete` makes of the batches by policy id, and how many env steps they are from."""
-        if call.force_reset:
+        if force_reset:
             self.agents.start_over()
-        self.agents.parts.actor.explore = call.explore
-        return self.agents.sample(call.version, complete)
+        self.agents.parts.actor.explore = explore
+        return self.agents.sample(version, complete)
 
     def _made_host(self, envs: list[Any]) -> ArrayHost:
         maker = self.maker
@@ -81,16 +88,21 @@ class AgentEnvs(Envs):
     def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
         station = self._station
         self._plays.clear()
-        around = Surroundings(
-            scene_of(self.lenient, policies, station),
-            partial(_equipment, policies),
-            station.log,
-            self._laps,
-            station.unrolls,
-            self._ids.next_id,
+        scene, progress = scene_of(self.lenient, policies, station), Progress(self.lenient.spec.num_envs)
+        told = listeners(scene.callbacks, "on_postprocess_trajectory")
+        parts = MultiAgentParts(
+            host=self.lenient,
+            actor=AgentsActor(self._laps.lap),
+            company=Company(scene, partial(_equipment, policies), self._plays, count(self._ids.next_id)),
+            recorder=Recorder(progress),
+            finisher=Finisher(station.unrolls, PostProcessor(told, scene.worker, scene.policy_map)),
+            log=station.log,
+            laps=self._laps,
+            scene=scene,
         )
         length = station.config.get_rollout_fragment_length(station.index)
-        self._agents = multi_agent_sampler(self.lenient, self._plays, station.config, length, around)
+        plan = plan_of(station.config, length, self.lenient.spec.num_envs)
+        self._agents = MultiAgentSampler(parts, plan, progress)
         self._agents.counts = counts
 
 

@@ -11,13 +11,6 @@ from swath.options import count
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 
-_CALLED = {
-    "env_creator": "a function of an EnvContext that makes an env",
-    "validate_env": "a function of an env and its EnvContext that raises to refuse it",
-    "default_policy_class": "a Policy class",
-}
-"""Arguments that are called, and what they must be."""
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -52,12 +45,6 @@ class Arguments:
     def __post_init__(self) -> None:
         count("worker_index", self.worker_index, least=0)
         count("num_workers", self.num_workers, least=0)
-        for name, wanted in _CALLED.items():
-            given = getattr(self, name)
-            if given is not None and not callable(given):
-                raise TypeError(f"{name}={given!r} is of type {type(given).__name__}; give {wanted}, or None")
-        if self.spaces is not None and not isinstance(self.spaces, Mapping):
-            raise TypeError(f"spaces={self.spaces!r} must be a dict of (observation_space, action_space) by policy id")
         if self.tf_session_creator not in (-1, None):
             raise ValueError(
                 f"tf_session_creator={self.tf_session_creator!r} is not served: policies are torch only; leave it out"

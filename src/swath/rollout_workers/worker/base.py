@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,12 +16,14 @@ from swath.rollout.random_state import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
-from swath.rollout_workers.worker import places
 from swath.rollout_workers.worker.arguments import Arguments
 from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Learning
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.weights import WeightBook
+
+_ROUTED = ("192.0.2.1", 9)
+"""An address for documentation: nothing is sent there, the system only says by which interface it would be."""
 
 
 class WorkerBase:
@@ -143,15 +148,26 @@ class WorkerBase:
 
     def get_host(self) -> str:
         """The name of the machine."""
-        return places.host_name()
+        return platform.node()
 
     def get_node_ip(self) -> str:
-        """The node's address."""
-        return places.node_ip()
+        """The node's address: Ray's if it runs here, else that of the interface to the outside, else the loopback's."""
+        ray = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized():
+            return str(ray.util.get_node_ip_address())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(_ROUTED)
+            except OSError:
+                return "127.0.0.1"
+            return str(probe.getsockname()[0])
 
     def find_free_port(self) -> int:
         """An IPv4 port that is free at the moment."""
-        return places.free_port()
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("", 0))
+            port: int = probe.getsockname()[1]
+            return port
 
     def creation_args(self) -> dict[str, Any]:
         """The constructor's arguments, defaults filled in; the same arguments build the same worker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
@@ -19,21 +19,6 @@ from swath.rollout_workers.worker.sampling_setup import Station, lenient_host, m
 
 Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
 """Is given batches by policy id, and how many env steps they are from."""
-
-
-@dataclass(frozen=True)
-class SampleCall:
-    """What a call of `sample` asks for.
-
-    Attributes:
-        explore: whether actions are sampled; None: as the settings of each policy say.
-        force_reset: new episodes begin in all envs.
-        version: of the weights.
-    """
-
-    explore: bool | None
-    force_reset: bool
-    version: int
 
 
 class Envs:
@@ -96,17 +81,24 @@ class Envs:
         self._policies = policies
         self._sample_with(policies, SamplerCounts())
 
-    def sample(self, call: SampleCall, complete: Complete) -> Any:
-        """What `complete` makes of the batches by policy id, and how many env steps they are from."""
+    def sample(self, complete: Complete, version: int, *, explore: bool | None, force_reset: bool) -> Any:
+        """What `complete` makes of the batches by policy id, and how many env steps they are from.
+
+        Args:
+            complete: makes it.
+            version: of the weights.
+            explore: whether actions are sampled; None: as the settings of each policy say.
+            force_reset: new episodes begin in all envs.
+        """
         sampler = self._current()
-        if call.force_reset:
+        if force_reset:
             sampler.start_over()
         assert self._policies is not None, "act_with comes first"
         policy_id = sampler.parts.finisher.policy_id
-        explores = self._policies.setting(policy_id, "explore") if call.explore is None else call.explore
+        explores = self._policies.setting(policy_id, "explore") if explore is None else explore
         sampler.parts.actor.explore = explores
         return sampler.sample(
-            call.version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
+            version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
         )
 
     def begin_life(self, station: Station) -> None:
@@ -140,5 +132,5 @@ class Envs:
 
     def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
         """Make a sampler that goes on to count where another one was."""
-        self._sampler = make_sampler(self.lenient, policies, self._ids, self._station)
+        self._sampler = make_sampler(self.host, self.lenient, policies, self._ids, self._station)
         self._sampler.counts = counts

@@ -10,7 +10,7 @@ from swath.rollout_workers.policies.epochs import Passes
 from swath.rollout_workers.worker.learning import Batch
 from swath.rollout_workers.worker.sampling_methods import SamplingMethods
 from swath.rollout_workers.worker.state import restore, state_of
-from swath.rollout_workers.worker.weights import Weights, require_global_vars
+from swath.rollout_workers.worker.weights import Weights
 
 
 class LearningMethods(SamplingMethods):
@@ -56,10 +56,7 @@ class LearningMethods(SamplingMethods):
 
         Raises:
             ValueError: names or shapes that a policy does not have; the message lists them.
-            TypeError: global variables, or a number, that are none; nothing is taken over.
         """
-        if global_vars is not None:
-            require_global_vars(global_vars)
         self._book.set(weights, weights_seq_no)
         if global_vars is not None:
             self.set_global_vars(global_vars)
@@ -77,7 +74,6 @@ class LearningMethods(SamplingMethods):
 
         Raises:
             KeyError: an unknown id.
-            TypeError: what no policy can be told; nothing is taken over.
         """
         self._book.set_global_vars(global_vars, policy_ids)
 

@@ -8,12 +8,11 @@ from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.checks import flag, optional
-from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.worker.dataset import DatasetReader
-from swath.rollout_workers.worker.envs import SampleCall
 from swath.rollout_workers.worker.learning import Batch
 from swath.rollout_workers.worker.policy_methods import PolicyMethods
 
@@ -26,7 +25,7 @@ class SamplingMethods(PolicyMethods):
     """
 
     last_batch: Batch | None
-    _laps: Laps
+    _laps: PerfStats
     _log: MetricsLog
     _reader: DatasetReader | None
 
@@ -95,9 +94,10 @@ class SamplingMethods(PolicyMethods):
                 f"worker {self.worker_index} has no env to sample from; set create_env_on_local_worker=True or "
                 "create_local_env_runner=True, or give an env_creator"
             )
-        call = SampleCall(explore, force_reset, self._book.version)
         try:
-            batch: Batch = self.envs.sample(call, self._completed_batch)
+            batch: Batch = self.envs.sample(
+                self._completed_batch, self._book.version, explore=explore, force_reset=force_reset
+            )
         except Exception as error:
             error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self._book.version})")
             raise

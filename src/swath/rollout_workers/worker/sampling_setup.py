@@ -15,7 +15,6 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import LenientHost, Renewal
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.patience import Patience
@@ -23,6 +22,7 @@ from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.nests import template_of
+from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.actor import PolicyActor, Surface
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds
@@ -60,7 +60,7 @@ class Station:
     base_env: Any
     log: MetricsLog
     unrolls: UnrollIds
-    laps: Laps
+    laps: PerfStats
 
 
 def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientHost:
@@ -76,7 +76,9 @@ def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientH
     return LenientHost(host, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
 
 
-def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, station: Station) -> Sampler:
+def make_sampler(
+    host: ArrayHost, lenient: LenientHost, policies: Policies, ids: TrajectoryIds, station: Station
+) -> Sampler:
     """The sampler of the first policy, which acts in all envs.
 
     Raises:
@@ -86,10 +88,9 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     setting = partial(policies.setting, policy_id)
     preprocessor, laps = policies.preprocessors[policy_id], station.laps
     current_filter = filter_of(policies, policy_id)
-    lenient.strays = preprocessor.strays
-    host: ArrayHost = lenient
     if is_needed(preprocessor, current_filter()):
-        host = ProcessingHost(lenient, preprocessor, current_filter, laps)
+        host = ProcessingHost(host, preprocessor, current_filter, laps)
+    lenient.use(host)
     n, wants = host.spec.num_envs, Wants.of(policy)
     ids.begin()
     told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), scene_of(lenient, policies, station)
@@ -97,7 +98,6 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     watch: Watch | None = None
     if wants.episodes or scene.is_watched or post.is_chunk_by_chunk(policy):
         watch = Watch(scene, n, ids.next_id)
-    lenient.infos_are_read = watch is not None or wants.infos
     finisher = Finisher(
         policy_id,
         policy,
@@ -113,7 +113,7 @@ def make_sampler(lenient: LenientHost, policies: Policies, ids: TrajectoryIds, s
     surface = Surface(host.spec, preprocessor.observation_space, processor)
     actor = PolicyActor(policy, surface, laps, watch, setting("explore"))
     clip = reward_clip(setting("clip_rewards"))
-    parts = SamplerParts(host, lenient, actor, finisher, ids, station.log, clip, watch)
+    parts = SamplerParts(lenient, actor, finisher, ids, station.log, clip, watch)
     return Sampler(parts, quota_of(station.config, station.index, n))
 
 

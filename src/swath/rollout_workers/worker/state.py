@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import deepcopy
-from numbers import Integral
 from typing import Any
 
 from swath.rollout_workers.config import PolicySpec
 from swath.rollout_workers.filters.sharing import copies_of
 from swath.rollout_workers.worker.policies import Policies
-from swath.rollout_workers.worker.weights import WeightBook, require_global_vars
+from swath.rollout_workers.worker.weights import WeightBook
 
 _POLICIES = "policy_states"
 
@@ -34,10 +33,8 @@ def restore(policies: Policies, book: WeightBook, state: Mapping[str, Any]) -> N
     """Go on from what `state_of` gave; what is not in it stays. Policies that are missing here are added.
 
     Raises:
-        TypeError: an entry that is of no use to a worker; nothing is set.
         Exception: what a policy or a filter raised that cannot take its part over; nothing is set.
     """
-    _check(state)
     with ExitStack() as undoing:
         for policy_id, told in state.get(_POLICIES, {}).items():
             _restore_policy(policies, policy_id, told, undoing)
@@ -69,25 +66,3 @@ def _spec_of(told: Mapping[str, Any]) -> PolicySpec:
     spec = PolicySpec.deserialize(told["policy_spec"])
     spec.observation_space = getattr(spec.observation_space, "original_space", spec.observation_space)
     return spec
-
-
-def _check(state: Mapping[str, Any]) -> None:
-    """Raise `TypeError` for the first entry that no worker could go on with."""
-    for name, (is_fine, wanted) in _WANTED.items():
-        if name in state and not is_fine(state[name]):
-            raise TypeError(f"the state's {name!r} is {state[name]!r}; it must be {wanted}, as in get_state()")
-    require_global_vars(state.get("global_vars", {}))
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
-_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    _POLICIES: (_is_mapping, "a dict by policy id"),
-    "filters": (_is_mapping, "a dict by policy id"),
-    "policy_mapping_fn": (callable, "a function"),
-    "is_policy_to_train": (lambda value: value is None or callable(value), "a function, or None"),
-    "weights_seq_no": (lambda value: value is None or isinstance(value, Integral), "a whole number, or None"),
-    "policy_version": (lambda value: isinstance(value, Integral), "a whole number"),
-}

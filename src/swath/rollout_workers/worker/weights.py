@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from numbers import Integral, Real
 from typing import Any
 
 from swath.errors import warn, warn_of_no_effect
@@ -55,9 +54,7 @@ class WeightBook:
 
         Raises:
             ValueError: names or shapes that a policy does not have.
-            TypeError: a number that is none.
         """
-        _require_number(seq_no)
         if seq_no is not None and seq_no == self.seq_no:
             return
         self._apply(self._known(fetched(weights)))
@@ -69,9 +66,7 @@ class WeightBook:
 
         Raises:
             KeyError: an unknown id.
-            TypeError: what no policy can be told; nothing is taken over.
         """
-        require_global_vars(given)
         ids = sorted(self._policies.trainable()) if policy_ids is None else self._ids(policy_ids)
         policies = {policy_id: self._policies.get(policy_id) for policy_id in ids}
         self.global_vars.update(deepcopy(dict(given)))
@@ -109,26 +104,8 @@ class WeightBook:
             raise
 
 
-def require_global_vars(given: Any) -> None:
-    """Raise `TypeError` for numbers that workers could not take over, or tell their policies."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"global_vars={given!r} is of type {type(given).__name__}; give a dict of values by name")
-    timestep, updates = given.get(TIMESTEP, 0), given.get(UPDATES, {})
-    if not isinstance(timestep, Real):
-        raise TypeError(f"global_vars[{TIMESTEP!r}]={timestep!r} is of type {type(timestep).__name__}; give a number")
-    if not isinstance(updates, Mapping):
-        raise TypeError(
-            f"global_vars[{UPDATES!r}]={updates!r} is of type {type(updates).__name__}; give a dict by policy id"
-        )
-
-
 def fetched(value: Any) -> Any:
     """What a reference of Ray stands for, fetched; anything else itself."""
     if isinstance(value, Mapping) or type(value).__module__.partition(".")[0] != "ray":
         return value
     return sys.modules["ray"].get(value)
-
-
-def _require_number(seq_no: Any) -> None:
-    if seq_no is not None and not isinstance(seq_no, Integral):
-        raise TypeError(f"weights_seq_no={seq_no!r} is of type {type(seq_no).__name__}; give a whole number, or None")

@@ -15,7 +15,6 @@ from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.env_runner import EnvRunner
-from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.perf_stats import PerfStats
@@ -103,7 +102,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self._arguments.set_environment()
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = self._arguments.context
-        self._laps = Laps(PerfStats())
+        self._laps = PerfStats()
         self._log, self._reader = MetricsLog(), self._make_reader()
         self._seeds = self._make_seeds()
         self._streams = None if self._seeds is None else self._seeds.streams()

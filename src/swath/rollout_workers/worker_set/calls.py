@@ -33,7 +33,6 @@ def one_each(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> dict[
 
     Raises:
         ValueError: a list of another length.
-        TypeError: something that cannot be called.
     """
     for name, given in (("func", func), ("kwargs", kwargs)):
         if isinstance(given, list | tuple) and len(given) != len(workers):
@@ -49,7 +48,6 @@ def in_turn(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> list[t
 
     Raises:
         ValueError: lists of different lengths.
-        TypeError: something that cannot be called.
     """
     if not workers:
         return []
@@ -62,29 +60,10 @@ def in_turn(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> list[t
 
 
 def calls(func: Functions, kwargs: Keywords) -> Iterable[Call]:
-    """The calls, in order; without end if nothing is a list.
-
-    Raises:
-        TypeError: something that cannot be called.
-    """
+    """The calls, in order; without end if nothing is a list."""
     functions: Iterable[Any] = func if isinstance(func, list | tuple) else repeat(func)
     keywords: Iterable[Any] = kwargs if isinstance(kwargs, list | tuple) else repeat(kwargs)
-    return (Call(_function(each), _keywords(given)) for each, given in zip(functions, keywords, strict=False))
-
-
-def _function(given: Any) -> Function:
-    if not isinstance(given, str) and not callable(given):
-        raise TypeError(f"func={given!r} must be a function of the worker, or the name of one of its methods")
-    function: Function = given
-    return function
-
-
-def _keywords(given: Any) -> Mapping[str, Any]:
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise TypeError(f"kwargs={given!r} must be a dict, or a list of dicts, one per worker")
-    return given
+    return (Call(each, given or {}) for each, given in zip(functions, keywords, strict=False))
 
 
 def called(worker: Any, call: Call) -> Any:

@@ -18,8 +18,9 @@ from typing import Any
 from swath.collect.counters import Counters
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Survival
+from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.worker_set.berths import Berth, Bringing
-from swath.rollout_workers.worker_set.deaths import Bearing, Deaths
+from swath.rollout_workers.worker_set.deaths import Deaths
 from swath.rollout_workers.worker_set.events import Events
 from swath.rollout_workers.worker_set.household import AS_BUILT, Household
 from swath.rollout_workers.worker_set.resident import News, NotBrought
@@ -37,7 +38,7 @@ class Terms:
     Attributes:
         job: how each life is begun.
         survival: what is done about deaths.
-        bearing: which of them are raised.
+        config: the settings.
         returned: called with the ids of workers that came back, and know what is new.
         filters: what a worker that comes back, or comes later, begins with; None where nobody has any.
         counters: of what is handed out, and of the time that callers wait.
@@ -45,7 +46,7 @@ class Terms:
 
     job: Callable[[Name], Job]
     survival: Survival
-    bearing: Bearing
+    config: AlgorithmConfig
     returned: Callable[[list[int]], None]
     filters: Callable[[], Mapping[str, Any] | None]
     counters: Counters
@@ -81,7 +82,7 @@ class Crew:
         self.fragments_lost = 0
         self.household: Household = AS_BUILT
         self.removed: set[int] = set()
-        self.deaths = Deaths(terms.bearing, self.events, self.fleet.was_late)
+        self.deaths = Deaths(terms.config, self.events, self.fleet.was_late)
         self.fleet.listen(self.deaths)
         self._terms = terms
         self._berths: dict[int, Berth] = {}
@@ -233,7 +234,7 @@ class Crew:
 
     def is_borne(self, error: BaseException) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""
-        return self.deaths.bearing.tolerant and isinstance(error, WorkerLost)
+        return self.deaths.tolerant and isinstance(error, WorkerLost)
 
     def set_late(self, tickets: Iterable[Ticket]) -> None:
         """Nobody waits for these any more; their workers are asked nothing before they have answered."""

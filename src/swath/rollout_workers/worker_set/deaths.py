@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.config import AlgorithmConfig
@@ -12,41 +11,19 @@ from swath.workers.fleet_state import Died, GiveUp, Ready
 from swath.workers.tickets import Name
 
 
-@dataclass(frozen=True)
-class Bearing:
-    """What is borne.
-
-    Attributes:
-        tolerant: whether the loss of a worker is not raised.
-        in_a_row: how many may die before one answers.
-        patience: seconds after which a worker that does not answer is ended; None: never.
-    """
-
-    tolerant: bool
-    in_a_row: int
-    patience: float | None
-
-    @classmethod
-    def of(cls, config: AlgorithmConfig) -> Bearing:
-        """As the config says."""
-        return cls(
-            config.restart_failed_env_runners or config.ignore_env_runner_failures,
-            config.num_consecutive_env_runner_failures_tolerance,
-            config.env_runner_hang_timeout_s,
-        )
-
-
 class Deaths:
     """Listens to a fleet.
 
     Args:
-        bearing: what is borne.
+        config: says which losses are not raised, how many in a row are too many, and how long a request may take.
         events: where all is told.
         was_late: whether a life was ended because it took too long.
     """
 
-    def __init__(self, bearing: Bearing, events: Events, was_late: Callable[[Name], bool]) -> None:
-        self.bearing = bearing
+    def __init__(self, config: AlgorithmConfig, events: Events, was_late: Callable[[Name], bool]) -> None:
+        self.tolerant = config.restart_failed_env_runners or config.ignore_env_runner_failures
+        self._most_in_a_row = config.num_consecutive_env_runner_failures_tolerance
+        self._patience = config.env_runner_hang_timeout_s
         self._events = events
         self._was_late = was_late
         self._in_a_row: list[BaseException] = []
@@ -58,7 +35,7 @@ class Deaths:
             case Died(name, cause):
                 self._events.note(name, "hung" if self._was_late(name) else "died", str(cause))
                 self._in_a_row.append(cause)
-                if not self.bearing.tolerant:
+                if not self.tolerant:
                     self._to_raise[name] = cause
             case Ready(name) if name.life:
                 self._events.note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
@@ -75,11 +52,11 @@ class Deaths:
 
     def require_few(self) -> None:
         """Raise `FleetFailed` if too many died in a row."""
-        if len(self._in_a_row) > self.bearing.in_a_row:
+        if len(self._in_a_row) > self._most_in_a_row:
             causes = tuple(self._in_a_row)
             raise FleetFailed(
                 f"{len(causes)} workers died in a row, more than num_consecutive_env_runner_failures_tolerance="
-                f"{self.bearing.in_a_row}; the last: {causes[-1]}",
+                f"{self._most_in_a_row}; the last: {causes[-1]}",
                 causes=causes,
             )
 
@@ -92,7 +69,7 @@ class Deaths:
         """What a caller is to see in place of an answer."""
         if not isinstance(error, WorkerLost) or not self._was_late(name):
             return error if isinstance(error, Exception) else WorkerLost(str(error), worker=name.worker, life=name.life)
-        patience = self.bearing.patience
+        patience = self._patience
         return WorkerLate(
             f"worker {name.worker} (life {name.life}) was ended: a request took longer than "
             f"env_runner_hang_timeout_s={patience:g}",

@@ -79,11 +79,17 @@ class Fragments:
             WorkerLost: a worker was lost, and that is not borne.
             Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
         """
-        until, quota = monotonic() + timeout, Quota(min_env_steps, len(crew.ids()))
+        until, shares = monotonic() + timeout, len(crew.ids())
+
+        def enough(fragments: Sequence[AskedFragment]) -> bool:
+            if min_env_steps is None:
+                return len(fragments) >= shares
+            return sum(each.steps for each in fragments) >= min_env_steps
+
         self._asked_before = self._asked
         self._settle(crew)
-        while not quota.is_met(self._there()):
-            self._ask(crew, quota)
+        while not enough(self._there()):
+            self._ask(crew, enough)
             if (left := until - monotonic()) <= 0:
                 self._set_late(crew)
                 break
@@ -101,9 +107,9 @@ class Fragments:
     def _unanswered(self) -> list[Ticket]:
         return [each.ticket for each in self._out if not each.ticket.done]
 
-    def _ask(self, crew: Crew, quota: Quota) -> None:
+    def _ask(self, crew: Crew, enough: Callable[[Sequence[AskedFragment]], bool]) -> None:
         """Ask the free, those who have given least first, for as much as is missing."""
-        while not quota.is_met(self._out) and (free := self._free(crew)):
+        while not enough(self._out) and (free := self._free(crew)):
             worker = min(free, key=lambda each: (self._given(each), each))
             self._asked += 1
             self._out.append(AskedFragment(crew.send(worker, "sample"), self._asked, self._expected(worker)))
@@ -170,32 +176,13 @@ class Fragments:
         return there
 
 
-@dataclass(frozen=True)
-class Quota:
-    """How much one call is for.
-
-    Attributes:
-        steps: env steps; None: one share of each worker.
-        shares: how many these are.
-    """
-
-    steps: int | None
-    shares: int
-
-    def is_met(self, fragments: Sequence[AskedFragment]) -> bool:
-        """Whether these are enough."""
-        if self.steps is None:
-            return len(fragments) >= self.shares
-        return sum(each.steps for each in fragments) >= self.steps
-
-
 def _was_not_begun(ticket: Ticket) -> bool:
     """Whether its worker has refused what was the newest then."""
     return isinstance(ticket.outcome, Error) and isinstance(ticket.outcome.exception, NotBrought)
 
 
 def _hung_and_borne(crew: Crew, error: BaseException) -> bool:
-    return crew.deaths.bearing.tolerant and isinstance(error, WorkerLate)
+    return crew.deaths.tolerant and isinstance(error, WorkerLate)
 
 
 def joined(fragments: Sequence[AskedFragment], *, concat: bool) -> Batch | list[Batch]:

@@ -17,7 +17,6 @@ from swath.rollout_workers.worker.arguments import thawed
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew, Terms
-from swath.rollout_workers.worker_set.deaths import Bearing
 from swath.rollout_workers.worker_set.events import Event
 from swath.rollout_workers.worker_set.fragments import Fragments
 from swath.rollout_workers.worker_set.places import Place, open_place, place, require_place, resources, survival
@@ -166,8 +165,10 @@ class Group:
         """Have remote workers begin, and wait for them unless the config says not to."""
         self._place = place(self._backend, self._config)
         waits = self._config.validate_env_runners_after_construction
-        survives, bearing = survival(self._config, self._place), Bearing.of(self._config)
-        terms = Terms(self._job, survives, bearing, self._told_of_return, self._filters_to_begin_with, self._counters)
+        survives = survival(self._config, self._place)
+        terms = Terms(
+            self._job, survives, self._config, self._told_of_return, self._filters_to_begin_with, self._counters
+        )
         self._crew = Crew(open_place(self._place), terms, begun=0 if waits else number)
         if waits:
             self._crew.add(number)

@@ -9,7 +9,6 @@ from typing import Any
 from swath.errors import warn_of_no_effect
 from swath.options import count
 from swath.rollout_workers.filters.sharing import rebase_all
-from swath.rollout_workers.worker.weights import require_global_vars
 from swath.rollout_workers.worker_set.calling import Calling
 from swath.rollout_workers.worker_set.fragments import Batch, as_asked, joined, local_batches
 from swath.rollout_workers.worker_set.group import seconds_to_wait
@@ -79,15 +78,13 @@ class Sampling(Calling):
             The version that they are.
 
         Raises:
-            TypeError: there is no source, or global variables are none that workers could take over.
+            TypeError: there is no source.
             WorkerLate: some workers have not applied them in time; they do before their next fragment.
             Exception: what a worker raised when it applied them.
         """
         timeout = seconds_to_wait(timeout_seconds)
         if inference_only:
             warn_of_no_effect("inference_only", "post-processing needs all weights")
-        if global_vars is not None:
-            require_global_vars(global_vars)
         local, crew = self._local_env_runner, self._remote()
         source = from_worker if from_worker is not None else from_worker_or_learner_group
         source = local if source is None else source

@@ -7,10 +7,9 @@ from typing import Any
 
 from swath.collect.counters import viewed
 from swath.options import count
-from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords
+from swath.rollout_workers.worker_set.calls import Call, Functions
 from swath.rollout_workers.worker_set.group import seconds_to_wait
 from swath.rollout_workers.worker_set.replies import Reply
-from swath.rollout_workers.worker_set.requests import OnError
 from swath.rollout_workers.worker_set.stats import facts_of, facts_of_workers
 from swath.rollout_workers.worker_set.tending import Tending
 
@@ -174,65 +173,24 @@ class WorkerSet(Tending):
         self,
         func: Functions,
         *,
-        kwargs: Keywords = None,
         local_env_runner: bool = True,
-        healthy_only: bool = True,
         remote_worker_ids: Sequence[int] | None = None,
-        timeout_seconds: float | None = None,
-        on_error: OnError = "raise",
-        with_ids: bool = False,
-        **refused: Any,
+        **others: Any,
     ) -> list[Any]:
         """Another name of `foreach_worker`."""
-        return self.foreach_worker(
-            func,
-            kwargs=kwargs,
-            local_worker=local_env_runner,
-            healthy_only=healthy_only,
-            worker_ids=remote_worker_ids,
-            timeout_seconds=timeout_seconds,
-            on_error=on_error,
-            with_ids=with_ids,
-            **refused,
-        )
+        return self.foreach_worker(func, local_worker=local_env_runner, worker_ids=remote_worker_ids, **others)
 
     def foreach_env_runner_async(
-        self,
-        func: Functions,
-        tag: Any = None,
-        *,
-        kwargs: Keywords = None,
-        healthy_only: bool = True,
-        remote_worker_ids: Sequence[int] | None = None,
+        self, func: Functions, tag: Any = None, *, remote_worker_ids: Sequence[int] | None = None, **others: Any
     ) -> int:
         """Another name of `foreach_worker_async`."""
-        return self.foreach_worker_async(
-            func, tag=tag, kwargs=kwargs, healthy_only=healthy_only, worker_ids=remote_worker_ids
-        )
+        return self.foreach_worker_async(func, tag=tag, worker_ids=remote_worker_ids, **others)
 
     def foreach_env_runner_async_fetch_ready(
-        self,
-        func: Functions,
-        tag: Any = None,
-        *,
-        kwargs: Keywords = None,
-        healthy_only: bool = True,
-        remote_worker_ids: Sequence[int] | None = None,
-        timeout_seconds: float | None = 0.0,
-        on_error: OnError | None = None,
-        **refused: Any,
+        self, func: Functions, tag: Any = None, *, remote_worker_ids: Sequence[int] | None = None, **others: Any
     ) -> list[Reply]:
         """Another name of `foreach_worker_async_fetch_ready`."""
-        return self.foreach_worker_async_fetch_ready(
-            func,
-            tag=tag,
-            kwargs=kwargs,
-            healthy_only=healthy_only,
-            worker_ids=remote_worker_ids,
-            timeout_seconds=timeout_seconds,
-            on_error=on_error,
-            **refused,
-        )
+        return self.foreach_worker_async_fetch_ready(func, tag=tag, worker_ids=remote_worker_ids, **others)
 
     env_runner_ids = worker_ids
     healthy_env_runner_ids = healthy_worker_ids

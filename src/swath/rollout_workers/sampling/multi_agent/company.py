@@ -58,11 +58,6 @@ class Company:
             if role.values is not None:
                 role.values.settle()
 
-    def settle_filters(self) -> None:
-        """Have all observations filtered; what a filter has raised is raised first, each time once."""
-        for role in self._roles.values():
-            role.settle()
-
     @property
     def roles(self) -> list[Role]:
         """All that have something to hand out, or may have."""

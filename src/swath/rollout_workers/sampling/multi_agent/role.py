@@ -15,12 +15,11 @@ from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
 from swath.rollout_workers.actions import ActionProcessor
 from swath.rollout_workers.batches.leaves import as_array, object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
-from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.nests import map_nest, nest_of, template_of
-from swath.rollout_workers.policy import Actions, Policy, states_in
+from swath.rollout_workers.policy import Actions, Policy
 from swath.rollout_workers.preprocessors import Preprocessor
-from swath.rollout_workers.sampling.asking import Wants
+from swath.rollout_workers.sampling.asking import Wants, asked
 from swath.rollout_workers.sampling.memory import filled
 from swath.rollout_workers.sampling.multi_agent.ledger import Ledger
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
@@ -77,8 +76,6 @@ class Role:
         self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
         self.values = Values(policy, self.observations) if self.wants.values_apart else None
         self.ledger = Ledger()
-        self._unseen: list[tuple[slice, Any]] = []
-        self._failure: Exception | None = None
         self._pack = packer(equipment.preprocessor.leaves)
         self._space = equipment.action_space
         self._template = template_of(self._space)
@@ -100,25 +97,15 @@ class Role:
         return self.equipment.preprocessor.transform_batch(self._pack(raw))
 
     def keep(self, processed: Any, n_rows: int) -> range:
-        """Filter observations, and keep them: their rows."""
-        rows = slice(self.count, self.count + n_rows)
-        self.observations.write(rows, map_nest(np.asarray, self._seen(rows, processed)))
-        self.count += n_rows
-        return range(rows.start, rows.stop)
-
-    def settle(self) -> None:
-        """Say what the filter has raised; once that is said, filter the observations that it has refused.
+        """Filter observations, and keep them: their rows.
 
         Raises:
             Exception: what the filter raised.
         """
-        if (failure := self._failure) is not None:
-            self._failure = None
-            raise failure
-        while self._unseen:
-            rows, processed = self._unseen[0]
-            self.observations.write(rows, map_nest(np.asarray, self._filtered(processed)))
-            del self._unseen[0]
+        rows = slice(self.count, self.count + n_rows)
+        self.observations.write(rows, map_nest(np.asarray, self.equipment.current_filter()(processed)))
+        self.count += n_rows
+        return range(rows.start, rows.stop)
 
     def keep_rows(self, rows: Array) -> None:
         """Only these rows stay, as the first ones."""
@@ -130,8 +117,6 @@ class Role:
 
     def ask(self, seats: Sequence[Seat], *, explore: bool | None) -> Leaves:
         """Let the policy answer the latest observations of these seats, and keep what it says: leaves of actions."""
-        if self._unseen:
-            self.settle()
         rows = [seat.row for seat in seats]
         in_a_row = slice(rows[0], rows[0] + len(rows))
         where = in_a_row if rows == list(range(in_a_row.start, in_a_row.stop)) else rows
@@ -163,23 +148,6 @@ class Role:
         """The actions in these rows, `[n, …]`; zeros for no row."""
         none = nest_of(self._template, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
         return self._answered(ColumnNames.ACTIONS, rows, none)
-
-    def _seen(self, rows: slice, processed: Any) -> Any:
-        """Observations filtered; as they are, if the filter raises: then they are left to `settle`."""
-        try:
-            if not self._unseen:
-                return self._filtered(processed)
-        except Exception as error:  # noqa: BLE001  raised by `settle`, once the step is written down
-            self._failure = error
-        self._unseen.append((rows, processed))
-        return processed
-
-    def _filtered(self, processed: Any) -> Any:
-        try:
-            return self.equipment.current_filter()(processed)
-        except Exception as error:
-            error.add_note(f"raised by the observation filter of {self.policy_id!r}; the next call filters again")
-            raise
 
     def _answered(self, name: str, rows: Array | list[int], default: Any) -> Any:
         """A column of what was answered in rows; the default for no row."""
@@ -215,10 +183,8 @@ class Role:
     def _ask(self, columns: dict[str, Any], seats: Sequence[Seat], explore: bool | None) -> Actions:
         policy = self.equipment.policy
         episodes = [seat.play.episode for seat in seats] if self.wants.episodes else None
-        asking = asked(policy, self.wants, columns)
         explores = self.equipment.explore() if explore is None else explore
-        answer: Actions = asking(explore=explores, timestep=policy.global_timestep, episodes=episodes)
-        return answer
+        return asked(policy, self.wants, columns, explores, episodes)
 
     def _actions(self, answer: Any, n_rows: int) -> Leaves:
         """The leaves of what was answered, in the dtypes of their spaces."""
@@ -226,20 +192,6 @@ class Role:
             return self._pack_actions(answer)
         leaves = [_checked(n_rows, reduce(getitem, leaf.path, answer)) for leaf in self._acted]
         return [array.astype(leaf.dtype, copy=False) for leaf, array in zip(self._acted, leaves, strict=True)]
-
-
-def asked(policy: Policy, wants: Wants, columns: dict[str, Any]) -> Callable[..., Actions]:
-    """The method by which a policy is asked for actions, with the columns that it reads."""
-    if wants.by_dict:
-        return partial(policy.compute_actions_from_input_dict, SampleBatch(columns))
-    return partial(
-        partial(policy.compute_actions, values=False) if wants.values_apart else policy.compute_actions,
-        columns[ColumnNames.OBS],
-        states_in(columns),
-        prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
-        prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
-        info_batch=columns.get(ColumnNames.INFOS),
-    )
 
 
 def _checked(n_rows: int, answer: Any) -> Array:

@@ -12,9 +12,9 @@ from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
-from swath.rollout_workers.hosts.laps import Laps
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
@@ -52,7 +52,7 @@ class MultiAgentParts:
     recorder: Recorder
     finisher: Finisher
     log: MetricsLog
-    laps: Laps
+    laps: PerfStats
     scene: Scene
 
 
@@ -103,7 +103,6 @@ class MultiAgentSampler:
                 share = self.plan.share(self._progress)
         finally:
             self.parts.company.settle_values()
-        self.parts.company.settle_filters()
         return self._handed_out(share, complete)
 
     def start_over(self) -> None:
@@ -228,7 +227,7 @@ class MultiAgentSampler:
             episode.total_reward,
             episode.agent_rewards,
             episode.custom_metrics,
-            self.parts.laps.perf.get(),
+            self.parts.laps.get(),
             episode.hist_data,
             episode.media,
             episode_reward_raw=play.tally.raw_reward,
