@@ -45,21 +45,11 @@ def test_an_input_is_what_a_policy_saw_before_acting(views, index, padded):
     assert (type(made), len(made), made.zero_padded) == (SampleBatch, 1, False)
 
 
-def test_last_is_the_default():
-    assert plain(trajectory().get_single_step_input_dict()["obs"]) == {"x": [[3]]}
-
-
 def test_columns_that_are_there_are_preferred_to_shifted_ones():
     batch = trajectory(prev_rewards=[7.0, 8.0, 9.0])
     views = {"prev_rewards": ViewRequirement()}
     assert plain(batch.get_single_step_input_dict(views, 0)["prev_rewards"]) == [7]
     assert plain(batch.get_single_step_input_dict(views, "last")["prev_rewards"]) == [2.5]
-
-
-@pytest.mark.parametrize(("index", "seen"), [(0, [0]), (1, [0]), (2, [1]), ("last", [2])])
-def test_any_column_may_be_seen_one_step_late(index, seen):
-    views = {"before": ViewRequirement("obs", shift=-1)}
-    assert plain(trajectory().get_single_step_input_dict(views, index)["before"]) == {"x": [seen]}
 
 
 def test_other_columns_are_their_last_row():
@@ -84,8 +74,7 @@ def test_what_a_batch_has_not_is_left_out_by_default():
     [
         (None, 3, IndexError, r"index=3, but the batch has 3 rows"),
         (None, -4, IndexError, r"index=-4, but the batch has 3 rows"),
-        (None, "first", ValueError, r"index='first' must be a row or 'last'"),
-        ({"a": ViewRequirement("obs", shift=-2)}, "last", ValueError, r"'a' has shift=-2; it must be 0 or -1"),
+        ({"a": ViewRequirement("obs", shift=-2)}, "last", ValueError, r"data_col='obs' and shift=-2"),
         (
             {"a": ViewRequirement()},
             "last",
@@ -98,14 +87,3 @@ def test_what_a_batch_has_not_is_left_out_by_default():
 def test_what_cannot_be_seen_is_refused(views, index, error, message):
     with pytest.raises(error, match=message):
         trajectory().get_single_step_input_dict(views, index)
-
-
-def test_an_empty_batch_has_no_step():
-    with pytest.raises(IndexError, match="an empty batch has no row"):
-        SampleBatch().get_single_step_input_dict()
-
-
-def test_a_view_is_of_the_same_step_for_everything_by_default():
-    view = ViewRequirement()
-    assert (view.data_col, view.space, view.shift) == (None, None, 0)
-    assert (view.used_for_compute_actions, view.used_for_training) == (True, True)

@@ -11,16 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from swath.rollout_workers.batches.names import ColumnNames
-from swath.rollout_workers.batches.views import ViewRequirement
+from swath.rollout_workers.batches.views import BEFORE as SHIFTED
+from swath.rollout_workers.batches.views import ViewRequirement, require_own_step
 
-BEFORE = (ColumnNames.PREV_ACTIONS, ColumnNames.PREV_REWARDS)
+BEFORE = tuple(SHIFTED)
 OPTIONAL = (*BEFORE, ColumnNames.INFOS, ColumnNames.ENV_ID, ColumnNames.AGENT_ID)
 """The columns that are there only if a policy asks for them."""
-
-_SAME_AS = {
-    ColumnNames.PREV_ACTIONS: (ColumnNames.ACTIONS, -1),
-    ColumnNames.PREV_REWARDS: (ColumnNames.REWARDS, -1),
-}
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,4 @@ def _require_served(name: str, view: ViewRequirement) -> None:
             f"view_requirements[{name!r}]: workers add {', '.join(OPTIONAL)} where asked; what else a policy needs, "
             "it can add in postprocess_trajectory"
         )
-    if (view.data_col or name, view.shift) not in ((name, 0), _SAME_AS.get(name)):
-        raise ValueError(
-            f"view_requirements[{name!r}] has data_col={view.data_col!r} and shift={view.shift!r}; "
-            f"it must be ViewRequirement({name!r}), columns of other steps are not made"
-        )
+    require_own_step(name, view)

@@ -15,7 +15,7 @@ from gymnasium import Space
 
 from swath.rollout_workers.batches.columns import SomeColumns, like
 from swath.rollout_workers.batches.leaves import Leaf, blank, rows_of
-from swath.rollout_workers.batches.names import STATE_IN, ColumnNames, is_state_in, state_out_of
+from swath.rollout_workers.batches.names import ColumnNames, is_state_in, state_out_of
 from swath.rollout_workers.batches.rows import row_by_row
 from swath.rollout_workers.nests import map_nest
 
@@ -39,8 +39,20 @@ class ViewRequirement:
     used_for_training: bool = True
 
 
-_BEFORE = {ColumnNames.PREV_ACTIONS: ColumnNames.ACTIONS, ColumnNames.PREV_REWARDS: ColumnNames.REWARDS}
-_AHEAD = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **_BEFORE}
+BEFORE = {ColumnNames.PREV_ACTIONS: ColumnNames.ACTIONS, ColumnNames.PREV_REWARDS: ColumnNames.REWARDS}
+"""Columns that hold what another held one step before."""
+
+_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **BEFORE}
+"""Where the last row holds what these columns hold in the step behind it."""
+
+
+def require_own_step(name: str, view: ViewRequirement) -> None:
+    """Raise `ValueError` for a view of another step than the column's own."""
+    if (view.data_col or name, view.shift) not in ((name, 0), (BEFORE.get(name), -1)):
+        raise ValueError(
+            f"view_requirements[{name!r}] has data_col={view.data_col!r} and shift={view.shift!r}; "
+            f"it must be ViewRequirement({name!r}), columns of other steps are not made"
+        )
 
 
 def single_step(
@@ -58,63 +70,34 @@ def single_step(
     Raises:
         IndexError: no such row.
         KeyError: a column that the batch cannot give.
-        ValueError: another word than "last", another shift than 0 and -1, or columns of different lengths.
+        ValueError: a view of another step, or columns of different lengths.
     """
-    wanted = _default_views(batch) if view_requirements is None else view_requirements
-    columns, time = row_by_row(batch), _time(index, batch.count)
-    row = {
-        name: _viewed(columns, time, view.data_col or name, _checked_shift(name, view))
-        for name, view in wanted.items()
-        if view.used_for_compute_actions
-    }
-    made = like(batch, {**row, ColumnNames.SEQ_LENS: np.ones(1, dtype=np.int32)})
+    columns, n_rows = row_by_row(batch), batch.count
+    row = n_rows if index == "last" else int(index)
+    if not n_rows or not -n_rows <= row < n_rows + (index == "last"):
+        raise IndexError(f"index={index}, but the batch has {n_rows} rows")
+    if view_requirements is None:
+        wanted = [ColumnNames.OBS, *(name for name in BEFORE if BEFORE[name] in batch), *filter(is_state_in, batch)]
+    else:
+        for name, view in view_requirements.items():
+            require_own_step(name, view)
+        wanted = [name for name, view in view_requirements.items() if view.used_for_compute_actions]
+    row = row + n_rows if row < 0 else row
+    made = like(batch, {name: _input(columns, name, row, n_rows) for name in wanted})
+    dict.__setitem__(made, ColumnNames.SEQ_LENS, np.ones(1, dtype=np.int32))
     made.zero_padded = False
     return made
 
 
-def _default_views(batch: SomeColumns) -> dict[str, ViewRequirement]:
-    before = [name for name, source in _BEFORE.items() if source in batch]
-    states = [name for name in batch if is_state_in(name)]
-    return {name: ViewRequirement() for name in (ColumnNames.OBS, *before, *states)}
-
-
-def _time(index: str | int, n_rows: int) -> tuple[int, int]:
-    """The row and how many there are; the row behind the end is "last"."""
-    if isinstance(index, str):
-        if index != "last":
-            raise ValueError(f"index={index!r} must be a row or 'last'")
-        index = n_rows
-    elif not -n_rows <= index < n_rows:
-        raise IndexError(f"index={index}, but the batch has {n_rows} rows")
-    if not n_rows:
-        raise IndexError("an empty batch has no row to make an input of")
-    return (index + n_rows if index < 0 else index), n_rows
-
-
-def _checked_shift(name: str, view: ViewRequirement) -> int:
-    if view.shift not in (0, -1):
-        raise ValueError(f"view requirement {name!r} has shift={view.shift!r}; it must be 0 or -1")
-    return view.shift
-
-
-def _viewed(columns: dict[str, Any], time: tuple[int, int], name: str, shift: int) -> Any:
-    row, n_rows = time
-    if row + shift == n_rows:
-        return map_nest(lambda leaf: _row(leaf, n_rows - 1), _column(columns, _source(name)))
-    if name in columns or name not in _BEFORE:
-        return map_nest(lambda leaf: _row(leaf, row + shift), _column(columns, name))
-    return map_nest(lambda leaf: _row(leaf, row + shift - 1), _column(columns, _BEFORE[name]))
-
-
-def _source(name: str) -> str:
-    """The column that holds, for the last step, what this one would hold for the next."""
-    return state_out_of(name) if name.startswith(STATE_IN) else _AHEAD.get(name, name)
-
-
-def _column(columns: dict[str, Any], name: str) -> Any:
-    if name not in columns:
-        raise KeyError(f"the input needs column {name!r}; the batch has {sorted(columns)}")
-    return columns[name]
+def _input(columns: dict[str, Any], name: str, row: int, n_rows: int) -> Any:
+    source = name
+    if row == n_rows:
+        source, row = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name), row - 1
+    elif name not in columns and name in BEFORE:
+        source, row = BEFORE[name], row - 1
+    if source not in columns:
+        raise KeyError(f"the input needs column {source!r}; the batch has {sorted(columns)}")
+    return map_nest(lambda leaf: _row(leaf, row), columns[source])
 
 
 def _row(leaf: Leaf, row: int) -> Leaf:

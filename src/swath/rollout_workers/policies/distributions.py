@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,33 +24,6 @@ from torch import Tensor, nn
 from swath.learn.heads import Categorical, MultiCategorical
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-
-
-class ActionHead(Protocol):
-    """A head of `swath.learn.heads` that has a divergence too."""
-
-    inputs: int
-    """How many numbers the network must give."""
-
-    def sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """A random action and its log-probability."""
-        ...
-
-    def mode(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """The most probable action and its log-probability."""
-        ...
-
-    def log_prob(self, out: Tensor, action: Tensor) -> Tensor:
-        """Log-probability `[*B]` of an action."""
-        ...
-
-    def entropy(self, out: Tensor) -> Tensor:
-        """Entropy `[*B]` in nats."""
-        ...
-
-    def kl(self, out: Tensor, other: Tensor) -> Tensor:
-        """Kullback-Leibler divergence `[*B]` of what `other` says from what `out` says."""
-        ...
 
 
 class Choices(MultiCategorical):
@@ -122,7 +95,7 @@ class DiagGaussian(nn.Module):
         return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
 
 
-def head_for(space: Space[Any], *, normalize: bool = True) -> Categorical | Choices | DiagGaussian:
+def head_for(space: Space[Any], *, normalize: bool = True) -> ActionHead:
     """The head for an action space.
 
     Args:
@@ -148,6 +121,9 @@ def head_for(space: Space[Any], *, normalize: bool = True) -> Categorical | Choi
         f"no shipped distribution is for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary and "
         "Box; wrap the env to give it one of these, or write compute_actions of a Policy"
     )
+
+
+ActionHead: TypeAlias = Categorical | Choices | DiagGaussian
 
 
 class TorchDistribution:
@@ -248,7 +224,7 @@ DistClass: TypeAlias = Callable[..., TorchDistribution]
 """`dist_class(dist_inputs, model)`."""
 
 
-def dist_class_of(head: Categorical | Choices | DiagGaussian) -> DistClass:
+def dist_class_of(head: ActionHead) -> DistClass:
     """What makes distributions with this head."""
     if isinstance(head, DiagGaussian):
         return partial(TorchDiagGaussian, head=head)

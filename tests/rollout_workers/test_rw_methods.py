@@ -1,0 +1,270 @@
+"""Parameters and methods of a `RolloutWorker`: what each does and refuses, where no other test says it."""
+
+import platform
+import socket
+import sys
+
+import gymnasium as gym
+import pytest
+from checklist_toys import DEFAULT, SMALL, bare, cartpole, learner, mock, spaces_of, two
+from sampling_toys import counting_worker
+
+import ray_cluster
+from swath.errors import Closed
+from swath.rollout_workers import (
+    MultiAgentBatch,
+    PGTorchPolicy,
+    PPOTorchPolicy,
+    RandomPolicy,
+    RolloutWorker,
+    SampleBatch,
+)
+from swath.testing.counting_env import CountingEnvs
+from swath.testing.envs import BasicMultiAgent, MockEnv
+from swath.testing.faults import Fault
+
+
+def test_keyword_only_refuses():
+    with pytest.raises(TypeError, match="positional"):
+        RolloutWorker(MockEnv)
+    with pytest.raises(TypeError, match="unknown"):
+        RolloutWorker(unknown=1)
+    factory = CountingEnvs(faults={2: [Fault("raise_at_build")]})
+    with pytest.raises(RuntimeError, match="env 2"):
+        mock(env_creator=lambda _: factory(), config={"num_envs_per_env_runner": 3})
+    assert [env.closed for env in factory.made] == [1, 1], "what was made is closed"
+
+
+def test_env_creator_refuses():
+    with pytest.raises(TypeError, match="env_creator made"):
+        mock(env_creator=lambda _: object())
+
+
+def test_config_refuses():
+    with pytest.raises(TypeError, match="config=3"):
+        mock(config=3)
+    with pytest.raises(ValueError, match="batch_mode"):
+        mock(config={"batch_mode": "some_episodes"})
+
+
+def test_worker_index_refuses():
+    with pytest.raises(ValueError, match="worker_index"):
+        mock(worker_index=-1)
+
+
+def test_num_workers():
+    nowhere = {"create_local_env_runner": False, "num_env_runners": 3}
+    space = {"__env__": tuple(spaces_of().values())}
+    with mock(config=nowhere, spaces=space) as worker:
+        assert (worker.num_workers, worker.env) == (3, None)
+    with mock(config=nowhere, num_workers=0) as worker:
+        assert (worker.num_workers, worker.env_context.num_workers) == (0, 0)
+        assert worker.env is not None
+    with mock(config={**nowhere, "create_env_on_local_worker": True}) as worker:
+        assert worker.env is not None
+    with mock(config=nowhere, worker_index=1) as worker:
+        assert worker.env is not None
+
+
+def test_recreated_worker():
+    for recreated in (False, True):
+        with mock(recreated_worker=recreated, worker_index=1, config={"num_envs_per_env_runner": 2}) as worker:
+            contexts = worker.foreach_env_with_context(lambda env, context: context.recreated_worker)
+            made_with = worker.foreach_env(lambda env: env.config.recreated_worker)
+            assert [worker.recreated_worker, *contexts, *made_with] == [recreated] * 5
+
+
+def test_spaces():
+    box, few = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(4)
+    given = {"a": (box, few), "__env__": (few, few)}
+    with bare(spaces=given, config={"policies": ["a", "b"]}) as worker:
+        assert worker.get_spaces() == {"a": (box, few), "b": (few, few), "__env__": (few, few)}
+        assert worker.spaces == worker.get_spaces()
+
+
+def test_spaces_refuses():
+    with pytest.raises(ValueError, match=DEFAULT):
+        bare(spaces=None)
+
+
+def test_default_policy_class():
+    config = {"policies": {"own": (PGTorchPolicy, None, None, {}), "plain": (None, None, None, {})}}
+    config |= {"policy_mapping_fn": lambda *_, **__: "own"}
+    with mock(env_creator=lambda _: BasicMultiAgent(1), config=config) as worker:
+        kinds = {pid: type(policy) for pid, policy in worker.policy_map.items()}
+        assert kinds == {"own": PGTorchPolicy, "plain": RandomPolicy}
+        assert worker.default_policy_class is RandomPolicy
+
+
+def test_default_policy_class_refuses():
+    with pytest.raises(ValueError, match=f"'{DEFAULT}' has no class"):
+        mock(default_policy_class=None)
+
+
+def test_dataset_shards_refuses():
+    with pytest.raises(ValueError, match=r"dataset_shards\[1\]; there are 1"):
+        bare(config={"input_": "dataset"}, worker_index=1, dataset_shards=[[]])
+    with pytest.raises(ValueError, match="input_='sampler'"):
+        bare(dataset_shards=[[]])
+
+
+def test_tf_session_creator():
+    for nothing in (-1, None):
+        mock(tf_session_creator=nothing).stop()
+
+
+def test_tf_session_creator_refuses():
+    with pytest.raises(ValueError, match="torch only"):
+        mock(tf_session_creator=print)
+
+
+def test_vectorised_envs_refuses():
+    envs = lambda _: gym.vector.SyncVectorEnv([lambda: MockEnv(5)] * 3)
+    with pytest.raises(ValueError, match="num_envs_per_env_runner=4, but the vector env has 3"):
+        mock(env_creator=envs, config={"num_envs_per_env_runner": 4})
+
+
+def test_sample():
+    worker, _ = counting_worker(explore=False)
+    with worker:
+        first, second = worker.sample(), worker.sample(explore=True, force_reset=True)
+        assert [type(first), first.count] == [SampleBatch, 12]
+        assert worker.get_policy().explored == [False] * 4 + [True] * 4
+        assert second["t"].tolist() == [0, 1, 2, 3] * 3
+    with two() as worker:
+        assert isinstance(worker.sample(), MultiAgentBatch)
+
+
+def test_sample_refuses():
+    with bare() as worker:
+        with pytest.raises(ValueError, match="create_local_env_runner"):
+            worker.sample()
+        with pytest.raises(TypeError, match="explored"):
+            worker.sample(explored=True)
+    with pytest.raises(Closed):
+        worker.sample()
+
+
+def test_sample_with_count():
+    assert RolloutWorker.sample_with_count.__ray_num_returns__ == 2
+    with two() as worker:
+        batch, count = worker.sample_with_count()
+        assert count == batch.env_steps() == 10
+
+
+def test_get_spaces():
+    env = MockEnv(5)
+    with mock() as worker:
+        both = (env.observation_space, env.action_space)
+        assert worker.get_spaces() == {DEFAULT: both, "__env__": both}
+        assert worker.get_policy().observation_space != env.observation_space, "which is preprocessed"
+
+
+def test_foreach_env():
+    with mock(config={"num_envs_per_env_runner": 3}) as worker:
+        assert worker.foreach_env(lambda env: env.config.vector_index) == [0, 1, 2]
+    with bare() as without:
+        assert without.foreach_env(lambda env: 1) == []
+
+
+def test_foreach_env_with_context():
+    with mock(config={"num_envs_per_env_runner": 3}) as worker:
+        found = worker.foreach_env_with_context(lambda env, context: (env.config is context, context.vector_index))
+        assert found == [(True, n) for n in range(3)]
+    with bare() as without:
+        assert without.foreach_env_with_context(lambda env, context: 1) == []
+
+
+def test_apply():
+    with bare() as worker:
+        assert worker.apply(lambda own, n, *, m: (own, n, m), 1, m=2) == (worker, 1, 2)
+        assert worker.apply("ping") == "pong"
+
+
+def test_apply_refuses():
+    with bare() as worker:
+        with pytest.raises(ZeroDivisionError):
+            worker.apply(lambda own: 1 / 0)
+        assert worker.ping() == "pong"
+
+
+def test_ping():
+    with bare() as worker:
+        assert worker.ping() == "pong"
+
+
+def test_assert_healthy():
+    with bare() as worker:
+        assert worker.assert_healthy() is None
+
+
+def test_assert_healthy_refuses():
+    with bare() as worker:
+        worker.remove_policy()
+        with pytest.raises(AssertionError, match="no policy"):
+            worker.assert_healthy()
+    with pytest.raises(AssertionError, match="stopped"):
+        worker.assert_healthy()
+
+
+def test_unlock_refuses():
+    with bare() as worker, pytest.raises(RuntimeError, match="worker 0 is free already"):
+        worker.unlock()
+
+
+def test_get_host():
+    with bare() as worker:
+        assert worker.get_host() == platform.node()
+
+
+def test_get_node_ip():
+    with bare() as worker:
+        assert socket.inet_aton(worker.get_node_ip())
+
+
+def test_find_free_port():
+    with bare() as worker, socket.socket() as own:
+        own.bind(("", worker.find_free_port()))
+
+
+def test_stop():
+    factory = CountingEnvs(faults={0: [Fault("raise_at_close")]})
+    worker = mock(env_creator=lambda _: factory(), config={"num_envs_per_env_runner": 2})
+    with pytest.warns(UserWarning, match="raised when it was closed"):
+        worker.stop()
+    worker.stop()
+    assert [env.closed for env in factory.made] == [1, 1]
+
+
+def test_stop_refuses():
+    worker = learner()
+    batch = worker.sample()
+    worker.stop()
+    for call in (
+        worker.sample,
+        worker.sample_with_count,
+        lambda: worker.learn_on_batch(batch),
+        lambda: worker.compute_gradients(batch),
+        lambda: worker.apply_gradients([]),
+        lambda: worker.sample_and_learn(10),
+    ):
+        with pytest.raises(Closed, match="stopped"):
+            call()
+
+
+def test_replicas_as_ray_actors():
+    ray = ray_cluster.up()
+    from ray.util.iter import from_actors
+
+    module = sys.modules[cartpole.__module__]
+    ray.cloudpickle.register_pickle_by_value(module)
+    try:
+        made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": SMALL}
+        actors = [ray.remote(num_cpus=0)(RolloutWorker).remote(worker_index=n, **made) for n in (1, 2)]
+        batch, count = ray.get(actors[0].sample_with_count.remote())
+        assert (batch.count, count) == (10, 10)
+        shards = from_actors(actors)
+        assert [one.count for one in shards.gather_async().take(4)] == [10] * 4
+        assert shards.for_each(lambda one: one.count).batch(2).gather_sync().take(2) == [[10, 10]] * 2
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(module)
