@@ -159,6 +159,13 @@ def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
         assert acted(made) == [(1, 1), (1, 1)]
 
 
+def test_a_policy_beside_a_factory_needs_an_explicit_scheme():
+    with pytest.raises(TypeError, match="policy and policy_factory are both given"):
+        multi(Always(1), policy_factory=lambda: Always(0))
+    with pytest.raises(TypeError, match="policy and policy_factory are both given"):
+        multi(Always(1), policy_factory=lambda: Always(0), weight_sync_schemes={})
+
+
 def test_weights_of_a_policy_that_does_not_fit_its_factory_are_refused_at_construction():
     with pytest.raises(KeyError, match="do not fit the policy"):
         multi(torch.nn.Linear(1, 1), policy_factory=Always, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()})
