@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from swath.errors import warn_of_no_effect
@@ -13,34 +12,36 @@ from swath.rollout.episodes.trajectory_ids import MOST_WORKERS
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 
 
-@dataclass(frozen=True)
-class Unserved:
-    """Arguments of other collectors and of the peer, which `Collector` takes at their defaults only."""
+def check_peers_knobs(
+    *,
+    return_same_td: bool = False,
+    reset_when_done: bool = True,
+    use_buffers: bool | None = None,
+    extend_buffer: bool = True,
+) -> None:
+    """Raise for settings of TorchRL's that cannot be followed, warn of those that do nothing.
 
-    backend_options: Mapping[str, Any] | None = None
-    num_collectors: int | None = None
-    sync: bool | None = None
-    return_same_td: bool = False
-    reset_when_done: bool = True
-    use_buffers: bool | None = None
-    extend_buffer: bool = True
+    Raises:
+        ValueError: a value that cannot be followed; the message says why.
+    """
+    if return_same_td:
+        raise ValueError("return_same_td=True: every batch owns its memory here; leave it out")
+    if not reset_when_done:
+        raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
+    if use_buffers is not None:
+        warn_of_no_effect("use_buffers", "buffers are always used")
+    if not extend_buffer:
+        warn_of_no_effect("extend_buffer", "a replay buffer is always extended")
 
-    def __post_init__(self) -> None:
-        """Raise for what cannot be done, warn of what does nothing.
 
-        Raises:
-            TypeError: `num_collectors` is no int.
-            ValueError: a value that this class cannot follow; the message says why.
-        """
-        _require_direct(self)
-        if self.return_same_td:
-            raise ValueError("return_same_td=True: every batch owns its memory here; leave it out")
-        if not self.reset_when_done:
-            raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
-        if self.use_buffers is not None:
-            warn_of_no_effect("use_buffers", "buffers are always used")
-        if not self.extend_buffer:
-            warn_of_no_effect("extend_buffer", "a replay buffer is always extended")
+def check_direct(num_collectors: int | None, sync: bool | None, backend_options: Mapping[str, Any] | None) -> None:
+    """Raise `ValueError` for what one worker in this process cannot be."""
+    if num_collectors is not None and num_collectors > 1:
+        raise ValueError(f"num_collectors={num_collectors}: backend 'direct' takes at most one collector")
+    if sync is not None:
+        raise ValueError(f"sync={sync!r}: backend 'direct' has one worker and takes no sync; leave it out")
+    if backend_options:
+        raise ValueError(f"backend_options={backend_options!r}: backend 'direct' takes no options; leave it out")
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -112,19 +113,5 @@ def require_backend(backend: str | None, num_collectors: int | None) -> str:
     """
     meant = ("direct" if num_collectors is None else "process") if backend is None else backend
     if meant not in BACKENDS:
-        raise ValueError(f"backend={backend!r} is unknown; backends are {_listed(BACKENDS)}")
+        raise ValueError(f"backend={backend!r} is unknown; backends are {', '.join(map(repr, BACKENDS))}")
     return meant
-
-
-def _require_direct(asked: Unserved) -> None:
-    number = asked.num_collectors
-    if number is not None and number > 1:
-        raise ValueError(f"num_collectors={number}: backend 'direct' takes at most one collector")
-    if asked.sync is not None:
-        raise ValueError(f"sync={asked.sync!r}: backend 'direct' has one worker and takes no sync; leave it out")
-    if asked.backend_options:
-        raise ValueError(f"backend_options={asked.backend_options!r}: backend 'direct' takes no options; leave it out")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))

@@ -20,7 +20,14 @@ from swath.collect.remote import description_of
 from swath.collect.worker import Seeding, never
 from swath.collectors import state
 from swath.collectors.assembly import CollectionRequest, assemble
-from swath.collectors.checks import Unserved, one_source, whole_number, with_methods, worker_index
+from swath.collectors.checks import (
+    check_direct,
+    check_peers_knobs,
+    one_source,
+    whole_number,
+    with_methods,
+    worker_index,
+)
 from swath.collectors.controls import InThisProcess
 from swath.collectors.dispatch import built_elsewhere, require_here
 from swath.collectors.own_weights import OwnWeights
@@ -166,14 +173,12 @@ class Collector(TakesWeights, _OfAnyBackend):
         if args:
             raise TypeError(f"Collector takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
         require_here(others)
-        Unserved(
-            backend_options,
-            num_collectors,
-            sync,
-            return_same_td,
-            reset_when_done,
-            use_buffers,
-            extend_buffer,
+        check_direct(num_collectors, sync, backend_options)
+        check_peers_knobs(
+            return_same_td=return_same_td,
+            reset_when_done=reset_when_done,
+            use_buffers=use_buffers,
+            extend_buffer=extend_buffer,
         )
         if weight_sync_schemes is not None:
             raise ValueError(

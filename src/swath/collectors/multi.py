@@ -9,7 +9,7 @@ import torch
 
 from swath.collectors.assembly import require_agreement
 from swath.collectors.base import BaseCollector
-from swath.collectors.checks import Unserved, whole_number, with_methods, worker_index
+from swath.collectors.checks import check_peers_knobs, whole_number, with_methods, worker_index
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import FleetState
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
@@ -182,7 +182,7 @@ class LocalMultiCollector(FleetState, ManyWorkers):
         name = type(self).__name__
         if args:
             raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
-        Unserved(
+        check_peers_knobs(
             return_same_td=return_same_td,
             reset_when_done=reset_when_done,
             use_buffers=use_buffers,

@@ -11,7 +11,7 @@ from typing import Any
 from swath.collect.jobs import Template
 from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
-from swath.collectors.checks import Unserved, whole_number, with_methods
+from swath.collectors.checks import check_peers_knobs, whole_number, with_methods
 from swath.collectors.collector import Collector
 from swath.collectors.fleet_request import FleetRequest, Order, Places
 from swath.collectors.fleet_state import load_fleet, saved_fleet
@@ -198,7 +198,7 @@ class RayCollector(ManyWorkers):
             (weight_sync_schemes, RayWeightSyncScheme),
             weight_recv_schemes,
         )
-        Unserved(**{name: whole[name] for name in UNSERVED if name in whole})
+        check_peers_knobs(**{name: whole[name] for name in UNSERVED if name in whole})
         order = Order(sync, prefetch, max_staleness)
         trajectories = Trajectories(
             bool(whole["split_trajs"]), whole["trajs_per_batch"], whole.get("trajs_per_write"), whole.get("traj_format")
