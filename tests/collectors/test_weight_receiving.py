@@ -283,17 +283,9 @@ def test_a_workers_models_are_set_all_or_nothing():
         assert made.getattr_policy("nets[0].bias").item() == 5
 
 
-MISUSED = {
-    "nothing": ({}, "no weights are given to a worker"),
-    "two": ({"weights": weights(1), "policy": Always()}, "weights and policy are both given"),
-    "a model beside models": ({"weights_dict": {}, "model_id": "policy"}, "weights_dict and model_id"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), MISUSED.values(), ids=MISUSED)
-def test_a_worker_wants_one_source(arguments, message):
-    with multi(Always(1), workers=1, frames_per_batch=2) as made, pytest.raises(ValueError, match=message):
-        made.map_fn("update_policy_weights_", list_of_kwargs=[arguments])
+def test_a_worker_wants_weights():
+    with multi(Always(1)) as made, pytest.raises(ValueError, match="no weights are given to a worker"):
+        made.map_fn("update_policy_weights_", [(), ()])
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])

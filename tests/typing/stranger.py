@@ -180,9 +180,6 @@ def tell_of_episodes() -> float:
 
 
 def mistakes_in_settings(config: AlgorithmConfig) -> None:
-    config.training(gama=0.9)  # type: ignore[call-arg]
-    config.env_runners(batch_mode="whole")  # type: ignore[arg-type]
-    config.framework("tf2")  # type: ignore[arg-type]
     config.lr = "small"  # type: ignore[assignment]
     config.learning_rate = 0.1  # type: ignore[attr-defined]
 
