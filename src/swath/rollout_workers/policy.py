@@ -69,14 +69,6 @@ class Policy(ABC):
         named = "" if name is None else f" {name!r}"
         return f"<{type(self).__name__}{named}: {self.num_grad_updates} updates, at step {self.global_timestep}>"
 
-    @property
-    def values_apart(self) -> bool:
-        """Whether `compute_actions` takes `values=False`, so as to leave out the column `vf_preds`.
-
-        A worker then asks `compute_values` for many rows at once, before anybody can change the weights that acted.
-        """
-        return False
-
     @abstractmethod
     def compute_actions(
         self,

@@ -28,8 +28,6 @@ from swath.rollout_workers.policies.settings import complete, device_of, initial
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.policy_views import views
 
-_PLAIN = ("compute_actions", "compute_actions_from_input_dict", "compute_values")
-
 
 class ActingPolicy(Policy):
     """Acts by a network; the part of a `TorchPolicy` that does not learn.
@@ -61,12 +59,6 @@ class ActingPolicy(Policy):
             self._initial_state = [map_nest(inputs.array, part) for part in initial()]
             self._has_value = self._require_fitting_model()
 
-    @property
-    def values_apart(self) -> bool:
-        """Whether values come from a network of their own, and the class neither acts nor values in its own way."""
-        plain = all(getattr(type(self), name) is getattr(ActingPolicy, name) for name in _PLAIN)
-        return plain and type(self.model) is DefaultNetwork and self.model.critic is not None
-
     def make_model(self) -> nn.Module:
         """The network: maps observations `[n, …]` to `dist_inputs` `[n, num_outputs]` or `(dist_inputs, value)`.
 
@@ -97,16 +89,11 @@ class ActingPolicy(Policy):
         episodes: Sequence[Any] | None = None,  # noqa: ARG002
         explore: bool | None = None,
         timestep: int | None = None,  # noqa: ARG002
-        *,
-        values: bool = True,
         **kwargs: Any,  # noqa: ARG002
     ) -> Actions:
-        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`.
-
-        `values=False` leaves the last out, where `values_apart`.
-        """
+        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`."""
         with torch.inference_mode():
-            out, value, states = self._outputs(obs_batch, state_batches, values=values)
+            out, value, states = self._outputs(obs_batch, state_batches)
             head = self._head
             explores = self.config["explore"] if explore is None else explore
             action, log_prob = head.sample(out) if explores else head.mode(out)
@@ -187,11 +174,11 @@ class ActingPolicy(Policy):
         """Whether the default network has values."""
         return True
 
-    def _outputs(self, obs: Any, states: Sequence[Any] | None, *, values: bool = True) -> inputs.Outputs:
+    def _outputs(self, obs: Any, states: Sequence[Any] | None) -> inputs.Outputs:
         """What the network says; without gradients."""
         tensors = inputs.on(self.device, obs)
         if type(self.model) is DefaultNetwork:
-            return inputs.run(partial(self.model, values=values, quick=True), tensors, (), None)
+            return inputs.run(partial(self.model, quick=True), tensors, (), None)
         if not self._initial_state:
             return inputs.run(self.model, tensors, (), None)
         before = [inputs.on(self.device, part) for part in states or ()]

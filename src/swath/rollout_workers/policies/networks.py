@@ -91,19 +91,18 @@ class DefaultNetwork(nn.Module):
             with torch.no_grad():
                 orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
 
-    def forward(self, obs: Any, *, values: bool = True, quick: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, obs: Any, *, quick: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """`dist_inputs`, or `(dist_inputs, value)`.
 
         Args:
             obs: observations `[n, …]`.
-            values: False leaves out what a critic would say.
             quick: as in `swath.learn.networks.MLP`.
         """
         out, critic = self.policy.forward(obs, quick=quick), self.critic
         if self._shared:
             return self._complete(out[..., :-1]), out[..., -1]
         out = self._complete(out)
-        return (out, critic.forward(obs, quick=quick)[..., -1]) if values and critic is not None else out
+        return out if critic is None else (out, critic.forward(obs, quick=quick)[..., -1])
 
     def value(self, obs: Any, *, quick: bool = False) -> Tensor:
         """The values `[n]` alone."""

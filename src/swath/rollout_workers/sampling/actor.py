@@ -19,7 +19,6 @@ from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.asking import Wants, asked
 from swath.rollout_workers.sampling.memory import Before, States, arrays, infos_of
 from swath.rollout_workers.sampling.outputs import Layout
-from swath.rollout_workers.sampling.values import values_of
 from swath.rollout_workers.tallies import LONE_AGENT
 
 
@@ -112,16 +111,6 @@ class PolicyActor:
             self._before.begin(envs)
         if self.watcher is not None:
             self.watcher.begin(envs)
-
-    def values(self, observation: Leaves) -> Array | None:
-        """The values `[B, T]` of what was acted on, leaves `[B, T, …]`; None if they are among the outputs."""
-        if not self.wants.values_apart:
-            return None
-        rows, shape = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in observation], observation[0].shape[:2]
-        values = values_of(
-            self.policy, shape[0] * shape[1], lambda piece: nest_of(self._seen, [leaf[piece] for leaf in rows])
-        )
-        return values.reshape(shape)
 
     def rewind(self) -> None:
         """Never asked for: the hosts of rollout workers make no step twice."""

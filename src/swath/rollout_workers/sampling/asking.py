@@ -22,14 +22,12 @@ class Wants:
         seen: optional columns that are shown to it.
         kept: optional columns that its batches have.
         episodes: it is shown `Episode` objects.
-        values_apart: it acts without values, and is asked for those of many rows at once.
     """
 
     by_dict: bool = False
     seen: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     episodes: bool = True
-    values_apart: bool = False
 
     @classmethod
     def of(cls, policy: Any) -> Wants:
@@ -44,7 +42,6 @@ class Wants:
             seen=columns.input,
             kept=columns.batch,
             episodes=bool(getattr(policy, "looks_at_episodes", True)),
-            values_apart=bool(getattr(policy, "values_apart", False)),
         )
 
     @property
@@ -70,8 +67,6 @@ def asked(policy: Any, wants: Wants, columns: dict[str, Any], explore: bool, epi
     if wants.by_dict:
         answer = policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
         return answer
-    if wants.values_apart:
-        how["values"] = False
     answer = policy.compute_actions(
         columns[ColumnNames.OBS],
         states_in(columns),

@@ -12,7 +12,7 @@ from swath.rollout.buffer import Buffer, Rows, column_of
 from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.hosts.base import Infos
 from swath.rollout.loop import Step
-from swath.rollout.spaces import Array, Leaves
+from swath.rollout.spaces import Array
 from swath.rollout_workers.sampling.outputs import Layout
 
 Stretch = tuple[int, int, int]
@@ -32,7 +32,6 @@ class Block:
         infos: what the envs said beside, per step.
         layout: which columns the outputs are.
         failed: where envs raised: env, step.
-        values: of the states acted in, `[B, T]`; None where they are among the outputs, or there are none.
     """
 
     rows: Rows
@@ -43,7 +42,6 @@ class Block:
     infos: list[Infos]
     layout: Layout
     failed: list[tuple[int, int]] = field(default_factory=list)
-    values: Array | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,8 +114,7 @@ class Writer:
             valid[tuple(zip(*self._failed, strict=True))] = True
         ids, counts = label.ids.label(rows.last, valid)
         reward = rows.reward if label.clip is None else label.clip(rows.reward)
-        values = label.values(rows.observation)
-        return Block(rows, reward, ids, counts, label.version, self._infos, label.layout, self._failed, values)
+        return Block(rows, reward, ids, counts, label.version, self._infos, label.layout, self._failed)
 
 
 @dataclass(frozen=True)
@@ -129,14 +126,12 @@ class Label:
         clip: what becomes of rewards; None: nothing.
         version: of the policy.
         layout: which columns its outputs are.
-        values: gives those of observations, if they are to be computed now.
     """
 
     ids: TrajectoryIds
     clip: Callable[[Array], Array] | None
     version: int
     layout: Layout
-    values: Callable[[Leaves], Array | None]
 
 
 def _first(rows: Rows, n_steps: int) -> Rows:

@@ -78,7 +78,6 @@ def columns_of(taken: Taken, template: Any, kept: frozenset[str]) -> dict[str, A
         ColumnNames.OBS: nest_of(template, observation),
         ColumnNames.NEXT_OBS: nest_of(template, following),
         **layout.columns(outputs),
-        **({} if first.values is None else {ColumnNames.VF_PREDS: taken.column(lambda block: block.values)}),
         ColumnNames.REWARDS: taken.column(lambda block: block.reward),
         ColumnNames.TERMINATEDS: taken.column(lambda block: block.rows.terminated),
         ColumnNames.TRUNCATEDS: taken.column(lambda block: block.rows.truncated),

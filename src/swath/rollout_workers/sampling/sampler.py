@@ -159,8 +159,7 @@ class Sampler:
                     break
         finally:
             if writer is not None:
-                actor = self.parts.actor
-                label = Label(self.parts.ids, self.parts.clip, version, actor.layout, actor.values)
+                label = Label(self.parts.ids, self.parts.clip, version, self.parts.actor.layout)
                 self._keep(writer.seal(label))
             self._count(self.parts.host.take_failures())
 

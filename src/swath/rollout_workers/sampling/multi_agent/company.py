@@ -52,12 +52,6 @@ class Company:
             role = self._roles[policy_id] = Role(self._equipment(policy_id))
         return role
 
-    def settle_values(self) -> None:
-        """Have the values computed that were left for later: by the weights that acted, so before others can come."""
-        for role in self._roles.values():
-            if role.values is not None:
-                role.values.settle()
-
     @property
     def roles(self) -> list[Role]:
         """All that have something to hand out, or may have."""

@@ -24,7 +24,6 @@ from swath.rollout_workers.sampling.memory import filled
 from swath.rollout_workers.sampling.multi_agent.ledger import Ledger
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Seat
 from swath.rollout_workers.sampling.multi_agent.stack import Stack
-from swath.rollout_workers.sampling.multi_agent.values import Values
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ class Role:
         count: how many observations are kept.
         observations: processed ones, by row.
         outputs: columns that the policy answered, by the rows of the observations acted on.
-        values: of these observations; None where they are among the outputs, or there are none.
         ledger: transitions that are closed and not handed out.
     """
 
@@ -74,7 +72,6 @@ class Role:
         self.count = 0
         self.observations = Stack(f"observations of the agents of {equipment.policy_id!r}")
         self.outputs = Stack(f"answers of the policy {equipment.policy_id!r}")
-        self.values = Values(policy, self.observations) if self.wants.values_apart else None
         self.ledger = Ledger()
         self._pack = packer(equipment.preprocessor.leaves)
         self._space = equipment.action_space
@@ -111,8 +108,6 @@ class Role:
         """Only these rows stay, as the first ones."""
         self.observations.keep(rows)
         self.outputs.keep(rows)
-        if self.values is not None:
-            self.values.keep(rows)
         self.count = len(rows)
 
     def ask(self, seats: Sequence[Seat], *, explore: bool | None) -> Leaves:
@@ -127,8 +122,6 @@ class Role:
         answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
         self.outputs.write(where, {ColumnNames.ACTIONS: nest_of(self._template, actions), **checked})
-        if self.values is not None:
-            self.values.owe(rows)
         return actions
 
     def deal(self, actions: Leaves) -> Sequence[Any]:
@@ -138,7 +131,7 @@ class Role:
     def answers(self, rows: Array) -> dict[str, Any]:
         """The columns of what the policy answered to the observations in these rows."""
         columns: dict[str, Any] = self.outputs.take(rows)
-        return columns if self.values is None else {**columns, **self.values.take(rows)}
+        return columns
 
     def states_at(self, rows: Array | list[int]) -> list[Any]:
         """The states behind these rows, `[n, …]`; the initial ones for no row."""

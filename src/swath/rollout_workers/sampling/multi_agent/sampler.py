@@ -97,12 +97,9 @@ class MultiAgentSampler:
         self.parts.actor.version = version
         source = steps(self.parts.host, self.parts.actor, self._stage, self._rules)
         share = self.plan.share(self._progress)
-        try:
-            while share is None:
-                self._step(source)
-                share = self.plan.share(self._progress)
-        finally:
-            self.parts.company.settle_values()
+        while share is None:
+            self._step(source)
+            share = self.plan.share(self._progress)
         return self._handed_out(share, complete)
 
     def start_over(self) -> None:
