@@ -248,13 +248,6 @@ def test_data_of_another_env_or_policy_are_never_mixed(swath, collect):
     assert err[0].startswith("swath: --out acted holds data of --policy weights ")
 
 
-def test_fewer_frames_than_there_are_is_said(collect):
-    collect(40)
-    code, _, err = collect(39)
-    assert (code, len(err)) == (2, 1)
-    assert err[0].startswith("swath: --out data holds 40 frames, --frames 39 are fewer; give more to go on")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

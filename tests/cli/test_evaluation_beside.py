@@ -84,8 +84,3 @@ def test_an_error_in_an_evaluation_costs_nothing_that_was_measured(swath, script
     assert err[0].startswith("swath: ZeroDivisionError: in an evaluation; ")
     assert "in worker 0 (life 0) of an evaluation, backend 'thread'; " in err[0]
     assert [row["frames"] for row in read_rows(Path("runs/Scripted-v0-seed0/metrics.csv"))[1]] == ["128", "256"]
-
-
-def test_an_unknown_backend_is_one_line(swath):
-    code, _, err = swath("train", "CartPole-v1", "--eval-backend", "moon")
-    assert (code, err) == (2, ["swath: --eval-backend moon must be one of thread, process, ray, none"])

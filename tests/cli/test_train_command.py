@@ -191,15 +191,6 @@ def test_numbers_that_diverge_end_the_run_in_one_line(swath):
     assert err[0].endswith("; nothing was saved to go on with: start again")
 
 
-def test_damaged_metrics_are_one_line_and_the_terminal_is_given_back(swath, scripted):
-    swath("train", "Scripted-v0", *TINY, "--no-video")
-    folder = Path("runs/Scripted-v0-seed0")
-    (folder / "metrics.csv").write_text("nonsense\n")
-    code, _, err = swath("train", "--resume", folder, "--frames", "512")
-    assert (code, len(err)) == (2, 1)
-    assert "metrics.csv is no metrics file of a run" in err[0]
-
-
 def test_a_run_that_is_still_going_cannot_be_resumed(swath, scripted):
     swath("train", "Scripted-v0", *TINY, "--no-video")
     folder = RunFolder(Path("runs/Scripted-v0-seed0"))
@@ -250,18 +241,6 @@ def test_an_env_that_does_not_render_costs_one_line_and_not_the_run(swath, scrip
     code, out, _ = swath("train", "Scripted-v0", *TINY)
     assert code == 0
     assert any(text.startswith("no film: Scripted-v0 has no render mode 'rgb_array'; its metadata") for text in out)
-
-
-def test_one_episode_has_no_interval(swath, scripted):
-    _, out, _ = swath("train", "Scripted-v0", *TINY[:-1], "1", "--no-video")
-    assert "Scripted-v0: evaluation 8, at step 0, 1 episode" in out
-    summary = json.loads(Path("runs/Scripted-v0-seed0/summary.json").read_text())
-    assert summary["evaluation"]["reward_ci_low"] is None
-
-
-def test_an_odd_number_of_envs_fills_its_batches_evenly(swath, scripted):
-    swath("train", "Scripted-v0", "--frames=90", "--envs=7", "--eval-episodes=2", "--no-video")
-    assert frames_of(Path("runs/Scripted-v0-seed0")) == [0, 91]
 
 
 def test_the_end_that_is_shown_is_that_of_the_last_batch(swath, scripted):

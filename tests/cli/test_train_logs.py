@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import Mock
 
 import pytest
 from cli_toys import TINY
@@ -94,16 +93,6 @@ def test_a_log_that_fails_on_the_way_costs_the_run_nothing_and_is_said_once(swat
     assert list(noted["WandbSink"].rows) == [int(row["frames"]) for row in rows] == [128, 256]
 
 
-def test_a_metrics_file_that_fails_on_the_way_ends_the_run_in_one_line(swath, monkeypatch):
-    def no_room(self, frames, metrics):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr("swath.cli.outlets.CsvSink.log", no_room)
-    code, _, err = swath("train", "CartPole-v1", *QUICK, "--log", "csv")
-    assert (code, len(err)) == (1, 1)
-    assert "No space left on device" in err[0]
-
-
 @pytest.mark.parametrize(("name", "module"), logs.MODULES.items())
 def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
@@ -111,15 +100,6 @@ def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, m
     assert (code, out, len(err)) == (2, [], 1)
     assert f'{module} is needed for --log {name}: pip install "swath[{name}]"' in err[0]
     assert not RUN.exists()
-
-
-def test_a_log_that_cannot_be_opened_ends_the_run_in_one_line(swath, noted, monkeypatch):
-    taken = OSError("Prometheus cannot be served on that port; choose another port")
-    monkeypatch.setattr(all_sinks, "PrometheusSink", Mock(side_effect=taken))
-    code, _, err = swath("train", "CartPole-v1", *QUICK, "--log", "wandb,prometheus")
-    assert (code, len(err)) == (2, 1)
-    assert "choose another port" in err[0]
-    assert noted["WandbSink"].closed
 
 
 @pytest.mark.parametrize(
@@ -135,11 +115,3 @@ def test_a_log_that_cannot_be_opened_ends_the_run_in_one_line(swath, noted, monk
 def test_words_that_name_no_log_are_refused(text, words):
     with pytest.raises(UsageError, match=words):
         logs_named(text)
-
-
-def test_logs_are_read_with_their_settings():
-    assert logs_named(None) == logs_named("csv") == {}
-    assert logs_named("csv, tensorboard,prometheus:0.0.0.0:9000") == {
-        "tensorboard": "",
-        "prometheus": "0.0.0.0:9000",
-    }

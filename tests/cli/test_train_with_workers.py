@@ -60,12 +60,6 @@ def test_a_resumed_run_goes_on_with_its_workers(swath):
     assert swath("eval", RUN)[1][-1] == "every episode as stored"
 
 
-def test_weights_are_kept_once_however_many_workers_there_are(swath):
-    swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
-    state = load_checkpoint(RUN / "checkpoint.safetensors")["collector"]
-    assert [state[worker]["policy_state_dict"] for worker in ("worker0", "worker1")] == [None, None]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
