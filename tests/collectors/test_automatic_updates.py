@@ -1,5 +1,7 @@
 """When collectors with many workers publish weights by themselves."""
 
+import threading
+
 import pytest
 import torch
 from collector_toys import Always, Signalling
@@ -72,6 +74,26 @@ def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_f
         policy.weight.data.fill_(2)
         seen += [acted(made) for _ in range(4)]
         assert seen == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(1, 1), (0, 0)], [(2, 2), (2, 2)], [(2, 2), (2, 2)]]
+
+
+def test_others_may_publish_while_a_collector_does(interval):
+    policy = Always(0)
+    with interval(policy, 1, make=multi, backend="thread") as made:
+        over = threading.Event()
+
+        def publish():
+            while not over.is_set():
+                made.publish_weights(weights(1), worker_ids=1)
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        try:
+            of_worker_0 = [acted(made)[0][1] for _ in range(100)]
+        finally:
+            over.set()
+            publisher.join(60)
+        assert not publisher.is_alive()
+        assert sorted(set(of_worker_0)) == of_worker_0, "each batch on a newer version"
 
 
 def test_each_worker_is_counted_for_itself(interval):

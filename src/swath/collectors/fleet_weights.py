@@ -173,20 +173,18 @@ def _once(each: dict[int, Items]) -> dict[int, Items]:
     made: list[Snapshot] = []
 
     def known(snapshot: Snapshot | None) -> Snapshot | None:
-        if snapshot is None:
-            return None
-        for other in made:
-            if other is snapshot or _equal(other, snapshot):
-                return other
+        same = None if snapshot is None else next((other for other in made if _equal(other, snapshot)), None)
+        if snapshot is None or same is not None:
+            return same
         made.append(snapshot)
         return snapshot
 
     return {worker: {model_id: known(item) for model_id, item in items.items()} for worker, items in each.items()}
 
 
-def _equal(one: Snapshot | None, other: Snapshot | None) -> bool:
-    if one is None or other is None:
-        return one is other
+def _equal(one: Snapshot, other: Snapshot) -> bool:
+    if one is other:
+        return True
     if one.extras or other.extras or one.places != other.places:
         return False
     return all(np.array_equal(buffer, other.buffers[dtype]) for dtype, buffer in one.buffers.items())
