@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
-from swath import Collector, MultiAsyncCollector, MultiSyncCollector
+from swath import Collector, MultiSyncCollector
 from swath.rollout.hosts.agent_groups import agent_groups
 
 pytest.importorskip("pettingzoo")
@@ -114,34 +114,6 @@ def test_a_tensordict_policy_with_nested_keys_acts():
         assert batch["dog", "action"].shape == (*batch.batch_size, 1)
 
 
-def test_a_plain_function_gets_the_groups_as_dicts():
-    def act(seen):
-        assert seen["cow"]["observation"].shape == (2, 4)
-        return {group: {"action": entries["mask"].long()} for group, entries in seen.items()}
-
-    batch = collected(policy=act)
-    assert torch.equal(batch["cow", "action"], batch["cow", "mask"].long())
-
-
-def test_several_envs_of_one_worker_are_a_batch():
-    batch = collected(frames=3 * 2 * LENGTH, envs_per_worker=3, seed=1)
-    assert batch.batch_size == (3, 2 * LENGTH)
-    assert batch["cow", "observation"].shape == (3, 2 * LENGTH, 2, 4)
-    seeds = batch["cow", "observation"][:, :, 1, 1]
-    assert len(set(seeds[:, 0].tolist())) == 3
-    assert batch["collector", "traj_ids"][:, 0].tolist() == [0, 1, 2]
-    assert batch["next", "done"].sum() == 6
-
-
-def test_batches_cut_episodes_anywhere():
-    collector = Collector(Herd, policy(), frames_per_batch=3, total_frames=9)
-    parts = torch.cat(list(collector))
-    collector.shutdown()
-    whole = collected(policy=None, frames=9)
-    for key in (("cow", "observation"), ("next", "cow", "observation"), ("cow", "mask"), ("next", "done")):
-        assert torch.equal(parts[key], whole[key]), key
-
-
 @pytest.mark.parametrize("copies", [None, 2])
 def test_equal_seeds_give_equal_data_here_and_in_processes(copies):
     frames = 2 * LENGTH * (copies or 1)
@@ -155,26 +127,6 @@ def test_equal_seeds_give_equal_data_here_and_in_processes(copies):
         fleet.shutdown()
     for key in (("cow", "observation"), ("cow", "action"), ("next", "dog", "reward")):
         assert torch.equal(there.reshape(here.batch_size)[key], here[key])
-
-
-@pytest.mark.parametrize("kind", [MultiSyncCollector, MultiAsyncCollector])
-def test_fleets_collect_from_parallel_envs(kind):
-    fleet = kind([Herd] * 2, policy_factory=policy, frames_per_batch=2 * LENGTH, total_frames=4 * LENGTH)
-    try:
-        batches = list(fleet)
-    finally:
-        fleet.shutdown()
-    assert all(batch["cow", "observation"].shape[-2:] == (2, 4) for batch in batches)
-    assert sum(batch.numel() for batch in batches) == 4 * LENGTH
-
-
-def test_an_instance_is_the_one_that_is_stepped_and_copies_have_seeds_of_their_own():
-    env = Herd()
-    collected(env)
-    assert len(env.heard) == LENGTH
-    assert env.closed
-    batch = collected(Herd(), frames=2 * LENGTH, envs_per_worker=2)
-    assert len(set(batch["cow", "observation"][:, 0, 0, 1].tolist())) == 2
 
 
 def test_a_limit_of_steps_truncates_who_is_there():
@@ -198,24 +150,6 @@ def test_random_actions_cover_each_agents_space_and_obey_its_mask():
     assert torch.equal(batch["cow", "action"][there], (steps[:, None] % 3).expand(-1, 2)[there])
 
 
-def test_whole_episodes_and_reshaping_know_the_groups():
-    collector = Collector(Herd, None, frames_per_batch=3, total_frames=-1, trajs_per_batch=2)
-    try:
-        batch = collector.next()
-    finally:
-        collector.shutdown()
-    assert batch.batch_size == (2, LENGTH)
-    assert batch["cow", "observation"][:, :, 1, 3].tolist() == [list(range(LENGTH))] * 2
-
-
-def test_the_first_batches_may_be_random_and_have_the_same_keys():
-    collector = Collector(Herd, policy(), frames_per_batch=4, total_frames=8, init_random_frames=4)
-    first, second = collector
-    collector.shutdown()
-    assert set(first.keys(True, True)) == set(second.keys(True, True))
-    assert not first["cow", "logits"].any()
-
-
 class Stumbling(Herd):
     """Raises in the second step of its second episode, once."""
 
@@ -226,11 +160,6 @@ class Stumbling(Herd):
             self.stumbled = True
             raise OSError("stumbled")
         return super().step(actions)
-
-
-def test_what_an_env_raises_comes_out_as_it_is():
-    with pytest.raises(OSError, match="stumbled"):
-        collected(Stumbling, frames=3 * LENGTH)
 
 
 @pytest.mark.parametrize("copies", [None, 2])
@@ -245,14 +174,6 @@ def test_an_env_that_raised_may_begin_another_episode(copies):
         assert rows[env]["next", "cow", "truncated"][LENGTH].all()
         assert ids[LENGTH] != ids[LENGTH + 1]
         assert rows[env]["cow", "observation"][LENGTH + 1, 1, 3] == 0
-
-
-@pytest.mark.parametrize("place", ["direct", "thread", "process"])
-def test_an_instance_that_would_have_to_be_built_anew_is_refused_when_the_collector_is_built(place):
-    elsewhere = {} if place == "direct" else {"backend": place, "num_collectors": 1}
-    refusal = "^on_env_error='reset' builds Herd anew: pass a callable that returns it"
-    with pytest.raises(ValueError, match=refusal):
-        Collector(Herd(), frames_per_batch=LENGTH, on_env_error="reset", **elsewhere)
 
 
 def one_hot(td):
@@ -315,11 +236,6 @@ def groups(*agents, wide=()):
     return {group.name: group.agents for group in agent_groups(Named())}
 
 
-def test_groups_have_names_of_their_own():
-    with pytest.raises(ValueError, match="several groups of one name"):
-        groups("a_0", "a_1", "a_0_0", wide=["a_1"])
-
-
 def test_groups_are_by_name_and_by_space():
     assert groups("a_0", "b", "a_1", "a_x_10") == {"a": ("a_0", "a_1"), "b": ("b",), "a_x": ("a_x_10",)}
     assert groups("a_0", "a_1", "a_2", wide=["a_2"]) == {"a_0": ("a_0",), "a_1": ("a_1",), "a_2": ("a_2",)}
@@ -330,18 +246,3 @@ def test_envs_of_one_worker_must_have_equal_agents_and_spaces():
     sizes = iter([5, 6])
     with pytest.raises(ValueError, match="env 1 has other agents or spaces"):
         collected(lambda: Herd(next(sizes)), envs_per_worker=2)
-
-
-def test_an_env_of_the_field_is_collected_as_by_hand():
-    from mpe2 import simple_tag_v3
-
-    batch = collected(lambda: simple_tag_v3.parallel_env(max_cycles=5), frames=10)
-    assert batch["adversary", "observation"].shape == (10, 3, 16)
-    assert batch["agent", "observation"].shape == (10, 1, 14)
-    assert batch["adversary", "mask"].all()
-    assert batch["next", "done"].flatten().tolist() == ([False] * 4 + [True]) * 2
-
-
-def test_an_env_cannot_go_to_another_device():
-    with pytest.raises(ValueError, match="PettingZoo's"):
-        collected(env_device="meta")

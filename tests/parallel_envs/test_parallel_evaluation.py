@@ -1,7 +1,6 @@
 """PettingZoo's parallel envs in evaluations."""
 
 import pytest
-import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
 
 from swath import Evaluator, evaluate_policy
@@ -43,11 +42,6 @@ def test_a_return_is_the_mean_over_the_agents_of_a_group(slots):
     assert list(lengths) == [LENGTH] * 6
 
 
-def test_groups_are_averaged():
-    returns, _ = evaluated(num_trajectories=1, reward_keys=[COWS, DOGS])
-    assert list(returns) == [(earned("cow_0", "cow_1") / 2 + earned("dog")) / 2]
-
-
 def test_an_episode_may_end_with_that_of_a_group():
     ends = ("next", "dog", "done")
     returns, lengths = evaluated(num_trajectories=2, reward_keys=DOGS, done_keys=ends, num_envs=2)
@@ -58,24 +52,6 @@ def test_an_episode_may_end_with_that_of_a_group():
 def test_an_env_of_agents_has_no_reward_of_its_own():
     with pytest.raises(KeyError, match=r"'next', 'cow', 'reward'"):
         evaluate_policy(resting(), Herd, n_eval_episodes=2)
-
-
-def test_equal_seeds_give_equal_evaluations_of_sampled_actions_for_any_number_of_slots():
-    def returns(slots):
-        options = {"exploration_type": "random", "num_trajectories": 4, "num_envs": slots, "backend": "process"}
-        return list(evaluated(policy_factory=lambda: acting(lambda x: torch.randint(3, x.shape[:-1])), **options)[0])
-
-    assert returns(1) == returns(2) == returns(4)
-    assert len(set(returns(1))) > 1
-
-
-def test_a_list_of_envs_is_several_tasks():
-    returns, _ = evaluated([Herd(), Herd()], num_trajectories=4)
-    assert len(returns) == 4
-
-
-def test_a_limit_of_steps_cuts_an_evaluation():
-    assert list(evaluated(num_trajectories=2, max_steps=2)[1]) == [2, 2]
 
 
 def test_an_evaluator_in_a_process_plays_them():

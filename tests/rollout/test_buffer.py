@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
-from swath.rollout.buffer import LARGE_ROW, Buffer, Column, column_of
+from swath.rollout.buffer import Buffer, Column
 from swath.rollout.loop import Step
 
 N_STEPS = 4
@@ -62,34 +61,6 @@ def test_what_a_step_led_to_is_what_the_next_begins_with_unless_an_episode_began
     assert not np.shares_memory(rows.observation[0], rows.next_observation[0])
 
 
-def test_large_observations_are_written_at_once():
-    column = Column((1, LARGE_ROW + 1), np.dtype(np.uint8))
-    storage = Buffer([column], [Column((1,), np.dtype(np.int64))], 2)
-    rows = storage.open()
-    images = [np.full((1, LARGE_ROW + 1), shade, dtype=np.uint8) for shade in range(4)]
-    for t in (0, 1):
-        began, led_to = images[2 * t], images[2 * t + 1]
-        storage.write(rows, t, Step([began], [np.zeros(1, np.int64)], [led_to], np.zeros(1), (), (), ()))
-        assert rows.next_observation[0][0, t, 0] == 2 * t + 1
-    storage.seal(rows, 2)
-    assert rows.next_observation[0][0, :, 0].tolist() == [1, 3]
-
-
-def test_a_fragment_may_end_early():
-    rows = written(*going_on(step(10), step(0)))
-    rows.blank_from(2)
-    assert rows.next_observation[0][0, :, 0].tolist() == [11, 1, 0, 0]
-
-
-def test_what_is_written_is_a_copy():
-    one = step(5)
-    rows = written(one, step(1), step(2), step(3))
-    for leaf in (*one.observation, *one.outputs, *one.next_observation, one.reward):
-        leaf[...] = 77
-    assert rows.observation[0][0, 0].tolist() == [5, 5, 5]
-    assert (rows.outputs[0][0, 0], rows.reward[0, 0]) == (5, 5)
-
-
 def test_ends_are_told_apart():
     rows = written(
         step(0, ended=[(0, True, False)]), step(1, ended=[(0, False, True), (1, True, True)]), step(2), step(3)
@@ -117,12 +88,6 @@ def test_a_cut_never_marks_a_row_that_is_no_transition():
     assert rows.truncated.tolist() == [[True, False, False, False], [False, True, False, False]]
 
 
-def test_a_cut_before_the_first_row_is_told_to_whoever_labels_the_rows():
-    rows = written(step(0, cut=[1]), step(1), step(2), step(3))
-    assert list(rows.restarted) == [1]
-    assert not rows.last.any()
-
-
 def test_rows_that_were_never_made_are_zero_and_masked():
     rows = written(step(0), step(1, void=[1]), step(2), step(3))
     rows.blank_from(2)
@@ -140,37 +105,10 @@ def test_the_last_transition_of_each_env_is_cut_where_asked(void):
     assert np.argwhere(rows.truncated).tolist() == [[1, at]]
 
 
-def test_an_env_without_transitions_is_cut_nowhere():
-    rows = written(step(0), step(1), step(2), step(3))
-    rows.blank_from(0)
-    rows.cut_last()
-    assert not rows.truncated.any()
-
-
 def test_an_output_whose_shape_changes_is_a_value_error_with_both():
     storage = buffer()
     with pytest.raises(ValueError, match=r"has shape \(2, 1\); at construction it had \(2,\)"):
         storage.write(storage.open(), 0, step(0, output=np.zeros((2, 1), dtype=np.int64)))
-
-
-def test_every_opening_gives_fresh_arrays():
-    storage = buffer()
-    one, other = storage.open(), storage.open()
-    for a, b in zip((*one.observation, one.reward), (*other.observation, other.reward), strict=True):
-        assert not np.shares_memory(a, b)
-
-
-def test_columns_of_tensors_are_tensors():
-    column = column_of(torch.ones(2, 5, dtype=torch.bfloat16))
-    assert column == Column((2, 5), torch.bfloat16)
-    storage = buffer(column)
-    rows = storage.open()
-    storage.write(rows, 1, step(0, output=torch.ones(2, 5, dtype=torch.bfloat16)))
-    assert rows.outputs[0].shape == (2, N_STEPS, 5)
-    assert rows.outputs[0][:, 1].tolist() == [[1.0] * 5] * 2
-    rows.blank_from(0)
-    assert not rows.outputs[0].any()
-    assert column_of(np.zeros((2, 3))) == Column((2, 3), np.dtype(np.float64))
 
 
 @pytest.mark.parametrize("n_steps", [10**13, 10**30])

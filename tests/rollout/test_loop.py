@@ -12,7 +12,7 @@ from swath.rollout.buffer import Buffer, Column, column_of
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import vector_host
-from swath.rollout.loop import Stage, reset_all, steps
+from swath.rollout.loop import reset_all, steps
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
@@ -46,12 +46,6 @@ def test_an_episode_that_reaches_the_limit_is_truncated_and_the_next_one_begins(
     assert told(played[1])[1] == [(0, 2)] * 3
     assert told(played[2])[0] == [(1, 0)] * 3
     assert policy.begun == [[0, 1, 2], [0, 1, 2]]
-
-
-def test_a_limit_and_an_end_at_one_step_are_both_told():
-    host = listed(counting=Counting(script=Script((3,), ("terminated",))), n=1)
-    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, limit=3))
-    assert list(played[2].ended) == [(0, True, True)]
 
 
 def test_the_limit_counts_from_each_envs_own_reset():
@@ -210,15 +204,6 @@ def test_a_step_limit_goes_on_right_behind_a_failure():
     assert ends == {(2, 0), (2, 2), (3, 1), (5, 0), (5, 2)}
 
 
-def test_an_episode_of_one_step_may_end_in_the_step_that_stands_in():
-    counting = Counting(script=Script((5, 1), ("terminated",)))
-    host = listed({0: [Fault("raise", step=3)]}, counting, n=1)
-    played = drawn(host, Constant(host.spec), 4, rules=rules_of(host, forgive=Forgiving()))
-    assert list(played[2].ended) == [(0, True, False)]
-    assert told(played[2]) == ([(1, 0)], [(1, 1)])
-    assert told(played[3]) == ([(2, 0)], [(2, 1)])
-
-
 def recurrent(host):
     def policy(observation, h):
         h = observation.new_zeros(len(observation), 1) if h is None else h
@@ -356,7 +341,3 @@ def test_an_error_while_the_broken_vector_env_is_closed_is_logged_only(caplog):
     assert len(played) == 3
     assert [record.name for record in caplog.records] == ["swath"]
     assert "raised when it was closed" in caplog.text
-
-
-def test_stage_begins_with_nobody_due():
-    assert list(Stage([]).due) == []

@@ -64,14 +64,6 @@ def test_the_process_s_own_generators_are_put_back_also_after_an_exception(way):
     assert (torch.rand(2).tolist(), np.random.rand(), random.random()) == expected
 
 
-def test_streams_of_other_seeds_differ():
-    drawn = []
-    for seed in (3, 4):
-        with PrivateStreams(seed).in_force():
-            drawn.append(draw())
-    assert all(one != other for one, other in zip(*drawn, strict=True))
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("way", ["swapped", "in_force"])

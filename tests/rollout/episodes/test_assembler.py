@@ -117,12 +117,6 @@ def test_leading_dimensions_are_env_rows():
     assert (flat.take(4) == deep.take(4)).all()
 
 
-def test_a_bare_env_is_one_row():
-    assembler = EpisodeAssembler()
-    assembler.add(batch([[F, T, F]])[0])
-    assert actions(assembler.take(1)) == [[1, 2]]
-
-
 def test_rows_of_different_workers_are_never_joined():
     td = batch([[F, F, T]])
     assembler = EpisodeAssembler()
@@ -166,22 +160,6 @@ def test_an_episode_that_a_preempted_fragment_broke_off_goes_on_in_the_next_one(
     assembler.add(first)
     assembler.add(second)
     assert actions(assembler.take(1)) == [[1, 2, 1, 2]]
-
-
-def test_pieces_are_views_and_batches_are_not():
-    td, assembler = batch([[F, F, T]]), EpisodeAssembler()
-    assembler.add(td)
-    td["action"][0, 0] = 77  # seen: nothing was copied yet
-    out = assembler.take(1)
-    td["action"][0, 1] = 88
-    assert actions(out) == [[77, 2, 3]]
-
-
-def test_wrong_counts_and_layouts_are_refused():
-    assembler = EpisodeAssembler()
-    for count, layout in ((0, "padded"), (1, "flat")):
-        with pytest.raises(ValueError, match="count must be 1 or more, layout 'padded' or 'cat'"):
-            assembler.take(count, layout)
 
 
 def test_a_fragment_without_done_is_refused_before_anything_is_taken_in():

@@ -94,12 +94,6 @@ def test_a_termination_is_worth_nothing_and_a_truncation_its_true_last_state():
     torch.testing.assert_close(out["value_target"], expected)
 
 
-def test_each_state_is_shown_once_in_one_call():
-    td, value = batch([[F, F, T, F], [F, F, F, F]]), Value()
-    GAE(gamma=0.9, lmbda=0.8, value_network=value)(td)
-    assert value.shown == [8 + 3]
-
-
 @given(batches(masked=True))
 def test_whatever_stands_in_masked_frames_reaches_no_other_frame(td):
     broken = td.clone()
@@ -133,11 +127,6 @@ def test_average_gae_standardises_advantages_of_valid_frames_and_leaves_the_targ
     assert valid.std(correction=0).item() == pytest.approx(1, abs=1e-5)
     assert not scaled["advantage"][~td["collector", "mask"]].any()
     assert torch.equal(scaled["value_target"], plain["value_target"])
-
-
-def test_a_single_frame_is_averaged_to_zero():
-    out = GAE(gamma=0.9, lmbda=0.8, value_network=Value(), average_gae=True)(batch([[T]]))
-    assert out["advantage"].item() == 0
 
 
 def run_with(network, td=None):
@@ -174,14 +163,6 @@ def test_is_init_is_false_in_the_state_reached():
     td["is_init"] = torch.tensor([[[T], [F], [T]]])
     run_with(TensorDictModule(value, in_keys=["observation", "is_init"], out_keys=["state_value"]), td)
     assert seen == [[T, F, T, F, F]]
-
-
-def test_discrete_observations_are_compared_too():
-    td = batch([[F, F, T]])
-    td["observation"], td["next", "observation"] = torch.tensor([[0, 1, 2]]), torch.tensor([[1, 2, 3]])
-    table = nn.Sequential(nn.Embedding(4, 1))
-    out = run_with(table, td)
-    torch.testing.assert_close(out["state_value"].squeeze(-1), table[0].weight[:3].detach().T)
 
 
 def test_the_module_trains_the_users_network_and_moves_with_it():

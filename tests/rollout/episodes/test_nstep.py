@@ -57,12 +57,6 @@ def test_entries_added_have_these_shapes_and_dtypes():
         assert (out[key].dtype, out[key].shape) == (dtype, (2, 3))
 
 
-def test_leading_dimensions_do_not_matter():
-    td, module = batch([[F, T, F], [F, F, F], [F, F, T], [T, F, F]]), MultiStep(0.9, 3)
-    assert (module(td.view(2, 2, 3)).view(4, 3) == module(td)).all()
-    assert (module(td[1]) == module(td)[1]).all()
-
-
 def agents(done):
     """A batch `[1, 3]` whose every entry has two agents."""
     shape = (1, 3, 2)
@@ -111,7 +105,3 @@ def test_a_discount_out_of_range_is_refused(gamma):
 def test_what_is_no_number_of_steps_is_refused(n_steps):
     with pytest.raises(ValueError, match=f"n_steps={n_steps!r}.* must be"):
         MultiStep(0.9, n_steps)
-
-
-def test_its_repr_tells_the_parameters():
-    assert repr(MultiStep(0.9, 2)) == "MultiStep(gamma=0.9, n_steps=2)"

@@ -74,25 +74,10 @@ def test_rows_that_are_one_trajectory_each_keep_their_shape_and_gain_the_mask():
     assert (out.exclude(("collector", "mask")) == td).all()
 
 
-def test_one_trajectory_without_a_batch_dimension_gains_one():
-    td = batch([[F, F, T]])[0]
-    out = split_trajectories(td)
-    assert list(out.batch_size) == [1, 3]
-    assert out["collector", "mask"].tolist() == [[T, T, T]]
-
-
 def test_a_flat_batch_is_split_at_its_ids():
     out = split_trajectories(batch([[F, T, F]])[0])
     assert out["action"].tolist() == [[1, 2], [3, 0]]
     assert out.names == [None, "time"]
-
-
-def test_any_number_of_leading_dimensions_is_taken_row_by_row():
-    td = batch([[F, T, F], [F, F, F], [T, F, F], [F, F, F]])
-    out = split_trajectories(td.view(2, 2, 3))
-    assert (out == split_trajectories(td)).all()
-    whole = batch([[F, F, T]] * 4).view(2, 2, 3)
-    assert list(split_trajectories(whole).batch_size) == [2, 2, 3]
 
 
 def test_equal_ids_in_neighbouring_rows_are_not_joined():
@@ -105,11 +90,6 @@ def test_an_id_that_comes_back_later_in_a_row_is_a_trajectory_of_its_own():
     td = batch([[F, F, F]])
     td["collector", "traj_ids"] = torch.tensor([[3, 4, 3]])
     assert split_trajectories(td)["action"].tolist() == [[1], [2], [3]]
-
-
-def test_batches_that_were_split_already_are_left_as_they_are():
-    once = split_trajectories(batch([[F, T, F, F, F], [T, F, F, F, F]]))
-    assert (split_trajectories(once) == once).all()
 
 
 def test_a_batch_without_any_valid_frame_has_no_trajectory():
@@ -148,12 +128,6 @@ def test_without_ids_and_done_there_is_nothing_to_split_by():
         split_trajectories(batch([[F, F]], with_ids=False).exclude(("next", "done")))
 
 
-def test_ids_with_more_than_one_value_per_frame_are_refused():
-    td = batch([[F, F]])
-    with pytest.raises(RuntimeError, match=r"'observation'.* has shape \[1, 2, 2\]; one value per frame"):
-        split_trajectories(td, trajectory_key="observation")
-
-
 @pytest.mark.parametrize("layout", [True, torch.strided, torch.jagged])
 def test_nested_tensors_hold_the_same_rows_without_zeros(layout):
     td = batch([[F, T, F, F], [F, F, F, T]], valid=[[T, T, T, T], [T, T, F, F]])
@@ -173,11 +147,6 @@ def test_nested_batches_pad_to_the_plain_ones():
     assert (nested.to_padded_tensor(mask_key=("collector", "mask")) == split_trajectories(td)).all()
 
 
-def test_an_unknown_layout_is_refused():
-    with pytest.raises(ValueError, match=r"use True, torch.strided or torch.jagged"):
-        split_trajectories(batch([[F, T, F]]), as_nested=torch.sparse_coo)
-
-
 def with_non_tensors(td):
     words = [[f"{row}{t}" for t in range(td.shape[1])] for row in range(td.shape[0])]
     td["next", "word"] = NonTensorStack(*[NonTensorStack(*map(NonTensorData, row)) for row in words])
@@ -189,11 +158,6 @@ def test_non_tensor_entries_are_split_too():
     out = split_trajectories(with_non_tensors(batch([[F, T, F], [F, F, F]], valid=[[T, T, T], [T, F, F]])))
     assert out.get(("next", "word")).tolist() == [["00", "01"], ["02", None], ["10", None]]
     assert out.get("task").data == "balance"
-
-
-def test_non_tensor_entries_cannot_be_nested():
-    with pytest.raises(ValueError, match=r"'word'.*no tensor and cannot be nested"):
-        split_trajectories(with_non_tensors(batch([[F, T, F]])).exclude("task"), as_nested=True)
 
 
 def test_entries_that_change_their_shape_are_refused_by_name():
@@ -248,20 +212,6 @@ def test_non_tensor_entries_are_joined_too():
     out = pad([td, td[:1]])
     assert out.get(("next", "word")).tolist() == [["00", "01", "02"], ["00", None, None]]
     assert out.get("task").tolist() == [["balance"] * 3, ["balance", None, None]]
-
-
-def test_types_that_numpy_has_not_are_joined_too():
-    td = batch([[F, F, T]])[0]
-    td["half"] = torch.arange(3, dtype=torch.bfloat16)
-    assert cat([td, td])["half"].tolist() == [0, 1, 2, 0, 1, 2]
-    assert pad([td, td[1:]])["half"].tolist() == [[0, 1, 2], [1, 2, 0]]
-    assert pad([td])["half"].dtype is torch.bfloat16
-
-
-def test_lazily_stacked_batches_are_split_as_well():
-    td = batch([[F, T, F], [F, F, F]])
-    stacked = lazy_stack(list(td.unbind(1)), 1)
-    assert (split_trajectories(stacked) == split_trajectories(td)).all()
 
 
 @pytest.mark.parametrize("join", [pad, cat])

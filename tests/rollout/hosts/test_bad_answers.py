@@ -60,6 +60,8 @@ def failure_of(env):
         ((ROW, 0.0, False, False, 7, {}), "too many values to unpack (expected 5)"),
         (None, "cannot unpack non-iterable NoneType object"),
         ((ROW, "1", False, False, {}), "the env returned the reward '1'; it must be one number"),
+        ((ROW, None, False, False, {}), "the env returned the reward None; it must be one number"),
+        ((ROW, np.zeros(2), False, False, {}), "the env returned the reward array([0., 0.]); it must be one number"),
         ((ROW, 0.0, "no", False, {}), "the env returned terminated='no'; it must be True or False"),
         ((np.zeros(3), 0.0, False, False, {}), "the env returned an observation of shape (3,) for 'observation'; its"),
         (([[1.0], [1.0, 2.0]], 0.0, False, False, {}), "the env returned an observation of shape (rows of different"),

@@ -75,15 +75,6 @@ def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
     host.close()
 
 
-def test_the_wrappers_of_make_are_not_stepped_but_reset():
-    env = gym.make("CartPole-v1", max_episode_steps=5)
-    host = EnvListHost([env])
-    steps = list(play(host, 7))
-    assert [t for t, step in enumerate(steps) if step.ended] == [4]
-    assert env._elapsed_steps == 0
-    assert host.env is env
-
-
 # ---- faults
 
 
@@ -118,80 +109,12 @@ def test_a_reward_may_come_as_an_array_of_one_element(reward, n_envs):
     assert moved.reward[-1] == 2.5
 
 
-@pytest.mark.parametrize("reward", [np.zeros(2), "much", "1.5", None, [None], {"r": 1}, 1j, []])
-def test_a_reward_that_is_no_number_names_its_env(reward):
-    paying = type("PayingSo", (Paying,), {"reward": reward})(1, LONG)
-    host = EnvListHost([CountingEnv(0, LONG), paying])
-    host.reset_all()
-    moved = host.step(ZERO)
-    ((env, error),) = moved.failed
-    assert env == 1
-    assert f"the env returned the reward {reward!r}; it must be one number" in str(error)
-    assert str(error).endswith("; a gymnasium env has step(action) -> observation, reward, terminated, truncated, info")
-    assert np.isfinite(moved.reward).all()
-
-
-@pytest.mark.parametrize("end", ["no", [0], 0.5, float("nan"), np.array("no")])
-def test_an_end_that_is_neither_yes_nor_no_names_its_env(end):
-    class Ending(CountingEnv):
-        def step(self, action):
-            observation, reward, _, truncated, info = super().step(action)
-            return observation, reward, end, truncated, info
-
-    host = EnvListHost([CountingEnv(0, LONG), Ending(1, LONG)])
-    host.reset_all()
-    moved = host.step(ZERO)
-    ((env, error),) = moved.failed
-    assert env == 1
-    assert f": the env returned terminated={end!r}; it must be True or False; " in str(error)
-
-
-@pytest.mark.parametrize("end", [True, np.True_, 1, 1.0, np.array(True), np.array([True])])
-def test_an_end_may_come_as_an_array_of_one_element_or_a_number(end):
-    class Ending(CountingEnv):
-        def step(self, action):
-            observation, reward, terminated, _, info = super().step(action)
-            return observation, reward, terminated, end, info
-
-    host = EnvListHost([CountingEnv(0, LONG), Ending(1, LONG)])
-    host.reset_all()
-    assert host.step(ZERO).ended == [(1, False, True)]
-    host.reset([1], host.reset_all())
-    assert host.step_one(1, ZERO).ended == [(1, False, True)]
-
-
-def test_an_env_that_is_odd_in_two_ways_has_failed_once():
-    class Ending(CountingEnv):
-        def step(self, action):
-            _, reward, _, truncated, info = super().step(action)
-            return np.zeros(5), reward, "no", truncated, info
-
-    host = EnvListHost([CountingEnv(0, LONG), Ending(1, LONG)])
-    host.reset_all()
-    ((env, error),) = host.step(ZERO).failed
-    assert env == 1
-    assert "the env returned terminated='no'" in str(error)
-
-
 def test_a_reset_that_raises_says_which_env():
     host = pair({1: [Fault("raise_at_reset")]})
     with pytest.raises(EnvRaised) as caught:
         host.reset_all()
     assert caught.value.env == 1
     assert isinstance(caught.value.cause, EnvBroke)
-
-
-@pytest.mark.parametrize("observation", ["vector", "nested"])
-def test_an_env_whose_observation_has_another_shape_has_failed_where_it_was(observation):
-    host = pair({1: [Fault("shape", step=1)]}, Counting(observation=observation))
-    before = host.reset_all()
-    moved = host.step(ZERO)
-    ((env, error),) = moved.failed
-    assert (env, isinstance(error, ValueError)) == (1, True)
-    assert "the env returned an observation of shape" in str(error)
-    for there, here in zip(moved.observation, before, strict=True):
-        assert np.array_equal(there[1], here[1])
-        assert not np.array_equal(there[0], here[0]), "the other has stepped"
 
 
 def test_a_step_alone_leaves_the_others_where_they_are():
@@ -201,13 +124,6 @@ def test_a_step_alone_leaves_the_others_where_they_are():
     assert [env.mark.step for env in host.env] == [0, 1]
     assert moved.observation[0][1].tolist() == [1, 0, 1]
     assert moved.reward[1] != 0
-
-
-def test_a_step_alone_that_raises_is_told():
-    host = pair({1: [Fault("raise", step=1)]})
-    host.reset_all()
-    ((env, error),) = host.step_one(1, ZERO).failed
-    assert (env, type(error)) == (1, EnvBroke)
 
 
 def test_a_step_alone_in_the_place_of_one_that_failed_obeys_the_envs_own_limit():
@@ -231,19 +147,6 @@ def test_seeds_go_to_their_envs_and_are_remembered():
     host.reset([0], onto)
     assert [env.seeds for env in host.env] == [[5, None], [6, 9]]
     assert [host.seed_of(0), host.seed_of(1)] == [5, 9]
-
-
-@pytest.mark.parametrize("envs", [[0, 1], (0, 1), range(2)], ids=str)
-def test_envs_to_reset_may_come_in_any_sequence(envs):
-    host = pair()
-    onto = host.reset_all()
-    assert host.reset(envs, onto)[0].tolist() == [[0, 1, 0], [1, 1, 0]]
-
-
-def test_numpy_integers_are_seeds():
-    host = EnvListHost([gym.make("CartPole-v1")])
-    first = host.reset_all([np.int64(4)])[0]
-    np.testing.assert_array_equal(first, host.reset_all([4])[0])
 
 
 def test_retired_envs_are_not_stepped_until_all_are_reset():
@@ -300,13 +203,6 @@ def test_every_env_is_closed_once_also_if_one_raises_and_the_first_error_is_rais
     assert [env.closed for env in host.env] == [1, 1]
     host.close()
     assert [env.closed for env in host.env] == [1, 1]
-
-
-def test_frames_are_rendered_where_there_are_any():
-    host = EnvListHost([CountingEnv(0, render_mode="rgb_array"), CountingEnv(1)])
-    host.reset_all()
-    assert host.render(0).shape == (8, 8, 3)
-    assert host.render(1) is None
 
 
 def test_envs_that_differ_in_their_spaces_are_told_apart():

@@ -5,7 +5,6 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
 
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.sources import Source, build
@@ -26,12 +25,6 @@ def test_an_id_with_copies_is_a_batch():
     assert host.spec.batch_shape == (3,)
     assert len({id(env) for env in host.env}) == 3
     host.close()
-
-
-def test_one_copy_has_an_env_dimension():
-    host = build(Source(CountingEnv, copies=1))
-    assert host.spec.batch_shape == (1,)
-    assert host.reset_all()[0].shape == (1, 3)
 
 
 def test_an_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
@@ -153,23 +146,3 @@ def test_an_env_without_spaces_is_told_what_it_lacks():
     del Spaceless.observation_space
     with pytest.raises(TypeError, match=r"^Spaceless has no observation_space and no action_space; .* its __init__$"):
         build(Source(Spaceless, copies=2))
-
-
-def test_a_name_of_the_command_line_is_told_from_an_id():
-    with pytest.raises(gym.error.Error) as caught:
-        build(Source("gymnasium.envs.classic_control:CartPoleEnv"))
-    meant = "gymnasium.envs.classic_control.CartPoleEnv is there: pass it itself, without quotes"
-    assert caught.value.__notes__[1] == f"'gymnasium.envs.classic_control:CartPoleEnv' is no id; {meant}"
-
-
-def test_an_id_that_is_nowhere_is_not_told_to_be_something_else():
-    with pytest.raises(gym.error.Error) as caught:
-        build(Source("gymnasium.envs.classic_control:NoSuchEnv"))
-    assert len(caught.value.__notes__) == 1
-
-
-def test_gymnasiums_vector_env_counts_as_one_source():
-    host = build(Source(SyncVectorEnv([CountingEnv] * 2)))
-    assert host.spec.batch_shape == (2,)
-    with pytest.raises(RuntimeError, match="given as an instance"):
-        host.rebuild()

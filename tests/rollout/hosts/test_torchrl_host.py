@@ -128,11 +128,6 @@ def test_an_env_that_raises_leaves_by_the_transition_and_can_be_built_anew():
         host.step_one(0, [])
 
 
-def test_an_instance_cannot_be_built_anew():
-    with pytest.raises(RuntimeError, match="pass a callable"):
-        host_of(Clock()).rebuild()
-
-
 def test_an_error_of_a_reset_names_its_env():
     class Broken(Clock):
         def _reset(self, tensordict=None, **_):
@@ -319,11 +314,6 @@ def test_the_env_and_the_batch_can_be_on_a_device():
 
 def test_set_truncated_needs_a_key_for_it():
     assert drawn(Clock, set_truncated=True)["next", "truncated"].flatten().tolist() == [False] * 7 + [True]
-
-
-def test_other_services_say_that_they_do_not_serve_such_envs():
-    with pytest.raises(TypeError, match="only collectors and evaluators serve"):
-        build(Source(Clock()))
 
 
 def test_an_env_of_gymnasium_renders_through_the_host():

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from swath.evaluate.layers import is_monitored, layers, reward_changers
 from swath.evaluators import evaluate_policy
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
+from swath.rollout.hosts.vec_env import VecEnvHost
 
 
 def of_the_package(name, *bases):
@@ -138,11 +138,6 @@ class Two:
         return np.full(len(observation["left"]), 2), None
 
 
-def test_it_is_told_by_its_class_s_module_and_name():
-    assert is_vec_env(DummyVecEnv([Count]))
-    assert not is_vec_env(gym.vector.SyncVectorEnv([Count]))
-
-
 def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begins_with_that_of_the_reset():
     host = VecEnvHost(DummyVecEnv([Count, Count]))
     (left,) = host.reset_all([5, 5])
@@ -165,21 +160,6 @@ def test_a_cut_is_told_from_an_end():
     host = VecEnvHost(DummyVecEnv([lambda: gym.wrappers.TimeLimit(Count(), 1)]))
     host.reset_all(None)
     assert host.step([np.array([0])]).ended == [(0, False, True)]
-
-
-def test_rows_cannot_move_alone_and_frames_are_those_of_one_env():
-    host = VecEnvHost(DummyVecEnv([Count, Count]))
-    host.reset_all([1])
-    host.retire([0])
-    assert not host.spec.alone
-    assert host.render(1).shape == (2, 2, 3)
-    for forbidden in (lambda: host.step_one(0, [np.zeros(2)]), host.rebuild):
-        with pytest.raises(RuntimeError):
-            forbidden()
-    host.close(), host.close()
-    assert host.env.closes == 1
-    host.env.render_mode = None
-    assert host.render(1) is None
 
 
 def test_exceptions_of_its_envs_leave_as_failures():

@@ -5,8 +5,6 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
-from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
@@ -16,7 +14,6 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import ManualHost, NextStepHost, SameStepHost, vector_host
 from swath.rollout.hosts.vector_reset import is_vector_env
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
-from swath.testing.faults import Mishaps
 from swath.testing.host_contract import play
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -110,22 +107,6 @@ def test_the_mode_may_be_given_by_its_value():
     assert host.spec.resettable
 
 
-def test_one_env_cannot_be_stepped_alone():
-    with pytest.raises(RuntimeError, match=r"env 1 of .* cannot be stepped alone"):
-        own().step_one(1, ZERO)
-
-
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))})], ids=str)
-def test_spaces_that_cannot_be_served_are_a_type_error(space):
-    class Odd(CartPoleVectorEnv):
-        def __init__(self):
-            super().__init__(2)
-            self.single_observation_space = space
-
-    with pytest.raises(TypeError, match="cannot be served"):
-        vector_host(Odd())
-
-
 # ---- seeds
 
 
@@ -180,16 +161,6 @@ def test_in_same_step_mode_a_seed_asks_also_an_env_that_has_begun():
     fresh = host.reset([0, 1], moved.observation, [7, None])
     assert marks(fresh[0]) == [(2, 0), (1, 0)]
     assert [env.seeds for env in host.env.envs] == [[None, None, 7], [None, None]]
-
-
-def test_what_had_begun_before_a_reset_of_all_is_forgotten():
-    host = sync(SAME_STEP)
-    host.reset_all()
-    host.step(ZERO)
-    assert host.step(ZERO).ended
-    onto = host.reset_all()
-    assert marks(onto[0]) == [(2, 0), (2, 0)]
-    assert marks(host.reset([0], onto)[0]) == [(3, 0), (2, 0)]
 
 
 def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
@@ -302,11 +273,6 @@ def paid(pay):
     return host.step(ZERO)
 
 
-@pytest.mark.parametrize("pay", [[1, 2.5], (np.float32(1), 2.5), np.array([[1.0], [2.5]]), torch.tensor([1.0, 2.5])])
-def test_rewards_may_come_in_any_form_that_is_a_number_for_each_env(pay):
-    assert paid(pay).reward.tolist() == [1.0, 2.5]
-
-
 @pytest.mark.parametrize(
     "pay",
     [
@@ -343,31 +309,11 @@ def told(said):
     return host.step(ZERO)
 
 
-@pytest.mark.parametrize("said", [[False, True], (0, 1.0), np.array([[0], [1]]), torch.tensor([False, True])])
-def test_ends_may_come_in_any_form_that_is_yes_or_no_for_each_env(said):
-    assert told(said).ended == [(1, True, False)]
-
-
 @pytest.mark.parametrize("said", [None, np.zeros(3, np.bool_), np.array([0.0, 0.5]), np.array(["no", "no"])], ids=str)
 def test_ends_that_are_not_yes_or_no_for_each_env_are_an_error(said):
     (_, error), _ = told(said).failed
     assert type(error) is BadAnswer
     assert re.search("Ending.*: the env returned terminated=.*; it must be True or False for each env; ", str(error))
-
-
-def test_an_exception_in_a_reset_says_so():
-    host = own(DISABLED, faults={1: [Fault("raise_at_reset", episode=1)]})
-    onto = host.reset_all()
-    for call in (lambda: host.reset([1], onto), host.reset_all):
-        with pytest.raises(EnvRaised) as caught:
-            call()
-        assert isinstance(caught.value.cause, EnvBroke)
-        host.env.envs[1]._mishaps = Mishaps([Fault("raise_at_reset", episode=1)])
-
-
-def test_an_instance_cannot_be_built_anew():
-    with pytest.raises(RuntimeError, match="given as an instance and cannot be built anew; pass a callable"):
-        own().rebuild()
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # gymnasium tells errors of its workers as warnings too
@@ -390,22 +336,6 @@ def test_an_async_vector_env_whose_worker_raised_is_built_anew():
 
 
 # ---- the rest
-
-
-def test_closing_twice_closes_once():
-    host = own()
-    host.close()
-    host.close()
-    assert [env.closed for env in host.env.envs] == [1, 1]
-
-
-def test_frames_are_rendered_where_there_are_any():
-    host = vector_host(CartPoleVectorEnv(2))
-    assert host.render(0) is None
-    fns = [lambda i=i: CountingEnv(i, render_mode="rgb_array") for i in range(2)]
-    host = vector_host(SyncVectorEnv(fns))
-    host.reset_all()
-    assert host.render(1).shape == (8, 8, 3)
 
 
 # ---- the transitions themselves
@@ -442,15 +372,6 @@ def test_rows_of_envpools_cartpole_are_steps_of_cartpole():
     envpool = pytest.importorskip("envpool")
     env = envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
     require_physics_of_cartpole(play(vector_host(env), 80), 3)
-
-
-@pytest.mark.filterwarnings(CAST)
-def test_envpool_tells_truncation_apart():
-    envpool = pytest.importorskip("envpool")
-    host = vector_host(envpool.make_gymnasium("CartPole-v1", num_envs=2, seed=5, max_episode_steps=4))
-    ends = [list(step.ended) for step in play(host, 9)]
-    everyone = [(0, False, True), (1, False, True)]
-    assert ends == [[], [], [], everyone] * 2 + [[]]
 
 
 def pong(mode):

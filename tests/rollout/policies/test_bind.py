@@ -1,7 +1,5 @@
 """Every form of a policy, bound to a host: what it is called with, what becomes of its answer."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,6 @@ from tensordict.nn import (
     ProbabilisticTensorDictSequential,
     TensorDictModule,
 )
-from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 from torch.distributions import Categorical, Normal
 
@@ -59,16 +56,6 @@ def test_no_policy_means_random_actions():
     assert set(answered(RandomPolicy(spaces.Discrete(1, start=2)), spec)["action"]) == {2}
 
 
-def test_random_actions_obey_the_action_mask():
-    spec = spec_of(spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": VECTOR}), spaces.Discrete(4), num_envs=50)
-    policy = bind(None, spec, observed(spec), Binding())
-    observation = observed(spec, 3)
-    observation[0][:, 2] = 1
-    for _ in range(20):
-        (action,) = policy(observation)
-        assert observation[0][np.arange(50), action].all()
-
-
 def test_a_function_of_one_parameter_gets_the_only_observation():
     seen = Seen(torch.zeros(3, dtype=torch.int64))
     spec = spec_of()
@@ -104,42 +91,6 @@ def test_parameters_named_after_entries_get_these_by_keyword_also_optional_ones(
         answered(policy, spec)
 
 
-def test_parameters_named_after_entries_get_these_also_where_all_are_optional():
-    def by_name(task=None):
-        return task
-
-    def by_names(position=None, task=None):
-        return task + (position[:, 0] > 0)
-
-    spec = spec_of(SEVERAL)
-    position, task = (observed(spec, 1)[i] for i in (1, 2))
-    np.testing.assert_array_equal(answered(by_name, spec)["action"], task)
-    np.testing.assert_array_equal(answered(by_names, spec)["action"], task + (position[:, 0] > 0))
-
-
-def test_what_the_user_has_bound_to_a_parameter_is_not_replaced_by_the_entry_of_its_name():
-    def by_names(task, position=None, exploration_type=None):
-        assert (position, exploration_type) == ("mine", "mine, too")
-        return task
-
-    spec = spec_of(SEVERAL)
-    policy = partial(by_names, position="mine", exploration_type="mine, too")
-    np.testing.assert_array_equal(answered(policy, spec)["action"], observed(spec, 1)[2])
-
-
-def first_positive(seen):
-    return (seen[:, 0] > 0).long()
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [lambda observation, /: first_positive(observation), lambda observation=None, /: first_positive(observation)],
-)
-def test_a_name_that_callers_cannot_use_is_that_of_a_single_parameter(policy):
-    spec = spec_of()
-    np.testing.assert_array_equal(answered(policy, spec)["action"], observed(spec, 1)[0][:, 0] > 0)
-
-
 def test_in_keys_are_given_in_order():
     class Ordered(nn.Module):
         in_keys = ["task", ("in", "side")]
@@ -151,15 +102,6 @@ def test_in_keys_are_given_in_order():
     leaves = dict(zip([leaf.key for leaf in spec.observation], observed(spec, 1), strict=True))
     expected = leaves["task"] + (leaves["in", "side"][:, 0] > 0)
     np.testing.assert_array_equal(answered(Ordered(), spec)["action"], expected)
-
-
-def test_one_in_key_of_several_entries_is_given_alone():
-    def policy(x):
-        return x
-
-    policy.in_keys = ["task"]
-    spec = spec_of(SEVERAL)
-    np.testing.assert_array_equal(answered(policy, spec)["action"], observed(spec, 1)[2])
 
 
 def tensordict_named(tensordict):
@@ -244,34 +186,6 @@ def test_a_probabilistic_module_picks_actions_as_the_exploration_type_says(explo
     assert np.allclose(got, expected.numpy() if got.ndim == 2 else expected.sum(-1).numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("exploration", [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE])
-def test_a_categorical_module_samples_only_if_asked_to(exploration):
-    torch.manual_seed(0)
-    module, spec = probabilistic(Categorical, ["logits"], spaces.Discrete(2))
-    with torch.no_grad():
-        module[0].module.weight.mul_(0.1)
-    outputs = answered(module, spec, exploration=exploration)
-    greedy = outputs["logits"].argmax(-1)
-    assert (outputs["action"] == greedy).all() == (exploration is not InteractionType.RANDOM)
-
-
-def test_the_exploration_type_holds_for_the_policys_calls_alone():
-    types = []
-
-    def policy(td):
-        types.append(interaction_type())
-        td["action"] = td["observation"][..., 0].long()
-
-    before = interaction_type()
-    spec = spec_of()
-    one = bound(policy, spec, exploration=InteractionType.MEAN)
-    other = bound(policy, spec, exploration=InteractionType.RANDOM)
-    for policy_ in (one, other, one):
-        policy_(observed(spec))
-    assert types == [InteractionType(t) for t in ("mean", "random", "mean", "random", "mean")]
-    assert interaction_type() == before
-
-
 @pytest.mark.parametrize("exploration", ALL)
 def test_a_plain_policy_gets_the_exploration_type_if_it_takes_it(exploration):
     given = []
@@ -313,20 +227,6 @@ def test_a_policy_that_fits_nowhere_is_a_type_error_with_its_parameters_and_the_
         TypeError, match=r"parameters are \[.*\], the env's entries \['observation'\].*trust_policy=True"
     ):
         bound(policy)
-
-
-def policy(obs, other):
-    return obs
-
-
-def actor(obs, other):
-    return obs
-
-
-@pytest.mark.parametrize(("callable_", "name"), [(policy, "the policy"), (actor, "the policy actor")])
-def test_a_policy_that_fits_nowhere_is_told_by_its_name_unless_that_says_nothing(callable_, name):
-    with pytest.raises(TypeError, match=f"^cannot tell how to call {name}: its parameters are"):
-        bound(callable_)
 
 
 def test_what_cannot_be_called_or_read_is_a_type_error():
@@ -433,15 +333,6 @@ def test_an_answer_without_action_is_a_key_error_that_lists_what_there_is():
         answered(policy)
 
 
-def test_a_tuple_that_does_not_fit_out_keys_is_a_value_error():
-    def policy(observation):
-        return observation, observation
-
-    policy.out_keys = ["action"]
-    with pytest.raises(ValueError, match=r"returned 2 values for its out_keys \['action'\]"):
-        answered(policy)
-
-
 BOX, DISCRETE = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 MISFITS = {
     "nothing": (DISCRETE, lambda x: None, TypeError, r"returned None; .*'action'.*is a `return` missing\?"),
@@ -463,13 +354,6 @@ def test_an_action_that_does_not_fit_the_space_is_an_error_with_both(name):
     space, policy, error, message = MISFITS[name]
     with pytest.raises(error, match=message):
         bound(policy, spec_of(action=space))
-
-
-@pytest.mark.parametrize("space", [spaces.MultiBinary(2), spaces.Dict({"on": spaces.MultiBinary(2)})], ids=str)
-def test_bools_are_fine_for_binary_actions(space):
-    spec = spec_of(action=space)
-    (action,) = answered(lambda x: (x[..., :2] > 0,), spec).values()
-    np.testing.assert_array_equal(action, observed(spec, 1)[0][:, :2] > 0)
 
 
 @pytest.mark.parametrize(
@@ -540,17 +424,6 @@ def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_
     np.testing.assert_array_equal(seen[1], first[0])
 
 
-def test_float64_observations_arrive_as_float32():
-    dtypes = []
-
-    def policy(observation):
-        dtypes.append(observation.dtype)
-        return observation[..., 0].long()
-
-    bound(policy, spec_of(spaces.Box(-1, 1, (4,), np.float64)))
-    assert dtypes == [torch.float32]
-
-
 ANOTHER_FORM = {
     "nothing": None,
     "an array": np.zeros(3, dtype=np.int64),
@@ -567,12 +440,4 @@ def test_an_answer_of_another_form_than_the_first_is_named(name):
     answers.answer = ANOTHER_FORM[name]
     kind = type(answers.answer).__name__
     with pytest.raises(TypeError, match=rf"answered with {kind}, unlike at construction; it must give \['action'\]"):
-        policy(observed(spec_of(), 1))
-
-
-def test_a_dict_that_lacks_an_entry_it_once_had_is_named():
-    answers = Seen({"action": torch.zeros(3, dtype=torch.int64), "value": torch.zeros(3)})
-    policy = bound(answers)
-    answers.answer = {"action": torch.zeros(3, dtype=torch.int64)}
-    with pytest.raises(TypeError, match=r"unlike at construction; it must give \['action', 'value'\]"):
         policy(observed(spec_of(), 1))

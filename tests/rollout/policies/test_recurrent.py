@@ -93,10 +93,6 @@ def test_the_state_is_zero_and_is_init_set_where_an_episode_begins(played):
     assert played.step()["is_init"][:, 0].tolist() == [False] * 3
 
 
-def test_the_first_step_is_an_init_of_all(played):
-    assert played.step()["is_init"].all()
-
-
 def test_rewinding_forgets_the_last_call(played):
     played.step(), played.step()
     played.policy.rewind()
@@ -104,36 +100,6 @@ def test_rewinding_forgets_the_last_call(played):
     step = played.step()
     assert step["h"][:, 0].tolist() == [1, 1, 0]
     assert step["is_init"][:, 0].tolist() == [False, False, True]
-
-
-def test_after_rewinding_only_envs_that_begin_act_again_the_others_go_on_with_what_they_had_drawn():
-    def policy(observation, h):
-        return torch.zeros(3, dtype=torch.int64), torch.rand(3, 1)
-
-    policy.in_keys, policy.out_keys = ["observation", "h"], ["action", ("next", "h")]
-    played = Played(policy)
-    first = played.step()["next", "h"]
-    played.policy.rewind()
-    played.policy.begin([1])
-    second = played.step()["next", "h"]
-    assert played.step()["h"].tolist() == [first[0].tolist(), second[1].tolist(), first[2].tolist()]
-    played.policy.begin([0])
-    third = played.step()["next", "h"]
-    assert played.step()["h"].tolist() == third.tolist()
-
-
-def test_outputs_are_not_written_again_by_later_calls(played):
-    leaves = [played.policy(observed(played.spec, 1)) for _ in range(3)]
-    at = played.policy.keys.index("h")
-    assert [step[at][0, 0] for step in leaves] == [0, 1, 2]
-
-
-def test_columns_say_what_the_outputs_look_like(played):
-    step = played.step()
-    columns = zip(played.policy.keys, played.policy.columns, strict=True)
-    assert {key: (column.shape, column.dtype) for key, column in columns} == {
-        key: (value.shape, value.dtype) for key, value in step.items()
-    }
 
 
 def test_a_bare_env_has_a_state_without_env_dimension():
@@ -237,15 +203,3 @@ def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
     after = played.step()
     assert after["is_init"][:, 0].tolist() == [False, True, False]
     assert after["h"].tolist() == [[0]] * 3
-
-
-def test_an_answer_of_another_form_than_the_first_is_named():
-    class Tired(Counter):
-        def forward(self, observation, h, is_init):
-            answer = super().forward(observation, h, is_init)
-            return answer if len(self.told) == 1 else None
-
-    spec = spec_of()
-    policy = bind(Tired(), spec, observed(spec), Binding())
-    with pytest.raises(TypeError, match=r"answered with NoneType, unlike .* \['action', \('next', 'h'\)\] in the same"):
-        policy(observed(spec, 1))

@@ -60,19 +60,7 @@ class TrajectoryIds:
         Returns:
             int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
         """
-        if valid is None and not last[:, :-1].any() and not self._fresh.any():
-            return self._label_plain(last)
-        starts = self._starts(last, valid)
-        return self._label_starts(starts, last, valid)
-
-    def _label_plain(self, last: Array) -> tuple[Array, Array]:
-        """No episode begins within these rows."""
-        n_steps = last.shape[1]
-        ids = np.repeat(self._current[:, None], n_steps, axis=1)
-        counts = self._length[:, None] + np.arange(n_steps)
-        self._length += n_steps
-        self._fresh = last[:, -1].copy()
-        return ids, counts
+        return self._label_starts(self._starts(last, valid), last, valid)
 
     def _starts(self, last: Array, valid: Array | None) -> Array:
         """Rows that begin an episode: valid, and the row before ended one or is no transition."""

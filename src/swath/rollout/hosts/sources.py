@@ -5,7 +5,6 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -228,8 +227,6 @@ def make_env(source: Source) -> Any:
         env = maker(*args, **source.kwargs)
     except Exception as error:
         error.add_note(f"raised while the env source {source.env!r} was built")
-        if isinstance(source.env, str) and (found := _meant(source.env)):
-            error.add_note(f"{source.env!r} is no id; {found} is there: pass it itself, without quotes")
         raise
     _require_no_aec(env)
     if not is_env_instance(env):
@@ -244,12 +241,6 @@ def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if name.startswith("ALE/"):
         gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
     return gym.make(name, **kwargs)
-
-
-def _meant(name: str) -> str | None:
-    """What a name like `module:Class` means, if that is no id of Gymnasium's but something in the module."""
-    module, _, inside = name.rpartition(":")
-    return f"{module}.{inside}" if callable(getattr(sys.modules.get(module), inside, None)) else None
 
 
 def _copy(env: Any) -> Any:

@@ -95,8 +95,6 @@ class Recurrent:
         self._state = [torch.zeros_like(torch.as_tensor(values[at])) for at in self._state_at]
         self._is_init = [_all_init(*batch)] if memory.reads_init else []
         self._before = (self._state, self._is_init)
-        self._others: list[torch.Tensor] | None = None  # after a rewind: what envs go on with that do not act again
-        self._again: list[int] = []
         remembered = [*self._state, *self._is_init]
         self._memory_takes = [taker(batch[0], tensor) for tensor in remembered]
         self.keys = (*keys, *memory.inputs)
@@ -113,7 +111,7 @@ class Recurrent:
         except UNLIKE as error:
             raise changed(answer, self.keys[: len(line.takes)]) from error
         self._before = (self._state, self._is_init)
-        self._state = self._merged([torch.as_tensor(values[at]).clone() for at in self._state_at])
+        self._state = [torch.as_tensor(values[at]).clone() for at in self._state_at]
         self._is_init = [torch.zeros_like(init) for init in self._is_init]
         return [*leaves, *self._taken(memory)]
 
@@ -122,17 +120,13 @@ class Recurrent:
         where = list(envs) if self._batched else ...
         self._state = [_with(state, where, 0) for state in self._state]
         self._is_init = [_with(init, where, value=True) for init in self._is_init]
-        if self._others is not None:
-            self._again.extend(envs)
 
     def rewind(self) -> None:
-        """Take the state back to before the last call, for the envs that begin next; the others only seem to act."""
-        self._others, self._again = self._state, []
+        """Take the state back to before the last call: the policy is asked again for the same step."""
         self._state, self._is_init = self._before
 
     def skip(self) -> Leaves:
         """A step is made without this policy: it remembers nothing of it. The leaves of its memory before the step."""
-        self._others = None
         memory = [*self._state, *self._is_init]
         self._before = (self._state, self._is_init)
         self._state = [torch.zeros_like(state) for state in self._state]
@@ -142,14 +136,6 @@ class Recurrent:
     def take_over(self, other: Recurrent) -> None:
         """Go on from the other's state."""
         self._state, self._is_init, self._before = other._state, other._is_init, other._before
-
-    def _merged(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The state after a call; after a rewind only envs that have begun since have acted with it."""
-        if self._others is None or not self._batched:
-            return state
-        merged = [_with(other, self._again, new[self._again]) for other, new in zip(self._others, state, strict=True)]
-        self._others = None
-        return merged
 
     def _taken(self, memory: Sequence[torch.Tensor]) -> Leaves:
         return [take(tensor) for take, tensor in zip(self._memory_takes, memory, strict=True)]
