@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +26,70 @@ def _nothing() -> None:
     """The user keeps the env; or no weights come from elsewhere."""
 
 
+class Drawing(ABC):
+    """Batches are drawn, until the total is reached: what collections of one and of many workers have in common."""
+
+    shaper: Shaper
+    budget: Budget
+    buffer: Any
+    name: str
+    counters: Counters
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.name)
+        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
+        wanted, writing = self.shaper.trajectories, self.buffer is not None
+        self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run has reached its end."""
+        total = self.budget.total_frames
+        return total is not None and self.counters.frames >= total
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether there is something that was asked for and is not delivered."""
+        return False
+
+    def hold(self) -> None:  # noqa: B027  one worker is not asked ahead
+        """Ask for no more from now on: draws give what is in flight, and then end."""
+
+    def release(self) -> None:  # noqa: B027  one worker is not asked ahead
+        """Go on asking."""
+
+    def draw(self) -> Drawn:
+        """The next batch.
+
+        Raises:
+            Closed: after shutdown, or shut down meanwhile.
+            RuntimeError: another thread is drawing.
+            FleetFailed: too few workers are left.
+            Exception: what user code raised, as its own type; draw again.
+        """
+        with self.gate.drawing():
+            self.gate.require_open()
+            if self.completed:
+                self._end_of_run()
+                return Drawn(None, ended=True)
+            self.counters.start_clock()
+            began = time.monotonic()
+            try:
+                return self._next()
+            finally:
+                self.counters.seconds_waiting += time.monotonic() - began
+
+    @abstractmethod
+    def _end_of_run(self) -> None:
+        """Drop what is left over."""
+
+    @abstractmethod
+    def _next(self) -> Drawn:
+        """The next batch."""
+
+
 @dataclass
-class Collection:
+class Collection(Drawing):
     """Draws from one worker. Any thread may call; see `Gate`.
 
     Attributes:
@@ -47,7 +110,7 @@ class Collection:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.name)
+        super().__post_init__()
         self.worker.stop_when(lambda: self.gate.halted)
         n_envs = self.worker.host.spec.num_envs
         self._meter = EpisodeMeter(n_envs)
@@ -55,48 +118,6 @@ class Collection:
         self.version = 0
         self._publishing = threading.Lock()
         self._random_left = self.budget.random_batches(self.batch_frames)
-        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
-        wanted, writing = self.shaper.trajectories, self.buffer is not None
-        self.whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing)
-
-    @property
-    def completed(self) -> bool:
-        """Whether the run has reached its end."""
-        total = self.budget.total_frames
-        return total is not None and self.counters.frames >= total
-
-    @property
-    def in_flight(self) -> bool:
-        """Nothing is, between two draws."""
-        return False
-
-    def hold(self) -> None:
-        """Nothing is asked for ahead."""
-
-    def release(self) -> None:
-        """Nothing is asked for ahead."""
-
-    def draw(self) -> Drawn:
-        """The next batch.
-
-        Raises:
-            Closed: after shutdown, or shut down meanwhile.
-            RuntimeError: another thread is drawing.
-            Exception: what user code raised, as its own type.
-        """
-        with self.gate.drawing():
-            self.gate.require_open()
-            if self.completed:
-                with self.gate.collecting():
-                    self.drop_in_flight()
-                return Drawn(None, ended=True)
-            self.counters.start_clock()
-            began = time.monotonic()
-            try:
-                self.receive()
-                return self._deliver()
-            finally:
-                self.counters.seconds_waiting += time.monotonic() - began
 
     def publish(self, apply: Callable[[], None] | None) -> int:
         """Count the version up; weights are copied in now, or right after the running fragment."""
@@ -147,7 +168,12 @@ class Collection:
         """As many frames have been collected before: that much of the random beginning is over."""
         self._random_left = max(0, self.budget.random_batches(self.batch_frames) - frames // self.batch_frames)
 
-    def _deliver(self) -> Drawn:
+    def _end_of_run(self) -> None:
+        with self.gate.collecting():
+            self.drop_in_flight()
+
+    def _next(self) -> Drawn:
+        self.receive()
         return self._delivery.deliver(self._fragment() if self.whole is None else self._episodes(self.whole))
 
     def _episodes(self, whole: WholeEpisodes) -> Part:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from itertools import chain
 from typing import Any
 
 from swath.collect.books import Sent
+from swath.collect.collection import Drawing
 from swath.collect.counters import Counters
 from swath.collect.desk import Desk
 from swath.collect.fleet_calls import FleetCalls
-from swath.collect.gate import Gate
 from swath.collect.gather import Gather, Pace
-from swath.collect.shaping import Delivery, Drawn, Part, Shaper
+from swath.collect.shaping import Drawn, Part, Shaper
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed
 from swath.options import Budget
@@ -40,7 +39,7 @@ class Making:
 
 
 @dataclass
-class FleetCollection:
+class FleetCollection(Drawing):
     """Draws from many workers. Any thread may call; one draws at a time.
 
     Attributes:
@@ -49,6 +48,7 @@ class FleetCollection:
         pace: how far ahead, and how many batches are random.
         making: how bodies become batches.
         shaper: what happens to batches on their way out.
+        budget: how much to collect.
         batch_frames: frames of a batch.
         buffer: where batches are written, if anywhere.
         written_there: workers write for themselves.
@@ -60,6 +60,7 @@ class FleetCollection:
     pace: Pace
     making: Making
     shaper: Shaper
+    budget: Budget
     batch_frames: int
     buffer: Any = None
     written_there: bool = False
@@ -67,33 +68,20 @@ class FleetCollection:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.name)
+        super().__post_init__()
         self.calls = FleetCalls(self.gate, self.desk)
         self.changing = threading.RLock()  # held by who adds workers, which takes long
-        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
-        wanted, writing = self.shaper.trajectories, self.buffer is not None
-        whole = wanted.per_batch is not None
-        self.whole = WholeEpisodes(wanted, self.counters, writing) if whole and not self.written_there else None
+        self._polls = None if self.whole is None else Polls()
+        if self.written_there:
+            self.whole = None
         if self.whole is not None:
             self.desk.skip = self.whole.skip
-        self._polls = Polls() if whole else None
         self._further_writes = 0
 
     @property
     def version(self) -> int:
         """The newest version that was published."""
         return self.desk.channel.version
-
-    @property
-    def budget(self) -> Budget:
-        """How much to collect."""
-        return self.desk.budget
-
-    @property
-    def completed(self) -> bool:
-        """Whether the run has reached its end."""
-        total = self.desk.budget.total_frames
-        return total is not None and self.counters.frames >= total
 
     @property
     def in_flight(self) -> bool:
@@ -110,32 +98,6 @@ class FleetCollection:
         self.desk.held = False
         self.desk.fleet.wake()
 
-    def draw(self) -> Drawn:
-        """The next batch.
-
-        Raises:
-            Closed: after shutdown, or shut down meanwhile.
-            RuntimeError: another thread is drawing.
-            FleetFailed: too few workers are left.
-            Exception: what user code raised in a worker, as its own type; draw again.
-        """
-        with self.gate.drawing():
-            self.gate.require_open()
-            if self.completed:
-                self.forget()
-                return Drawn(None, ended=True)
-            self._clear_up()
-            self.counters.start_clock()
-            began = time.monotonic()
-            try:
-                self.desk.renewal.at_draw()
-                return self._next()
-            except FleetFailed:
-                self.forget()
-                raise
-            finally:
-                self.counters.seconds_waiting += time.monotonic() - began
-
     def forget(self, workers: Collection[int] | None = None) -> None:
         """What is in flight or half-built of all workers, or of these, is dropped and counted."""
         with self.desk.lock:
@@ -151,7 +113,7 @@ class FleetCollection:
 
     def skip_random(self, frames: int) -> None:
         """As many frames have been collected before: that much of the random beginning is over."""
-        begun = self.desk.budget.random_batches(self.batch_frames)
+        begun = self.budget.random_batches(self.batch_frames)
         self.pace.random_batches = max(0, begun - frames // self.batch_frames)
 
     def be_random(self, randomly: bool) -> None:
@@ -192,10 +154,19 @@ class FleetCollection:
             self._done([sent for sent in self.desk.out if sent.taken], good=False)
             self.gather.clear_up()
 
+    def _end_of_run(self) -> None:
+        self.forget()
+
     def _next(self) -> Drawn:
-        if self.written_there:
-            return self._deliver_written()
-        return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
+        self._clear_up()
+        self.desk.renewal.at_draw()
+        try:
+            if self.written_there:
+                return self._deliver_written()
+            return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
+        except FleetFailed:
+            self.forget()
+            raise
 
     def _deliver(self) -> Drawn:
         make = self._batch if self.buffer is None else self._parts

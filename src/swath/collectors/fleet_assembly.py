@@ -203,6 +203,7 @@ def _collection(
         pace=pace,
         making=_making(request, described),
         shaper=shaper,
+        budget=request.budget,
         batch_frames=batch_frames,
         buffer=request.buffer,
         written_there=jobs.writers is not None,
