@@ -55,7 +55,8 @@ def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = Fa
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
     fleet.bring_up()
     counters, pace, share = Counters(), Pace(ahead), dict.fromkeys(range(n_workers), made.frames)
-    desk = Desk(fleet, Channel(places.share), share, Budget(made.frames), counters, Renewal(Due(Automatic()), print))
+    budget = Budget(made.frames)
+    desk = Desk(fleet, Channel(places.share), share, budget, counters, Renewal(Due(Automatic()), print))
     layout = Layout((envs,), ("observation",), ("action", "action_log_prob"))
     return FleetCollection(
         desk=desk,
@@ -63,6 +64,7 @@ def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = Fa
         pace=pace,
         making=_making(layout, sync=sync),
         shaper=Shaper(layout),
+        budget=budget,
         batch_frames=made.frames * (n_workers if sync else 1),
         counters=counters,
     )
