@@ -13,7 +13,7 @@ from policy_batches import batch_for, ppo
 
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, distributed
-from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
+from swath.rollout_workers.policies.epochs import learn_in_passes
 
 HERE = Path(__file__).parent
 
@@ -59,7 +59,7 @@ def learn(rank, url, folder):
     for batch in batches:
         for policy in policies.values():
             policy.learn_on_batch(batch)
-    learn_in_passes(policies["p"], batches[0], Passes(2, 20), np.random.default_rng(rank))
+    learn_in_passes(policies["p"], batches[0], 2, 20, generator=np.random.default_rng(rank))
     try:
         distributed.require_same(["p", "q"][: rank + 1], "policies in the batch")
     except ValueError as error:

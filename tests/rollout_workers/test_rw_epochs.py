@@ -5,9 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from swath.rollout_workers import Policy, SampleBatch
-from swath.rollout_workers.policies.epochs import Passes, learn_in_passes, standardized
-
-CONFIG = {"num_epochs": 3, "minibatch_size": 20}
+from swath.rollout_workers.policies.epochs import learn_in_passes, standardized
 
 
 class Noting(Policy):
@@ -32,28 +30,9 @@ def rows(n=50):
     )
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ((None, None, ()), Passes(3, 20)),
-        ((5, 7, ["x"]), Passes(5, 7, ("x",))),
-        ((1, 0, ()), Passes(1, None)),
-    ],
-)
-def test_what_is_not_said_is_as_the_config_says(asked, expected):
-    assert Passes.of(CONFIG, *asked) == expected
-    assert Passes.of({**CONFIG, "minibatch_size": None}, None, None, ()) == Passes(3, None)
-
-
-def test_no_epochs_and_negative_sizes_are_refused():
-    for asked in ((0, None), (1, -1)):
-        with pytest.raises(ValueError, match="sgd"):
-            Passes.of(CONFIG, *asked, ())
-
-
 def test_each_epoch_has_each_row_once_in_another_order():
     policy, batch = Noting(), rows()
-    info = learn_in_passes(policy, batch, Passes(3, 20), np.random.default_rng(0))
+    info = learn_in_passes(policy, batch, 3, 20, generator=np.random.default_rng(0))
     assert [len(part) for part in policy.seen] == [20, 20, 10] * 3
     orders = [np.concatenate([part["a"] for part in policy.seen[i : i + 3]]).tolist() for i in (0, 3, 6)]
     assert all(sorted(order) == list(range(50)) for order in orders)
@@ -69,13 +48,13 @@ def test_each_epoch_has_each_row_once_in_another_order():
 
 def test_without_a_size_it_is_the_whole_batch_each_time():
     policy = Noting()
-    learn_in_passes(policy, rows(), Passes(2))
+    learn_in_passes(policy, rows(), 2)
     assert [len(part) for part in policy.seen] == [50, 50]
 
 
 def test_fields_are_standardised_on_a_copy():
     policy, batch = Noting(), rows()
-    learn_in_passes(policy, batch, Passes(1, None, ("a", "b")))
+    learn_in_passes(policy, batch, 1, None, ("a", "b"))
     for name in ("a", "b"):
         column = policy.seen[0][name]
         assert column.dtype == np.float32
@@ -83,13 +62,13 @@ def test_fields_are_standardised_on_a_copy():
     assert batch["b"].tolist() == rows()["b"].tolist()
     assert standardized(np.array([1.0, 1.0, 1.0 + 3e-5])) == pytest.approx([-0.1, -0.1, 0.2])
     with pytest.raises(KeyError, match=r"standardize_fields names \['nope'\]"):
-        learn_in_passes(policy, batch, Passes(1, None, ("nope",)))
+        learn_in_passes(policy, batch, 1, None, ("nope",))
 
 
 def test_sequences_stay_together():
     policy, batch = Noting(), rows(10)
     batch["seq_lens"], batch["state_in_0"] = np.array([2, 3, 1, 4], np.int32), np.array([0.0, 2, 5, 6])
-    learn_in_passes(policy, batch, Passes(4, 4, ("b",)), np.random.default_rng(0))
+    learn_in_passes(policy, batch, 4, 4, ("b",), np.random.default_rng(0))
     seen = []
     for part in policy.seen:
         assert part.zero_padded

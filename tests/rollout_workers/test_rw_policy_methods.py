@@ -175,6 +175,9 @@ def test_sample_and_learn_refuses():
     with learner() as worker:
         with pytest.raises(AssertionError, match=r"11.* 10 "):
             worker.sample_and_learn(11, None, None, [])
+        for epochs, size in ((0, None), (1, -1)):
+            with pytest.raises(ValueError, match="sgd"):
+                worker.sample_and_learn(10, epochs, size, [])
         assert worker.get_policy().num_grad_updates == 0
 
 

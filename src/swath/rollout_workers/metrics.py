@@ -9,8 +9,6 @@ import numpy as np
 
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 
-_NOTHING = float("nan")
-
 
 def summarize_episodes(
     episodes: Sequence[RolloutMetrics],
@@ -34,84 +32,53 @@ def summarize_episodes(
     new = sum(not episode.episode_faulty for episode in (episodes if new_episodes is None else new_episodes))
     rewards = [episode.episode_reward for episode in whole]
     lengths = [episode.episode_length for episode in whole]
-    of_policies = _lists((policy, reward) for episode in whole for (_, policy), reward in episode.agent_rewards.items())
+    by_policy = _lists({policy: reward} for episode in whole for (_, policy), reward in episode.agent_rewards.items())
+    noted = _lists({name: value} for e in whole for name, values in e.hist_data.items() for value in values)
+    custom = {
+        name: [value for value in values if not np.any(np.isnan(value))]
+        for name, values in _lists(episode.custom_metrics for episode in whole).items()
+    }
     return {
         **_spread("episode_reward", rewards),
         **_spread("episode_return", rewards),
         **_spread("episode_return_raw", [episode.episode_reward_raw for episode in whole]),
-        **_spread_by_policy(of_policies),
-        "episode_len_mean": _mean(lengths),
+        "policy_reward_min": {policy: float(np.min(values)) for policy, values in by_policy.items()},
+        "policy_reward_mean": {policy: float(np.mean(values)) for policy, values in by_policy.items()},
+        "policy_reward_max": {policy: float(np.max(values)) for policy, values in by_policy.items()},
+        "episode_len_mean": float(np.mean(lengths)) if lengths else float("nan"),
         "episodes_timesteps_total": sum(lengths),
         "num_episodes": new,
         "episodes_this_iter": new,
         "num_faulty_episodes": len(episodes) - len(whole),
-        "hist_stats": _histograms(whole, rewards, lengths, of_policies),
-        "custom_metrics": _custom(
-            _lists(_items(episode.custom_metrics for episode in whole)), keep=keep_custom_metrics
-        ),
-        "episode_media": _lists(_items(episode.media for episode in whole)),
-        "sampler_perf": _means(_lists(_items(episode.perf_stats for episode in whole))),
+        "hist_stats": {
+            **noted,
+            "episode_reward": rewards,
+            "episode_lengths": lengths,
+            **{f"policy_{policy}_reward": values for policy, values in by_policy.items()},
+        },
+        "custom_metrics": custom
+        if keep_custom_metrics
+        else {name: value for each, values in custom.items() for name, value in _spread(each, values).items()},
+        "episode_media": _lists(episode.media for episode in whole),
+        "sampler_perf": {
+            name: float(np.mean(values)) for name, values in _lists(episode.perf_stats for episode in whole).items()
+        },
     }
 
 
-def _items(parts: Iterable[Mapping[Any, Any]]) -> Iterable[tuple[Any, Any]]:
-    return (item for part in parts for item in part.items())
-
-
-def _lists(items: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+def _lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
     """The values of each name."""
     lists: dict[Any, list[Any]] = {}
-    for name, value in items:
-        lists.setdefault(name, []).append(value)
+    for part in parts:
+        for name, value in part.items():
+            lists.setdefault(name, []).append(value)
     return lists
 
 
-def _mean(values: Sequence[Any]) -> float:
-    return float(np.mean(values)) if values else _NOTHING
-
-
-def _means(lists: Mapping[str, Sequence[Any]]) -> dict[str, float]:
-    return {name: _mean(values) for name, values in lists.items()}
-
-
-def _lowest_mean_highest(values: Sequence[Any]) -> dict[str, float]:
-    if not values:
-        return dict.fromkeys(("min", "mean", "max"), _NOTHING)
-    return {"min": float(np.min(values)), "mean": _mean(values), "max": float(np.max(values))}
-
-
 def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
-    return {f"{name}_{kind}": value for kind, value in _lowest_mean_highest(values).items()}
-
-
-def _spread_by_policy(rewards: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    spreads = {policy: _lowest_mean_highest(values) for policy, values in rewards.items()}
-    return {
-        f"policy_reward_{kind}": {policy: spread[kind] for policy, spread in spreads.items()}
-        for kind in ("min", "mean", "max")
-    }
-
-
-def _histograms(
-    episodes: Sequence[RolloutMetrics],
-    rewards: list[float],
-    lengths: list[int],
-    of_policies: Mapping[str, list[float]],
-) -> dict[str, list[Any]]:
-    noted = _lists((name, value) for name, values in _items(e.hist_data for e in episodes) for value in values)
-    by_policy = {f"policy_{policy}_reward": values for policy, values in of_policies.items()}
-    return {**noted, "episode_reward": rewards, "episode_lengths": lengths, **by_policy}
-
-
-def _custom(lists: Mapping[str, Sequence[Any]], *, keep: bool) -> dict[str, Any]:
-    known = {name: [value for value in values if not np.any(np.isnan(value))] for name, values in lists.items()}
-    if keep:
-        return known
-    return {
-        f"{name}_{kind}": value
-        for name, values in known.items()
-        for kind, value in _lowest_mean_highest(values).items()
-    }  # fmt: skip
+    """The lowest, mean and highest value; NaN if there is none."""
+    kinds: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
+    return {f"{name}_{kind}": float(of(values)) if values else float("nan") for kind, of in kinds.items()}
 
 
 LEARNER_STATS = "learner_stats"

@@ -112,17 +112,13 @@ def schedule(name: str, value: object) -> Schedule:
     wanted = "a list of [step, value] with growing steps, the first of them 0"
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         refuse(name, value, wanted)
-    pairs = [_pair(name, pair, wanted) for pair in value]
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+        refuse(name, value, wanted)
+    pairs = [[number()(name, step), number(-inf)(name, then)] for step, then in value]
     steps = [step for step, _ in pairs]
     if steps[0] != 0 or any(later <= earlier for earlier, later in pairwise(steps)):
         refuse(name, value, wanted)
     return pairs
-
-
-def _pair(name: str, pair: object, wanted: str) -> list[float]:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        refuse(name, pair, wanted)
-    return [number()(name, pair[0]), number(-inf)(name, pair[1])]
 
 
 wait = seconds

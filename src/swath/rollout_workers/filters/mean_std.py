@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -96,12 +95,6 @@ class MeanStdFilter(Filter):
         with self._guard:
             self.buffer = _by_shape(self.shape)
 
-    def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} shape={self.shape}, demean={self.demean}, destd={self.destd}, clip={self.clip}, "
-            f"running_stats={self.running_stats}, buffer={self.buffer}>"
-        )
-
     def __getstate__(self) -> dict[str, Any]:
         with self._guard:
             state = dict(self.__dict__)
@@ -165,14 +158,6 @@ def _copied(stats: Any) -> Any:
     return map_nest(lambda stat: None if stat is None else stat.copy(), stats)
 
 
-FILTERS: dict[str, Callable[[Any], Filter]] = {
-    "NoFilter": lambda _: NoFilter(),
-    "MeanStdFilter": partial(MeanStdFilter, clip=None),
-    "ConcurrentMeanStdFilter": partial(ConcurrentMeanStdFilter, clip=None),
-}
-"""By name, what makes a filter for observations of a shape, or of a nest of shapes."""
-
-
 def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:
     """The filter of this name, or the one that the callable makes, for observations of this shape.
 
@@ -180,10 +165,15 @@ def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filt
         ValueError: there is none of this name.
         TypeError: the callable makes something else.
     """
-    if not callable(filter_config) and filter_config not in FILTERS:
-        raise ValueError(f"observation_filter={filter_config!r} is unknown; give one of {list(FILTERS)}, or a callable")
-    make = filter_config if callable(filter_config) else FILTERS[filter_config]
-    made = make(shape)
+    if filter_config == "NoFilter":
+        return NoFilter()
+    if filter_config == "MeanStdFilter":
+        return MeanStdFilter(shape, clip=None)
+    if filter_config == "ConcurrentMeanStdFilter":
+        return ConcurrentMeanStdFilter(shape, clip=None)
+    if not callable(filter_config):
+        raise ValueError(f"observation_filter={filter_config!r} is unknown; see AlgorithmConfig.env_runners")  # noqa: TRY004  as the peer's
+    made = filter_config(shape)
     if not isinstance(made, Filter):
         raise TypeError(f"observation_filter={filter_config!r} made {made!r}, which is no Filter")
     return made

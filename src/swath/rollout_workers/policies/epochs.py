@@ -8,14 +8,12 @@ batch ──copy, standardise, pad──▶ ┌ shuffle ──cut──▶ learn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from swath.options import count
 from swath.rollout_workers.batches.concat import concat
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -25,42 +23,22 @@ from swath.rollout_workers.policy import Policy
 _SMALLEST_STD = 1e-4
 
 
-@dataclass(frozen=True)
-class Passes:
-    """How a batch is gone through.
-
-    Attributes:
-        epochs: how often each row is used.
-        size: rows of a minibatch, the last may be shorter; None: all rows at once.
-        fields: columns that are brought to mean 0 and std 1 first.
-    """
-
-    epochs: int
-    size: int | None = None
-    fields: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any], epochs: int | None, size: int | None, fields: Sequence[str]) -> Passes:
-        """As `sample_and_learn` is asked; None is as the config says, a size of 0 is none.
-
-        Raises:
-            ValueError: less than one epoch, or a negative size.
-        """
-        epochs = count("num_sgd_iter", config["num_epochs"] if epochs is None else epochs, least=1)
-        given = config["minibatch_size"] if size is None else size
-        rows = None if given is None else count("sgd_minibatch_size", given, least=0)
-        return cls(epochs, rows or None, tuple(fields))
-
-
 def learn_in_passes(
-    policy: Policy, batch: SampleBatch, passes: Passes, generator: np.random.Generator | None = None
+    policy: Policy,
+    batch: SampleBatch,
+    epochs: int,
+    size: int | None = None,
+    fields: Sequence[str] = (),
+    generator: np.random.Generator | None = None,
 ) -> dict[str, Any]:
     """Let a policy learn from minibatches of a batch, which is left as it is.
 
     Args:
         policy: learns.
         batch: of this policy.
-        passes: how.
+        epochs: how often each row is used.
+        size: rows of a minibatch, the last may be shorter; None: all rows at once.
+        fields: columns that are brought to mean 0 and std 1 first.
         generator: draws the order of the rows; by default NumPy's global state.
 
     Returns:
@@ -71,9 +49,9 @@ def learn_in_passes(
         WorkerLate: another rank has not come in time, where several learn as one.
     """
     infos: list[dict[str, Any]] = []
-    rows = _prepared(batch, passes.fields)
-    for _ in range(passes.epochs):
-        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, passes.size, generator)]
+    rows = _prepared(batch, fields)
+    for _ in range(epochs):
+        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size, generator)]
     told: dict[str, Any] = _mean(infos)
     return told
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from swath.rollout_workers import distributed
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.policies.epochs import Passes, learn_in_passes
+from swath.rollout_workers.policies.epochs import learn_in_passes
 from swath.rollout_workers.worker.policies import Policies
 
 Batch = SampleBatch | MultiAgentBatch
@@ -44,9 +44,12 @@ class Learning:
         """One update of each policy that learns and has rows; what each tells."""
         return {policy_id: policy.learn_on_batch(batch) for policy_id, policy, batch in self._chosen(samples)}
 
-    def learn_in_passes(self, samples: Batch, passes: Passes) -> dict[str, Any]:
-        """Several passes of each policy that learns and has rows; what each tells of the last one."""
-        return {policy_id: learn_in_passes(policy, batch, passes) for policy_id, policy, batch in self._chosen(samples)}
+    def learn_in_passes(self, samples: Batch, epochs: int, size: int | None, fields: Sequence[str]) -> dict[str, Any]:
+        """Several passes of each policy that learns and has rows; what each reports of the last one."""
+        return {
+            policy_id: learn_in_passes(policy, batch, epochs, size, fields)
+            for policy_id, policy, batch in self._chosen(samples)
+        }
 
     def gradients(self, samples: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
         """Gradients, and infos, of each policy that learns and has rows."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from swath.rollout_workers.policies.epochs import Passes
+from swath.options import count
 from swath.rollout_workers.worker.learning import Batch
 from swath.rollout_workers.worker.sampling_methods import SamplingMethods
 from swath.rollout_workers.worker.state import restore, state_of
@@ -128,13 +128,15 @@ class LearningMethods(SamplingMethods):
             Exception: what `sample` or learning raised.
         """
         self._require_open("sample_and_learn")
-        passes = Passes.of(self.config.to_dict(), num_sgd_iter, sgd_minibatch_size, standardize_fields)
+        epochs = count("num_sgd_iter", self.config.num_epochs if num_sgd_iter is None else num_sgd_iter)
+        given = self.config.minibatch_size if sgd_minibatch_size is None else sgd_minibatch_size
+        size = None if given is None else count("sgd_minibatch_size", given, least=0) or None
         batch = self.sample()
         steps = batch.env_steps()
         if steps != expected_batch_size:
             raise AssertionError(f"expected_batch_size={expected_batch_size}, but the batch is from {steps} env steps")
         with self._drawing():
-            info = self._learning.learn_in_passes(batch, passes)
+            info = self._learning.learn_in_passes(batch, epochs, size, standardize_fields)
         if info:
             self._book.changed()
         return info, steps
