@@ -5,7 +5,6 @@ import pytest
 import torch
 import torchrl_toys as toys
 from tensordict.nn import TensorDictModule
-from torch import nn
 from torchrl.envs import GymEnv, InitTracker, SerialEnv, TensorDictPrimer, TransformedEnv
 from torchrl_toys import Answer, Counting, push
 
@@ -37,12 +36,6 @@ def test_transforms_around_the_env_supply_it_where_that_is_asked_for():
     beside = first(Counting(), policy())
     for key in ("action", "features", "is_init", "recurrent_state", ("next", "recurrent_state")):
         assert torch.equal(batch[key], beside[key]), key
-
-
-def test_without_being_asked_the_env_stays_as_it_is():
-    env = Counting()
-    with Collector(env, policy(), frames_per_batch=4) as collector:
-        assert collector.env is env
 
 
 def tracked():
@@ -110,20 +103,6 @@ def test_nothing_is_supplied_where_that_is_refused():
         Collector(Counting(), policy(), frames_per_batch=4, auto_register_policy_transforms=False)
 
 
-def test_a_module_that_cannot_make_its_transform_says_so_and_what_to_do():
-    class Unready(nn.Module):
-        def make_tensordict_primer(self):
-            raise RuntimeError("the shape is not known")
-
-        def forward(self, observation):
-            return push(observation)
-
-    module = TensorDictModule(Unready(), ["observation"], ["action"])
-    with pytest.raises(RuntimeError, match="not known") as caught:
-        Collector(Counting(), module, frames_per_batch=4, auto_register_policy_transforms=True)
-    assert "leave auto_register_policy_transforms at None" in "".join(caught.value.__notes__)
-
-
 def test_an_env_of_gymnasium_takes_no_transforms_and_is_supplied_beside():
     def count(observation, state, is_init):
         state = observation.new_zeros(1) if state is None else state
@@ -150,8 +129,3 @@ def test_a_step_without_an_action_is_an_error_that_says_what_was_there_instead(m
         pytest.raises(KeyError, match=r"must answer with the action \['action'\]; the entries are .*'value'"),
     ):
         next(iter(collector))
-
-
-def test_an_env_that_does_without_an_action_is_stepped_without():
-    silent = TensorDictModule(lambda observation: observation, ["observation"], ["value"])
-    assert first(Counting(), silent)["next", "reward"].sum() > 0
