@@ -5,6 +5,7 @@ import socket
 import sys
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from checklist_toys import DEFAULT, SMALL, bare, cartpole, learner, mock, spaces_of, two
 from sampling_toys import counting_worker
@@ -12,6 +13,7 @@ from sampling_toys import counting_worker
 import ray_cluster
 from swath.errors import Closed
 from swath.rollout_workers import (
+    AlgorithmConfig,
     MultiAgentBatch,
     PGTorchPolicy,
     PPOTorchPolicy,
@@ -268,3 +270,105 @@ def test_replicas_as_ray_actors():
         assert shards.for_each(lambda one: one.count).batch(2).gather_sync().take(2) == [[10, 10]] * 2
     finally:
         ray.cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_config():
+    given = AlgorithmConfig().env_runners(rollout_fragment_length=7)
+    before = given.to_dict()
+    with mock(config=given) as worker:
+        assert given.to_dict() == before
+        assert not given.is_frozen
+        given.env_runners(rollout_fragment_length=9)
+        assert worker.sample().count == worker.config.rollout_fragment_length == 7
+    with mock(config={"rollout_fragment_length": 3}) as worker:
+        assert worker.sample().count == 3
+    with mock() as worker:
+        assert worker.sample().count == AlgorithmConfig().rollout_fragment_length == 200
+    given.freeze()
+    with mock(config=given) as worker:
+        assert worker.sample().count == 9
+
+
+def test_worker_index():
+    config = {"seed": 5, "num_envs_per_env_runner": 2}
+    workers = [counting_worker(**config)[0], *(mock(worker_index=n, num_workers=2, config=config) for n in (1, 2))]
+    assert [worker.worker_index for worker in workers] == [0, 1, 2]
+    assert [worker.env_context.worker_index for worker in workers] == [0, 1, 2]
+    assert len({worker.seed for worker in workers}) == 3
+    assert workers[0].seed == 5
+    for worker in workers:
+        worker.stop()
+    config = {"input_": "dataset", "rollout_fragment_length": 1}
+    shards = [[{"obs": np.full(1, n)}] for n in range(3)]
+    with bare(worker_index=2, dataset_shards=shards, config=config) as worker:
+        assert worker.sample()["obs"].tolist() == [2]
+
+
+class Dataset:
+    """As Ray's."""
+
+    def iter_batches(self, *, batch_size, batch_format):
+        assert (batch_size, batch_format) == (4, "numpy")
+        yield {"obs": np.arange(3)}
+        yield {"obs": np.arange(3, 7)}
+
+
+def test_dataset_shards():
+    config = {"input_": "dataset", "rollout_fragment_length": 2, "num_envs_per_env_runner": 2}
+    rows = [{"obs": np.arange(3)}, SampleBatch(obs=np.arange(3, 7))]
+    for shard in (rows, Dataset()):
+        with bare(config=config, worker_index=1, dataset_shards=[None, shard]) as worker:
+            batches = [worker.sample() for _ in range(3)]
+        assert [batch["obs"].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 0], [1, 2, 3, 4]]
+        assert set(batches[0]) == {"obs"}, "nothing is added"
+
+
+def test_get_metrics():
+    with mock(config={"rollout_fragment_length": 11}) as worker:
+        worker.sample()
+        assert [metrics.episode_length for metrics in worker.get_metrics()] == [5, 5]
+        assert worker.get_metrics() == []
+
+
+def test_lock():
+    with mock() as worker:
+        worker.lock()
+        assert worker.sample().count == 200, "no method takes it"
+
+
+def test_lock_refuses():
+    with bare() as worker:
+        worker.lock()
+        with pytest.raises(TimeoutError):
+            worker.lock(timeout_s=0.0)
+
+
+def test_creation_args():
+    config = {**SMALL, "seed": 3}
+    with learner(seed=3) as worker:
+        arguments, batch = worker.creation_args(), worker.sample()
+        assert len(arguments) == 11
+        assert (arguments["num_workers"], arguments["worker_index"], arguments["log_dir"]) == (0, 0, None)
+        arguments["config"].training(gamma=0.1)
+        again = worker.creation_args()
+        assert (again["config"].gamma, worker.config.gamma) == (0.99, 0.99)
+        assert all(again["config"][name] == value for name, value in config.items() if name != "model")
+    with RolloutWorker(**again) as other:
+        for name, column in other.sample().items():
+            np.testing.assert_array_equal(column, batch[name])
+
+
+def items():
+    """A worker whose items begin with the steps 0, 4, 8, …"""
+    worker, _ = counting_worker()
+    worker.par_iter_init([])
+    return worker
+
+
+def first_step(batch):
+    return int(batch["t"][0])
+
+
+def test_par_iter_next():
+    with items() as worker:
+        assert [first_step(worker.par_iter_next()) for _ in range(3)] == [0, 4, 8]

@@ -2,12 +2,13 @@
 
 import pickle
 
+import numpy as np
 import pytest
-from checklist_toys import DEFAULT, alike, bare, learner, spaces_of, two
+from checklist_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, two
 
 import swath.rollout_workers as names
-from swath.errors import Closed
-from swath.rollout_workers import PGTorchPolicy, RandomPolicy
+from swath.errors import Closed, NoEffectWarning
+from swath.rollout_workers import PGTorchPolicy, PPOTorchPolicy, RandomPolicy
 
 REFUSED_ADDITIONS = (
     (KeyError, {"policy_id": DEFAULT}),
@@ -185,3 +186,186 @@ def test_torch_policies_refuses():
     for name in ("PPOTF1Policy", "PPOTF2Policy", "PGTFPolicy"):
         with pytest.raises(AttributeError, match=name):
             getattr(names, name)
+
+
+def test_add_policy():
+    with two() as worker:
+        state = worker.get_policy("a").get_state()
+        made = worker.add_policy(
+            "new",
+            PPOTorchPolicy,
+            config={"gamma": 0.5},
+            policy_state=state,
+            policy_mapping_fn=lambda *_, **__: "new",
+            policies_to_train=["new"],
+        )
+        assert made is worker.policy_map["new"]
+        assert (made.config["gamma"], worker.get_policies_to_train()) == (0.5, {"new"})
+        assert alike(worker.get_weights("new"), {"new": worker.get_weights()["a"]})
+        assert set(worker.sample(force_reset=True).policy_batches) == {"new"}
+    with bare() as worker:
+        ready = RandomPolicy(*spaces_of().values(), {})
+        assert worker.add_policy("ready", policy=ready) is ready
+
+
+def test_remove_policy():
+    with two() as worker:
+        worker.sample()
+        worker.remove_policy(policy_id="a", policy_mapping_fn=lambda *_, **__: "b", policies_to_train=["b"])
+        for held in (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors):
+            assert list(held) == ["b"]
+        batches = [worker.sample() for _ in range(8)]
+        assert "a" in batches[0].policy_batches, "it acts until the episode ends"
+        assert set(batches[-1].policy_batches) == {"b"}
+        assert worker.get_policies_to_train() == {"b"}
+
+
+def test_set_policy_mapping_fn():
+    with two() as worker:
+        worker.sample()
+        worker.set_policy_mapping_fn(lambda *_, **__: "b")
+        worker.set_policy_mapping_fn(None)
+        assert "a" in worker.sample().policy_batches, "of the running episode"
+        assert set(worker.sample(force_reset=True).policy_batches) == {"b"}
+
+
+def test_get_weights():
+    with two() as worker:
+        weights = worker.get_weights()
+        before = pickle.dumps(weights)
+        for array in weights["a"].values():
+            np.add(array, 1, out=array)
+        assert pickle.dumps(worker.get_weights()) == before, "copies"
+        assert list(weights) == ["a", "b"]
+        assert list(worker.get_weights("b")) == list(worker.get_weights({"b"})) == ["b"]
+        with pytest.warns(NoEffectWarning, match="inference_only"):
+            assert pickle.dumps(worker.get_weights(inference_only=True)) == before
+
+
+def test_set_weights():
+    with learner() as worker:
+        first, second = (shifted(worker.get_weights(), by) for by in (1, 2))
+        worker.set_weights(first, {"timestep": 7}, weights_seq_no=5)
+        assert (worker.weights_seq_no, worker.policy_version) == (5, 5)
+        assert worker.global_vars["timestep"] == 7
+        worker.set_weights(second, {"timestep": 8}, weights_seq_no=5)
+        assert alike(worker.get_weights(), first), "of the same number"
+        assert worker.global_vars["timestep"] == 8
+        worker.set_weights(second)
+        assert (worker.weights_seq_no, worker.policy_version) == (None, 6)
+        given = next(iter(second[DEFAULT].values()))
+        np.add(given, 1, out=given)
+        assert not alike(worker.get_weights(), second), "copied in"
+
+
+def test_set_weights_refuses():
+    with learner() as worker:
+        before = worker.get_weights()
+        names = list(before[DEFAULT])
+        missing = {name: array for name, array in before[DEFAULT].items() if name != names[0]}
+        for wrong in (missing, {**before[DEFAULT], "more": np.zeros(1)}, {**before[DEFAULT], names[0]: np.zeros(1)}):
+            given = {DEFAULT: {name: array + 1 for name, array in wrong.items()}}
+            with pytest.raises(ValueError, match="more" if "more" in wrong else names[0]):
+                worker.set_weights(given, weights_seq_no=3)
+            assert alike(worker.get_weights(), before)
+            assert (worker.weights_seq_no, worker.policy_version) == (None, 0)
+        with pytest.warns(UserWarning, match="'stranger'"):
+            worker.set_weights({"stranger": {}})
+        worker.set_weights({"stranger": {}})
+
+
+def test_get_filters():
+    with learner(observation_filter="MeanStdFilter") as worker:
+        worker.sample()
+        copies = worker.get_filters()
+        assert copies[DEFAULT] is not worker.filters[DEFAULT]
+        assert worker.filters[DEFAULT].buffer.n == copies[DEFAULT].buffer.n == 11
+        assert worker.get_filters(flush_after=True)[DEFAULT].buffer.n == 11
+        assert (worker.filters[DEFAULT].buffer.n, worker.filters[DEFAULT].rs.n) == (0, 11)
+
+
+def test_sync_filters():
+    with learner(observation_filter="MeanStdFilter") as worker, learner(observation_filter="MeanStdFilter") as other:
+        worker.sample()
+        other.sample()
+        worker.sync_filters(other.get_filters())
+        assert (worker.filters[DEFAULT].rs.n, worker.filters[DEFAULT].buffer.n) == (22, 11)
+
+
+def test_get_state():
+    with learner(observation_filter="MeanStdFilter") as worker:
+        worker.learn_on_batch(worker.sample())
+        state = worker.get_state()
+        names = "policy_ids policy_states policy_mapping_fn is_policy_to_train filters global_vars weights_seq_no"
+        assert list(state) == [*names.split(), "policy_version"]
+        assert (state["policy_ids"], state["policy_version"]) == ([DEFAULT], 1)
+
+
+def test_set_state():
+    with two(observation_filter="MeanStdFilter") as worker, learner(observation_filter="MeanStdFilter") as other:
+        worker.set_weights(shifted(worker.get_weights()), {"timestep": 3}, 8)
+        worker.sample()
+        other.remove_policy()
+        other.set_state(worker.get_state())
+        assert alike(other.get_weights(), worker.get_weights())
+        assert (other.weights_seq_no, other.policy_version, other.global_vars["timestep"]) == (8, 8, 3)
+        assert other.filters["a"].rs.n == worker.filters["a"].rs.n == 11
+        other.set_state({"policy_version": 9})
+        assert (other.weights_seq_no, other.policy_version, other.filters["a"].rs.n) == (8, 9, 11), "the rest stays"
+        assert set(other.sample().policy_batches) == {"a"}
+
+
+def test_compute_gradients():
+    with learner() as worker:
+        batch, before = worker.sample(), worker.get_weights()
+        gradients, info = worker.compute_gradients(batch)
+        shapes = [parameter.shape for parameter in worker.get_policy().model.parameters()]
+        assert [gradient.shape for gradient in gradients[DEFAULT]] == shapes
+        assert not any(gradient.requires_grad for gradient in gradients[DEFAULT])
+        assert (set(info), info["batch_count"]) == ({DEFAULT, "batch_count"}, 10)
+        alone, stats = worker.compute_gradients(batch, single_agent=True)
+        assert [gradient.shape for gradient in alone] == shapes
+        assert "learner_stats" in stats
+        assert alike(worker.get_weights(), before)
+        worker.set_is_policy_to_train([])
+        assert worker.compute_gradients(batch)[0] == {}
+
+
+def test_apply_gradients():
+    with learner() as one, learner() as by_id, learner() as alone:
+        batch = one.sample()
+        gradients, _ = one.compute_gradients(batch)
+        by_id.apply_gradients(gradients)
+        alone.apply_gradients([gradient.numpy() for gradient in gradients[DEFAULT]])
+        one.learn_on_batch(batch)
+        assert alike(by_id.get_weights(), alone.get_weights())
+        for name, array in one.get_weights()[DEFAULT].items():
+            np.testing.assert_allclose(array, by_id.get_weights()[DEFAULT][name], rtol=1e-6)
+        by_id.set_is_policy_to_train([])
+        before = by_id.get_weights()
+        by_id.apply_gradients(gradients)
+        assert alike(by_id.get_weights(), before)
+
+
+def test_apply_gradients_refuses():
+    with learner() as worker:
+        before = worker.get_weights()
+        gradients = worker.compute_gradients(worker.sample())[0][DEFAULT]
+        for error, wrong in (
+            (KeyError, {"nobody": gradients}),
+            (ValueError, gradients[1:]),
+            (ValueError, [np.zeros(9), *gradients[1:]]),
+        ):
+            with pytest.raises(error):
+                worker.apply_gradients(wrong)
+            assert alike(worker.get_weights(), before)
+            assert worker.policy_version == 0
+
+
+def test_sample_and_learn():
+    with learner() as worker:
+        info, count = worker.sample_and_learn(10, 3, 4, ["advantages"])
+        assert (count, worker.get_policy().num_grad_updates) == (10, 9), "three passes of 4, 4 and 2 rows"
+        assert info[DEFAULT]["learner_stats"]["kl"] >= 0
+        worker.sample_and_learn(10, None, 0, [])
+        assert worker.get_policy().num_grad_updates == 10
