@@ -13,6 +13,7 @@ from swath.rollout_workers import (
     get_learner_stats,
     summarize_episodes,
 )
+from swath.rollout_workers.metrics_log import MetricsLog
 
 DEFAULTS = {
     "episode_length": 0,
@@ -162,3 +163,14 @@ def test_collected_metrics_are_of_what_is_new():
 )
 def test_learner_stats_are_found_for_one_policy_and_for_several(info, stats):
     assert get_learner_stats(info) == stats
+
+
+def test_metrics_that_nobody_asks_for_are_dropped_and_counted_and_warned_of_once():
+    log = MetricsLog(capacity=3)
+    log.add(episode(i) for i in range(3))
+    with pytest.warns(UserWarning, match="the metrics of 3 episodes were not asked for") as warned:
+        log.add([episode(3), episode(4)])
+    log.add([episode(5)])
+    assert (len(warned), log.dropped) == (1, 3)
+    assert [one.episode_length for one in log.drain()] == [3, 4, 5]
+    assert log.drain() == []
