@@ -209,7 +209,7 @@ def test_trajs_per_write_is_the_size_of_a_write():
 class OnDevice(Memory):
     def __init__(self, device):
         super().__init__()
-        self._storage = type("Storage", (), {"device": device})()
+        self.storage = type("Storage", (), {"device": device})()
 
 
 @pytest.mark.parametrize(("device", "where"), [("meta", "meta"), ("auto", None), (None, None)])

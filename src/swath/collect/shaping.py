@@ -126,7 +126,7 @@ def valid_frames(batch: TensorDictBase) -> int:
 
 def moved_for(buffer: Any, batch: Any) -> Any:
     """The batch on the device that the buffer's storage names, if it names one."""
-    device = getattr(getattr(buffer, "_storage", None), "device", None)
+    device = getattr(getattr(buffer, "storage", None), "device", None)
     return batch if device in (None, "auto") else batch.to(device)
 
 

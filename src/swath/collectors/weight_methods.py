@@ -191,7 +191,7 @@ class TakesWeights:
         return self._outlet.version
 
     def _begin_weights(self, settings: WeightSettings) -> None:
-        """Take up what the constructor was told of weights; `_outlet` is there."""
+        """Set up updater, schemes and receivers of the constructor; `_outlet` is there."""
         OF_COLLECTORS[self] = self._outlet
         self._receivers = Receivers(self._outlet)
         if settings.updater is not None:

@@ -1,4 +1,4 @@
-"""Where the weights of a collector come from, as its constructor is told."""
+"""Where the weights of a collector come from, by the arguments of its constructor."""
 
 from __future__ import annotations
 

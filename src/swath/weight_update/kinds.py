@@ -25,7 +25,7 @@ class RayWeightSyncScheme(WeightSyncScheme):
 
 
 class MultiProcessWeightSyncScheme(WeightSyncScheme):
-    """Serves one model; `send` waits for the workers unless told otherwise.
+    """Serves one model; `send` waits for the workers unless `sync=False`.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
@@ -41,7 +41,7 @@ MultiProcessedWeightSyncScheme = MultiProcessWeightSyncScheme
 
 
 class SharedMemWeightSyncScheme(WeightSyncScheme):
-    """Serves one model; `send` waits for the workers unless told otherwise.
+    """Serves one model; `send` waits for the workers unless `sync=False`.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.

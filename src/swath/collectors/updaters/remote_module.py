@@ -8,7 +8,7 @@ from swath.collectors.updaters.base import WeightUpdaterBase
 
 
 class RemoteModuleWeightUpdater(WeightUpdaterBase):
-    """Publishes the weights that are passed, and insists on their being passed."""
+    """Publishes the weights that are passed; without any it raises."""
 
     def _found(self, given: Any) -> Any:
         if given is None:
