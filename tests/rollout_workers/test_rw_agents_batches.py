@@ -181,7 +181,7 @@ def _source(sampler):
 
 
 def test_an_episode_that_does_not_end_is_warned_of_once_where_whole_ones_are_handed_out(monkeypatch):
-    monkeypatch.setattr("swath.rollout_workers.sampling.telling.LONG", 20)
+    monkeypatch.setattr("swath.rollout_workers.sampling.finishing.LONG", 20)
     troupe = Troupe(lambda: BasicMultiAgent(2), 2, rollout_fragment_length=1, batch_mode="complete_episodes")
     with pytest.warns(UserWarning, match="sub-env [01] has lasted 21 steps") as warned:
         troupe.sample()

@@ -58,7 +58,7 @@ BROKE = RuntimeError("broke")
 MISSHAPEN = {0: np.zeros(1, np.float32), 1: np.zeros(3, np.float32)}
 WAYS = {
     "step": ({(0, 3): BROKE}, RuntimeError, "broke"),
-    "shape": ({(0, 3): MISSHAPEN}, ValueError, "returned observations of shape"),
+    "shape": ({(0, 3): MISSHAPEN}, ValueError, "returned an observation of shape"),
     "unknown": ({(0, 3): {9: np.zeros(1, np.float32)}}, KeyError, "gave 'nobody' for agent 9; there are"),
 }
 

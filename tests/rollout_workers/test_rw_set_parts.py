@@ -4,9 +4,8 @@ import pytest
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers import AlgorithmConfig
-from swath.rollout_workers.worker_set.deaths import Deaths
-from swath.rollout_workers.worker_set.events import Events
-from swath.rollout_workers.worker_set.household import AS_BUILT, settle
+from swath.rollout_workers.worker_set.deaths import Deaths, Events
+from swath.rollout_workers.worker_set.resident import AS_BUILT, settle
 from swath.workers.fleet_state import Died, GiveUp, Ready
 from swath.workers.tickets import Name
 

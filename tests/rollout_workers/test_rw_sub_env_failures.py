@@ -132,7 +132,7 @@ def test_a_good_step_between_two_failures_starts_the_count_anew():
 
 
 def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
-    from swath.rollout_workers.hosts.patience import Patience
+    from swath.rollout_workers.hosts.lenient import Patience
 
     waited: list[float] = []
     patience = Patience(20, 0.1, waited.append)
@@ -142,7 +142,7 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
 
 
 def test_a_longer_delay_than_five_seconds_is_kept_to():
-    from swath.rollout_workers.hosts.patience import Patience
+    from swath.rollout_workers.hosts.lenient import Patience
 
     waited: list[float] = []
     patience = Patience(20, 12.0, waited.append)

@@ -140,24 +140,38 @@ class SeatingHost(WrappedHost):
         return seat
 
     def _keep(self, seen: dict[int, Seen], failed: Failed) -> None:
-        """Process what was seen, by role, and keep it; envs whose observations do not fit have failed."""
-        by_role = _by_role(seen.values())
-        try:
-            processed = {role: role.processed([value for _, value in group]) for role, group in by_role.items()}
-        except Exception as error:  # noqa: BLE001  it is of one of the envs
-            culprits = _culprits(seen) or dict.fromkeys(seen, error)
-            failed |= culprits
-            self._keep({env: seats for env, seats in seen.items() if env not in culprits}, failed)
-            return
-        for role, group in by_role.items():
+        """Process what was seen, by role, and keep it; envs whose observations do not fit have failed.
+
+        Where the filter raises, all envs with agents of the role have failed.
+        """
+        for role, every in _by_role(seen.values()).items():
+            group = every
             try:
-                rows = role.keep(processed[role], len(group))
-            except Exception as error:  # noqa: BLE001  as above; all envs whose observations it was to filter have failed
+                processed = role.processed([value for _, value in group])
+            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+                misfits = {seat.play.env: told for seat, value in group if (told := _misfit(role, value)) is not None}
+                failed |= misfits or {seat.play.env: error for seat, _ in group}
+                group = [(seat, value) for seat, value in group if seat.play.env not in failed]
+                if not group:
+                    continue
+                processed = role.processed([value for _, value in group])
+            try:
+                rows = role.keep(processed, len(group))
+            except Exception as error:  # noqa: BLE001  likewise
                 error.add_note(f"raised by the observation filter of {role.policy_id!r}")
                 failed |= {seat.play.env: error for seat, _ in group}
                 continue
             for (seat, _), row in zip(group, rows, strict=True):
                 seat.row = row
+
+
+def _misfit(role: Role, observation: Any) -> Exception | None:
+    """Why an observation cannot be processed; None if it can."""
+    try:
+        role.processed([observation])
+    except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+        return error
+    return None
 
 
 def _by_role(seen: Iterable[Seen]) -> dict[Role, Seen]:
@@ -171,15 +185,3 @@ def _by_role(seen: Iterable[Seen]) -> dict[Role, Seen]:
             else:
                 group.append(pair)
     return groups
-
-
-def _culprits(seen: dict[int, Seen]) -> Failed:
-    """The envs whose observations cannot be processed even alone."""
-    found: Failed = {}
-    for env, seats in seen.items():
-        for role, group in _by_role([seats]).items():
-            try:
-                role.processed([value for _, value in group])
-            except Exception as error:  # noqa: BLE001  raised as its own type
-                found[env] = error
-    return found

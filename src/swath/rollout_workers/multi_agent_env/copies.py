@@ -11,8 +11,7 @@ import numpy as np
 from swath.options import count
 from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
 from swath.rollout_workers.config.registry import creator_of
-from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
-from swath.rollout_workers.multi_agent_env.endings import Endings
+from swath.rollout_workers.multi_agent_env.base import Endings, MultiAgentEnv
 from swath.seeds import derive
 
 

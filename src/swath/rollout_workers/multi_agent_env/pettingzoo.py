@@ -9,8 +9,7 @@ from typing import Any
 from gymnasium import Space
 
 from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
-from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
-from swath.rollout_workers.multi_agent_env.endings import Endings
+from swath.rollout_workers.multi_agent_env.base import Endings, MultiAgentEnv
 
 
 def as_multi_agent(env: Any) -> Any:

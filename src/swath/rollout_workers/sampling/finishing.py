@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from swath.errors import warn
+from swath.rollout.hosts.base import EnvRaised
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -17,6 +19,31 @@ from swath.rollout_workers.sampling.estimates import add_estimates
 from swath.rollout_workers.sampling.post_processor import Chunk, PostProcessor, estimator_of
 from swath.rollout_workers.sampling.sequences import as_learnt_from
 from swath.rollout_workers.tallies import LONE_AGENT
+
+LONG = 5_000
+
+
+class LongEpisodes:
+    """Warns, once per sub-env, of episodes that are waited for in vain; `batch_mode="complete_episodes"` waits."""
+
+    def __init__(self) -> None:
+        self._warned: set[int] = set()
+
+    def note(self, env: int, steps: int, wanted: int) -> None:
+        """The episode of a sub-env has lasted so many steps, where batches of `wanted` steps per sub-env are asked."""
+        if steps > max(LONG, 10 * wanted) and env not in self._warned:
+            self._warned.add(env)
+            warn(
+                f"the episode of sub-env {env} has lasted {steps:,} steps, and none of them is handed out before it "
+                "ends; limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
+            )
+
+
+def noted(raised: EnvRaised, seed: int | None, step: int | None) -> Exception:
+    """What a sub-env raised, with a note of where: at a step of its episode, or at a reset."""
+    where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
+    raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed}) in {where}")
+    return raised.cause
 
 
 @dataclass(frozen=True)

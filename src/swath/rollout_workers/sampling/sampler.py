@@ -27,13 +27,32 @@ from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
 from swath.rollout_workers.sampling.counts import SamplerCounts
-from swath.rollout_workers.sampling.finishing import Finisher
-from swath.rollout_workers.sampling.quota import Quota
+from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, noted
 from swath.rollout_workers.sampling.results import Result, Results
-from swath.rollout_workers.sampling.telling import LongEpisodes, noted
 from swath.rollout_workers.sampling.waiting import Run, Waiting
 from swath.rollout_workers.sampling.watching import Watch
 from swath.rollout_workers.tallies import LONE_AGENT
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a call hands out.
+
+    Attributes:
+        length: F, steps of a fragment.
+        fragments: N, how many of them.
+        whole_episodes: not fragments, but at least as many steps in whole episodes.
+    """
+
+    length: int
+    fragments: int
+    whole_episodes: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Steps of a call."""
+        return self.length * self.fragments
+
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
 from swath.rollout_workers.sampling.multi_agent.company import Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
-from swath.rollout_workers.sampling.multi_agent.progress import Progress, plan_of
+from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
 from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentParts, MultiAgentSampler
@@ -101,7 +101,7 @@ class AgentEnvs(Envs):
             scene=scene,
         )
         length = station.config.get_rollout_fragment_length(station.index)
-        plan = plan_of(station.config, length, self.lenient.spec.num_envs)
+        plan = Plan.of(station.config, length, self.lenient.spec.num_envs)
         self._agents = MultiAgentSampler(parts, plan, progress)
         self._agents.counts = counts
 

@@ -16,7 +16,6 @@ from swath.rollout.random_state import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
-from swath.rollout_workers.worker.arguments import Arguments
 from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Learning
 from swath.rollout_workers.worker.policies import Policies
@@ -30,6 +29,11 @@ class WorkerBase:
     """What a worker has.
 
     Attributes:
+        worker_index: 0 is the local worker.
+        num_workers: remote workers of the set.
+        recreated_worker: whether it replaces one that was lost.
+        env_creator: what makes its envs.
+        default_policy_class: the class of policies whose spec has none.
         config: its settings.
         callbacks: the user's.
         env_context: what its envs were told, but for their numbers.
@@ -37,43 +41,23 @@ class WorkerBase:
         life: which of its lives; a set counts them.
     """
 
+    worker_index: int
+    num_workers: int
+    recreated_worker: bool
+    env_creator: Any
+    default_policy_class: type | None
     config: AlgorithmConfig
     callbacks: DefaultCallbacks
     env_context: EnvContext
     envs: Envs | None
     life: int
-    _arguments: Arguments
+    _given: dict[str, Any]
     _policies: Policies
     _book: WeightBook
     _learning: Learning
     _streams: PrivateStreams | None
     _closed: bool
     _lock: threading.Lock
-
-    @property
-    def worker_index(self) -> int:
-        """0 is the local worker."""
-        return self._arguments.worker_index
-
-    @property
-    def num_workers(self) -> int:
-        """Remote workers of the set."""
-        return self._arguments.num_workers
-
-    @property
-    def recreated_worker(self) -> bool:
-        """Whether it replaces one that was lost."""
-        return self._arguments.recreated_worker
-
-    @property
-    def env_creator(self) -> Any:
-        """What makes its envs."""
-        return self._arguments.env_creator
-
-    @property
-    def default_policy_class(self) -> type | None:
-        """The class of policies whose spec has none."""
-        return self._arguments.default_policy_class
 
     @property
     def policy_map(self) -> dict[str, Any]:
@@ -102,7 +86,7 @@ class WorkerBase:
         """
         specs = self._policies.specs.items()
         spaces = {policy_id: (spec.observation_space, spec.action_space) for policy_id, spec in specs}
-        given = self._arguments.spaces or {}
+        given = self._given["spaces"] or {}
         env = given.get("__env__") if self.envs is None else self.envs.spaces
         return spaces if env is None else {**spaces, "__env__": env}
 
@@ -171,7 +155,7 @@ class WorkerBase:
 
     def creation_args(self) -> dict[str, Any]:
         """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
-        return self._arguments.as_given()
+        return {**self._given, "config": self.config.copy()}
 
     def _require_open(self, what: str) -> None:
         """Raise `Closed` if the worker was stopped."""

@@ -13,9 +13,39 @@ from swath.rollout_workers.config.setup import env_space
 from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
-from swath.rollout_workers.worker.env_view import EnvView
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.sampling_setup import Station, lenient_host, make_sampler
+
+
+class EnvView:
+    """All envs of a worker.
+
+    Args:
+        host: that steps them.
+        spaces: of one sub-env, before preprocessing.
+        stop: closes them.
+    """
+
+    def __init__(self, host: ArrayHost, spaces: tuple[Any, Any], stop: Callable[[], None]) -> None:
+        self._host = host
+        self.observation_space, self.action_space = spaces
+        self.stop = stop
+        self.num_envs = host.spec.num_envs
+
+    @property
+    def vector_env(self) -> EnvView:
+        """What is stepped together: this view."""
+        return self
+
+    @property
+    def envs(self) -> list[Any]:
+        """The sub-envs."""
+        return shown(self._host)
+
+    def get_sub_environments(self) -> list[Any]:
+        """The sub-envs."""
+        return self.envs
+
 
 Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
 """Is given batches by policy id, and how many env steps they are from."""

@@ -164,7 +164,7 @@ class PolicyMethods(WorkerBase):
         setup, _ = self.config.get_multi_agent_setup(
             policies={policy_id: spec},
             env=None if self.envs is None else self.envs.first,
-            spaces=self._arguments.spaces,
+            spaces=self._given["spaces"],
             default_policy_class=self.default_policy_class,
         )
         return setup[policy_id]

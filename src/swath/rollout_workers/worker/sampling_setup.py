@@ -15,9 +15,8 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.hosts.lenient import LenientHost, Renewal
+from swath.rollout_workers.hosts.lenient import LenientHost, Patience, Renewal
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
-from swath.rollout_workers.hosts.patience import Patience
 from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.metrics_log import MetricsLog
@@ -28,8 +27,7 @@ from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds
 from swath.rollout_workers.sampling.finishing import Finisher
 from swath.rollout_workers.sampling.post_processor import PostProcessor
-from swath.rollout_workers.sampling.quota import Quota
-from swath.rollout_workers.sampling.sampler import Sampler, SamplerParts
+from swath.rollout_workers.sampling.sampler import Quota, Sampler, SamplerParts
 from swath.rollout_workers.sampling.watching import Scene, Watch
 from swath.rollout_workers.worker.env_making import EnvMaker, shown
 from swath.rollout_workers.worker.policies import Policies

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from swath.errors import warn
 from swath.nearest import spelled
+from swath.options import count
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
@@ -20,7 +21,7 @@ from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.chunks import UnrollIds
 from swath.rollout_workers.worker.agent_envs import made_envs
-from swath.rollout_workers.worker.arguments import Arguments, config_of
+from swath.rollout_workers.worker.arguments import config_of, set_environment
 from swath.rollout_workers.worker.dataset import DatasetReader, shard_of
 from swath.rollout_workers.worker.env_making import EnvMaker
 from swath.rollout_workers.worker.learning import Batch, Learning
@@ -83,25 +84,35 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         tf_session_creator: Any = -1,
     ) -> None:
         own = config_of(config)
-        self._arguments = Arguments(
-            env_creator,
-            validate_env,
-            own,
-            worker_index,
-            own.num_env_runners if num_workers is None else num_workers,
-            recreated_worker,
-            log_dir,
-            spaces,
-            default_policy_class,
-            dataset_shards,
-            tf_session_creator,
-        )
+        if tf_session_creator not in (-1, None):
+            raise ValueError(
+                f"tf_session_creator={tf_session_creator!r} is not served: policies are torch only; leave it out"
+            )
+        self.worker_index = count("worker_index", worker_index, least=0)
+        self.num_workers = own.num_env_runners if num_workers is None else count("num_workers", num_workers, least=0)
+        self.recreated_worker, self.env_creator = recreated_worker, env_creator
+        self.default_policy_class = default_policy_class
+        self._given: dict[str, Any] = {
+            "env_creator": env_creator,
+            "validate_env": validate_env,
+            "config": own,
+            "worker_index": worker_index,
+            "num_workers": self.num_workers,
+            "recreated_worker": recreated_worker,
+            "log_dir": log_dir,
+            "spaces": spaces,
+            "default_policy_class": default_policy_class,
+            "dataset_shards": dataset_shards,
+            "tf_session_creator": tf_session_creator,
+        }
         ParallelIteratorWorker.__init__(self, self._batches, repeat=False)
         self._closed, self._lock, self.life = False, threading.Lock(), int(recreated_worker)
         self.config = own
-        self._arguments.set_environment()
+        set_environment(own, worker_index)
         self.callbacks: DefaultCallbacks = callbacks_of(own)
-        self.env_context = self._arguments.context
+        self.env_context = EnvContext(
+            own.env_config, worker_index, num_workers=self.num_workers, recreated_worker=recreated_worker
+        )
         self._laps = PerfStats()
         self._log, self._reader = MetricsLog(), self._make_reader()
         self._seeds = self._make_seeds()
@@ -154,12 +165,16 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
-        arguments, made = self._arguments, list[Any]([self._written])
+        made: list[Any] = [self._written]
+        alone = self.worker_index > 0 or self.num_workers == 0
+        wants_env = self.env_creator is not None and (
+            alone or self.config.create_local_env_runner or self.config.create_env_on_local_worker
+        )
         maker = EnvMaker(
-            arguments.env_creator or _no_env, arguments.validate_env, self.env_context, self.callbacks, self
+            self.env_creator or _no_env, self._given["validate_env"], self.env_context, self.callbacks, self
         )
         with self._drawing(), closed_on_failure(made):
-            self.envs = made_envs(maker, self._station()) if arguments.wants_env else None
+            self.envs = made_envs(maker, self._station()) if wants_env else None
             if self.envs is not None:
                 made.append(self.envs)
             self._policies = self._make_policies()
@@ -173,11 +188,10 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         return None if self._seeds is None else self._seeds.own
 
     def _make_policies(self) -> Policies:
-        arguments = self._arguments
         setup, to_train = self.config.get_multi_agent_setup(
             env=None if self.envs is None else self.envs.first,
-            spaces=arguments.spaces,
-            default_policy_class=arguments.default_policy_class,
+            spaces=self._given["spaces"],
+            default_policy_class=self.default_policy_class,
         )
         facts = {"worker_index": self.worker_index, "num_workers": self.num_workers}
         made = Policies(self.config, self.callbacks, facts, self.config.policy_mapping_fn, to_train)
@@ -206,7 +220,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         return Seeds(root, self.worker_index, self.life, self.config.in_evaluation)
 
     def _make_reader(self) -> DatasetReader | None:
-        shard = shard_of(self.config, self._arguments.dataset_shards, self.worker_index)
+        shard = shard_of(self.config, self._given["dataset_shards"], self.worker_index)
         return None if shard is None else DatasetReader(shard, self.total_rollout_fragment_length)
 
 

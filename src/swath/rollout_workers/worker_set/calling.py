@@ -8,11 +8,10 @@ from typing import Any
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.asking import Outcomes, ask, entries
-from swath.rollout_workers.worker_set.calls import Call, Functions, Keywords, called, in_turn, one_each
 from swath.rollout_workers.worker_set.crew import Crew
 from swath.rollout_workers.worker_set.group import PATIENCE_S, Group, seconds_to_wait
-from swath.rollout_workers.worker_set.replies import Reply
-from swath.rollout_workers.worker_set.requests import LATE, OnError
+from swath.rollout_workers.worker_set.requests import LATE, OnError, Reply
+from swath.rollout_workers.worker_set.resident import Call, Functions, Keywords, called, in_turn, one_each
 from swath.workers.hosting import attempted
 
 _REFUSED = {

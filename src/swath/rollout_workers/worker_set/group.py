@@ -13,17 +13,17 @@ from swath.options import seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.filters.sharing import copies_of
 from swath.rollout_workers.worker.arguments import thawed
 from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.calls import Call
+from swath.rollout_workers.worker_set.asking import publish, spread
 from swath.rollout_workers.worker_set.crew import Crew, Terms
-from swath.rollout_workers.worker_set.events import Event
+from swath.rollout_workers.worker_set.deaths import Event
 from swath.rollout_workers.worker_set.fragments import Fragments
 from swath.rollout_workers.worker_set.places import Place, open_place, place, require_place, resources, survival
-from swath.rollout_workers.worker_set.publishing import publish, spread
 from swath.rollout_workers.worker_set.recipe import Recipe
 from swath.rollout_workers.worker_set.requests import Requests
-from swath.rollout_workers.worker_set.shared_filters import SharedFilters
+from swath.rollout_workers.worker_set.resident import Call
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 
@@ -76,7 +76,7 @@ class Group:
         self._callbacks = callbacks_of(self._config)
         self._requests = Requests(self._config.max_requests_in_flight_per_env_runner)
         self._fragments = Fragments(self._steps_of)
-        self._filters = SharedFilters()
+        self._filters: dict[str, Any] = {}
         self._counters = Counters()
         self._returned: list[int] = []
         self._version = 0
@@ -230,7 +230,7 @@ class Group:
         local = self._local_env_runner
         if not self._begun:
             return None
-        return self._filters.copies() or None if local is None else local.get_filters()
+        return copies_of(self._filters) or None if local is None else local.get_filters()
 
     def _told_of_return(self, workers: list[int]) -> None:
         self._returned += workers

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swath.rollout_workers.config import AlgorithmConfig
-from swath.rollout_workers.worker_set.resident import Resident
-from swath.rollout_workers.worker_set.stacks import Stacks
+from swath.rollout_workers.worker_set.resident import Resident, Stacks
 from swath.workers.base import Job
 from swath.workers.hosting import described
 from swath.workers.tickets import Name

@@ -7,15 +7,39 @@ answers that nobody waits for any more ─▶ the same, under the tag "late"
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
-from swath.rollout_workers.worker_set.calls import Call
 from swath.rollout_workers.worker_set.crew import Crew
-from swath.rollout_workers.worker_set.replies import Reply
+from swath.rollout_workers.worker_set.resident import Call
 from swath.workers.tickets import Ticket
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: unpacks to `(worker_id, result)`.
+
+    Attributes:
+        worker: its id.
+        result: what the call gave; None if it raised.
+        life: in which of its lives the worker answered.
+        version: of the weights that it had.
+        tag: of the request.
+        error: what the call raised, or how its worker was lost; None if it gave something.
+    """
+
+    worker: int
+    result: Any
+    life: int = 0
+    version: int = 0
+    tag: Any = None
+    error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.worker, self.result))
+
 
 OnError: TypeAlias = Literal["raise", "return"]
 

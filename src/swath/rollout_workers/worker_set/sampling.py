@@ -9,10 +9,10 @@ from typing import Any
 from swath.errors import warn_of_no_effect
 from swath.options import count
 from swath.rollout_workers.filters.sharing import rebase_all
+from swath.rollout_workers.worker_set.asking import publish, spread
 from swath.rollout_workers.worker_set.calling import Calling
 from swath.rollout_workers.worker_set.fragments import Batch, as_asked, joined, local_batches
 from swath.rollout_workers.worker_set.group import seconds_to_wait
-from swath.rollout_workers.worker_set.publishing import publish, spread
 from swath.workers.outcome import Error, Outcome, Value
 
 FILTERS_S = 10.0
@@ -166,14 +166,17 @@ class Sampling(Calling):
         return [error for error in errors if crew is None or not crew.is_borne(error)]
 
     def _take_in(self, theirs: Sequence[Mapping[str, Any]]) -> None:
+        """Take in what workers saw since they were last asked."""
         local = self._local_env_runner
-        if local is None:
-            self._filters.merge(theirs)
-            return
+        own = self._filters if local is None else local.filters
         for filters in theirs:
-            for policy_id, own in local.filters.items():
-                if policy_id in filters:
-                    own.apply_changes(filters[policy_id])
+            for policy_id, seen in filters.items():
+                if policy_id in own:
+                    own[policy_id].apply_changes(seen)
+                elif local is None:
+                    own[policy_id] = seen
+        for kept in self._filters.values():
+            kept.reset_buffer()
 
     def _local(self, what: str) -> Any:
         if self._local_env_runner is None:

@@ -12,10 +12,9 @@ from swath.rollout_workers.config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import ids_or_function
 from swath.rollout_workers.worker.policies import BY_POLICY, require_addable
 from swath.rollout_workers.worker.policy_methods import spaces_of
-from swath.rollout_workers.worker_set.calls import Call
+from swath.rollout_workers.worker_set.asking import spread
 from swath.rollout_workers.worker_set.group import PATIENCE_S
-from swath.rollout_workers.worker_set.household import Household
-from swath.rollout_workers.worker_set.publishing import spread
+from swath.rollout_workers.worker_set.resident import Call, Household
 from swath.rollout_workers.worker_set.sampling import Sampling
 
 _OF_WORKERS = (WorkerLate, WorkerLost, FleetFailed)
@@ -123,7 +122,7 @@ class Tending(Sampling):
         _check(policy_mapping_fn, policies_to_train)
 
         def here() -> None:
-            self._filters.forget(policy_id)
+            self._filters.pop(policy_id, None)
             if (crew := self._remote()) is not None:
                 crew.channel.withdraw([policy_id])
             if (local := self._local_env_runner) is not None:

@@ -6,9 +6,8 @@ steps made       ▇▇▇▇▇▇▇▇▇▇▇▇│▇▇▇         │ th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -67,98 +66,56 @@ class Share:
     env_steps: int
 
 
-class Plan(Protocol):
-    """When a batch is complete."""
-
-    whole: ClassVar[bool]
-    """Whether only episodes that ended by themselves are handed out."""
-
-    @property
-    def number(self) -> int:
-        """Of fragments or steps."""
-
-    def share(self, progress: Progress) -> Share | None:
-        """What is handed out, once there is enough of it."""
-
-
 @dataclass(frozen=True)
-class StepsPerEnv:
-    """So many steps of each env; envs that are ahead keep what is left for the next time.
+class Plan:
+    """When a batch is complete.
 
     Attributes:
-        length: of a fragment.
-        number: of fragments.
+        length: steps of a fragment of each env.
+        num_envs: how many envs there are.
+        whole: only episodes that ended by themselves are handed out.
+        by_agents: transitions of agents count, not steps of envs.
     """
 
     length: int
-    number: int
-    whole: ClassVar[bool] = False
+    num_envs: int
+    whole: bool
+    by_agents: bool
+
+    @classmethod
+    def of(cls, config: Any, length: int, num_envs: int) -> Plan:
+        """As an `AlgorithmConfig` says."""
+        whole, by_agents = config.batch_mode == "complete_episodes", config.count_steps_by == "agent_steps"
+        return cls(length, num_envs, whole, by_agents)
 
     def share(self, progress: Progress) -> Share | None:
-        """The fragments of the envs that were served least, once there are as many as are wanted."""
-        ready = [steps // self.length for steps in progress.waiting]
-        if sum(ready) < self.number:
-            return None
-        cuts = list(progress.handed)
-        for _ in range(self.number):
-            env = min((env for env, n in enumerate(ready) if n), key=lambda env: cuts[env])
-            cuts[env] += self.length
-            ready[env] -= 1
-        return Share(cuts, self.number * self.length)
-
-
-@dataclass(frozen=True)
-class AgentSteps:
-    """All that there is, once it is so many transitions.
-
-    Attributes:
-        number: of transitions.
-    """
-
-    number: int
-    whole: ClassVar[bool] = False
-
-    def share(self, progress: Progress) -> Share | None:
-        """All steps that wait."""
-        if progress.agent_steps < self.number:
+        """What is handed out, once there is enough of it."""
+        if self.whole:
+            return self._whole_episodes(progress)
+        if not self.by_agents:
+            return self._fragments(progress)
+        if progress.agent_steps < self.length * self.num_envs:
             return None
         return Share(list(progress.clocks), sum(progress.waiting))
 
-
-@dataclass(frozen=True)
-class WholeEpisodes:
-    """All episodes that are over, once they have so many steps.
-
-    Attributes:
-        number: of steps.
-        measure: which steps of an episode count.
-    """
-
-    number: int
-    measure: Callable[[Finished], int]
-    whole: ClassVar[bool] = True
-
-    def share(self, progress: Progress) -> Share | None:
-        """Up to the last end of an episode in each env."""
+    def _whole_episodes(self, progress: Progress) -> Share | None:
+        """Up to the last end of an episode in each env, once these episodes have enough steps."""
         over = [episode for episodes in progress.finished for episode in episodes]
-        if sum(map(self.measure, over)) < self.number:
+        steps = sum(episode.agent_steps if self.by_agents else episode.env_steps for episode in over)
+        if steps < self.length * self.num_envs:
             return None
         ends = zip(progress.finished, progress.handed, strict=True)
         cuts = [episodes[-1].end if episodes else handed for episodes, handed in ends]
         return Share(cuts, sum(episode.env_steps for episode in over))
 
-
-def plan_of(config: Any, length: int, num_envs: int) -> Plan:
-    """As an `AlgorithmConfig` says, for fragments of this length from each env."""
-    by_agents = config.count_steps_by == "agent_steps"
-    if config.batch_mode == "complete_episodes":
-        return WholeEpisodes(length * num_envs, _agent_steps if by_agents else _env_steps)
-    return AgentSteps(length * num_envs) if by_agents else StepsPerEnv(length, num_envs)
-
-
-def _env_steps(episode: Finished) -> int:
-    return episode.env_steps
-
-
-def _agent_steps(episode: Finished) -> int:
-    return episode.agent_steps
+    def _fragments(self, progress: Progress) -> Share | None:
+        """The fragments of the envs that were served least, once there are as many as envs."""
+        ready = [steps // self.length for steps in progress.waiting]
+        if sum(ready) < self.num_envs:
+            return None
+        cuts = list(progress.handed)
+        for _ in range(self.num_envs):
+            env = min((env for env, n in enumerate(ready) if n), key=lambda env: cuts[env])
+            cuts[env] += self.length
+            ready[env] -= 1
+        return Share(cuts, self.num_envs * self.length)

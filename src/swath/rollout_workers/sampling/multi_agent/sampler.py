@@ -17,6 +17,7 @@ from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.counts import SamplerCounts
+from swath.rollout_workers.sampling.finishing import LongEpisodes, noted
 from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
 from swath.rollout_workers.sampling.multi_agent.company import Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
@@ -25,7 +26,6 @@ from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress, 
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Sight
-from swath.rollout_workers.sampling.telling import LongEpisodes, noted
 from swath.rollout_workers.sampling.watching import WATCHED, Scene
 
 T = TypeVar("T")
@@ -240,7 +240,7 @@ class MultiAgentSampler:
 
     def _warn_of_long_episodes(self) -> None:
         for env, play in self.parts.company.plays.items():
-            self._long.note(env, play.tally.env_steps, self.plan.number // self.parts.host.spec.num_envs)
+            self._long.note(env, play.tally.env_steps, self.plan.length)
 
     def _noted(self, raised: EnvRaised) -> Exception:
         return noted(raised, self.parts.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))

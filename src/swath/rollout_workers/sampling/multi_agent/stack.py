@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.batches.leaves import leaves
 from swath.rollout_workers.nests import map_nest
 
 _FIRST_ROOM = 64
@@ -69,20 +67,15 @@ class Stack:
 
 def _put_nest(columns: Any, rows: slice | list[int], values: Any) -> None:
     """As quick as can be, for it is done in every step."""
-    if isinstance(columns, np.ndarray) and isinstance(values, np.ndarray):
-        _put(columns, rows, values)
+    if isinstance(columns, np.ndarray):
+        _put(columns, rows, np.asarray(values))
         return
-    for name, column in _parts(columns, values):
+    if len(columns) != len(values):
+        raise ValueError(f"nested differently: {len(values)} parts, wanted {len(columns)}")
+    for name, column in columns.items() if isinstance(columns, dict) else enumerate(columns):
+        if isinstance(columns, dict) and name not in values:
+            raise ValueError(f"there is no {name!r}")
         _put_nest(column, rows, values[name])
-
-
-def _parts(columns: Any, values: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(columns, dict) and isinstance(values, dict) and columns.keys() == values.keys():
-        return columns.items()
-    if isinstance(columns, tuple) and isinstance(values, tuple) and len(columns) == len(values):
-        return enumerate(columns)
-    given, wanted = (sorted(str(path) for path, _ in leaves(nest)) for nest in (values, columns))
-    raise ValueError(f"nested differently: {given}, wanted {wanted}")
 
 
 def _put(column: Array, rows: slice | list[int], values: Array) -> None:
