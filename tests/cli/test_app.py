@@ -44,7 +44,9 @@ def test_an_unknown_command_is_one_line(swath):
     assert err[0].endswith("; swath --help shows what there is")
 
 
-@pytest.mark.parametrize("words", [["train", "--fraems", "9"], ["collect"], ["eval"], ["bench", "--seed"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["train", "--fraems", "9"], ["collect"], ["eval"], ["bench", "--rounds"], ["doctor"]]
+)
 def test_a_command_that_is_misused_is_told_with_its_own_help(words, swath):
     code, _, err = swath(*words)
     assert (code, len(err)) == (2, 1)

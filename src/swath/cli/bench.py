@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-MOST_WORKERS = 8
-
 
 class Setting(NamedTuple):
     """One way to collect; `envs` is `None` for an env that is batched already."""
@@ -51,7 +49,6 @@ def run_bench(  # noqa: PLR0917  the options of the command
     batch: int,
     rounds: int,
     seconds: float,
-    seed: int,
     out: Path | None,
 ) -> int:
     """Measure, print the figures and the best setting, and return the exit code.
@@ -86,9 +83,9 @@ def run_bench(  # noqa: PLR0917  the options of the command
                 status.update(f"{turn + 1} of {len(settings) * rounds}: {_words(setting)}")
                 if setting not in failures:
                     try:
-                        rates[setting].append(_rate(make, actor, setting, batch, seconds, seed))
+                        rates[setting].append(_rate(make, actor, setting, batch, seconds))
                     except Exception as error:  # noqa: BLE001  what fails is said, the others go on
-                        failures[setting] = " ".join(f"{type(error).__name__}: {error}".split())
+                        rates[setting], failures[setting] = [], f"{type(error).__name__}: {error}"
     except KeyboardInterrupt:
         console.print("interrupted; the table has what is known")
         code = INTERRUPTED
@@ -117,14 +114,14 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
     return frames / (time.perf_counter() - began)
 
 
-def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float, seed: int) -> float:
+def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float) -> float:
     size = setting.workers * (setting.envs or 1)
     collector = Collector(
         make,
         actor,
         frames_per_batch=ceil(batch / size) * size,
         envs_per_worker=setting.envs,
-        seed=seed,
+        seed=0,
         storing_device="cpu",
         **collector_keywords(setting.workers, setting.place, "cpu"),
     )

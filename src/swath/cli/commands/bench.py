@@ -22,7 +22,6 @@ def bench(
     batch: Count = 2048,
     rounds: Count = 3,
     seconds: Annotated[float, Parameter(group=OPTIONS)] = 1.0,
-    seed: Count = 0,
     out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
     """Measure how many frames per second an env and a policy make, in many settings, and name the best.
@@ -40,12 +39,11 @@ def bench(
         batch: Frames of a batch, rounded up to whole steps of all envs.
         rounds: Turns of each setting.
         seconds: Length of a turn.
-        seed: Seed of envs and actions.
         out: File for the figures, in CSV.
     """
-    require_in_range(batch=batch, rounds=rounds, seed=seed)
+    require_in_range(batch=batch, rounds=rounds)
     places = [backend_named(name.strip()) for name in backends.split(",")]
     env_named(env)
     from swath.cli.bench import run_bench  # noqa: PLC0415  imports torch
 
-    return run_bench(env, policy, places, workers, envs, batch, rounds, seconds, seed, out)
+    return run_bench(env, policy, places, workers, envs, batch, rounds, seconds, out)
