@@ -9,6 +9,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 import ray_cluster
 from ray_cluster import is_on_ray
+from swath.workers.process.backend import ProcessBackend
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -30,6 +31,14 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: not is_on_ray(item.nodeid))
+
+
+@pytest.fixture(scope="session")
+def warm_processes():
+    """Keep what worker processes are forked from, so that only the first one waits for imports."""
+    backend = ProcessBackend()
+    yield
+    backend.close()
 
 
 @pytest.fixture(autouse=True)

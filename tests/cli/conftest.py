@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from swath.cli.app import run
-from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
 
 
 class Scripted(gym.Env):

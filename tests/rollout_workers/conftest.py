@@ -2,8 +2,6 @@
 
 import pytest
 
-from swath.testing.backend.warm import warm_processes  # noqa: F401  a fixture
-
 pytest.register_assert_rewrite(
     "checklist_arguments",
     "checklist_learning",
