@@ -283,14 +283,6 @@ def test_shutdown_ends_the_thread(made):
     assert len(buffer.written) == n
 
 
-def test_shutdown_ends_a_paused_thread(made):
-    c = made(replay_buffer=Signalling())
-    c.start()
-    with c.pause():
-        c.shutdown()
-    assert not c._background._thread.is_alive()
-
-
 def test_shutdown_from_a_hook_of_the_thread(made):
     buffer = Memory()
     c = made(replay_buffer=buffer)

@@ -231,18 +231,6 @@ def test_exactly_the_first_batches_are_random(build, inside, order):
 # ---- control calls, hooks, state
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-def test_reset_begins_fresh_episodes_in_all_inner_envs(build, inside):
-    collector = build(inside)
-    before = max(int(batch[IDS].max()) for batch in drawn(collector, 3))
-    collector.reset([True, False])
-    batch = collector.next()
-    ids = [rows(batch[row])[IDS][:, 0] for row in range(2)]
-    fresh = [bool((rows(batch[row])["observation"][:, 0, -1] == 0).all()) for row in range(2)]
-    assert fresh == [True, False]
-    assert before >= ids[1].min()
-
-
 def check_whole(batch):
     assert batch.numel() == 40
     assert MASK not in batch.keys(include_nested=True)
@@ -302,6 +290,18 @@ def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_
     assert stats["worker_1/life"] == 1
     assert {tuple((rows(batch[1])[IDS] >> 32 & 0x7FFF).unique().tolist()) for batch in batches} == {(1,)}
     assert batches[-1]["action"].unique().tolist() == [3], "the newest weights reach the next life"
+
+
+def test_a_life_of_an_actor_begins_behind_all_lives_of_its_workers(build, tmp_path):
+    inner = [[Fault("exit", step=4)], [], [Fault("exit", step=13)], [], []]
+    script = lives(tmp_path, {1: inner})
+    collector = build("sync", sources=script.sources(2), collector_kwargs={"restarts": Restarts(1)})
+    batches = drawn(collector, 6)
+    while collector._assembled.fleet.restarts == 0:
+        batches.append(collector.next())
+    batches += drawn(collector, 2)
+    check_lives(batches, WIDE)
+    assert collector.stats("both")["worker_1/life"] == 2
 
 
 @pytest.mark.parametrize("how", ["reset", "restart"])

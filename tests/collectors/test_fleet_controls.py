@@ -253,16 +253,6 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
     assert (again["iter"], again["seed"], stats["policy_version"]) == (6, 3, 1)
 
 
-def test_what_was_in_flight_is_dropped_and_counted_when_state_is_loaded():
-    with fleet("async", prefetch=2) as collector:
-        drawn(collector, 2)
-        collector.load_state_dict(collector.state_dict())
-        batches = drawn(collector, 4)
-        stats = collector.stats()
-    assert {episode for batch in batches for episode in episodes(batch)} == {1}
-    assert stats["frames_discarded"] == 40
-
-
 def test_random_batches_at_the_beginning_are_over_when_that_much_was_collected():
     options = {"policy": Level(2), "init_random_frames": 60, "backend": "inline", "prefetch": 1}
     with fleet(**options) as collector:
@@ -348,14 +338,6 @@ def test_each_fragment_is_one_write_in_worker_order(kind, place):
         assert [made_by(td)[0] for td in buffer.written] == [0, 1] * 4
 
 
-def test_whole_episodes_are_written_flat():
-    buffer = Memory()
-    options = {"trajs_per_batch": 2, "trajs_per_write": 3, "max_frames_per_traj": 4, "total_frames": 48}
-    with fleet(replay_buffer=buffer, **options) as collector:
-        assert set(collector) == {None}
-    assert {tuple(td.shape) for td in buffer.written} == {(12,)}
-
-
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_collection_in_the_background_can_be_paused(kind, place):
@@ -409,15 +391,6 @@ def test_publishing_and_control_calls_work_while_others_draw():
             repr(collector)
         batches = drawing.join().value
     check_lives(batches, LONG, gaps=True)
-
-
-def test_wait_returns_when_all_run_the_version():
-    with fleet(policy=Level(0)) as collector:
-        collector.next()
-        assert collector.stats()["policy_version_min"] == 0
-        collector.update_policy_weights_(level(1), wait=True)
-        assert collector.stats()["policy_version_min"] == 1
-        assert collector.get_distant_attr("policy.weight.item")[0]() == 1
 
 
 # ---- stats, repr, properties
@@ -540,16 +513,3 @@ def test_what_closing_envs_raises_is_raised_once_by_shutdown(place):
         collector.next()
     other = fleet(sources=[Stuck, Stuck], envs_per_worker=1, backend=place)
     other.shutdown(raise_on_error=False)
-
-
-def test_a_collector_that_is_forgotten_is_closed(tmp_path):
-    book = Notebook(tmp_path / "closed")
-
-    class Closing(CountingEnv):
-        def close(self):
-            book("closed")
-
-    collector = fleet(sources=[lambda: Closing(0, LONG)], envs_per_worker=None, frames_per_batch=5)
-    collector.next()
-    del collector
-    assert book.lines == ["closed"]

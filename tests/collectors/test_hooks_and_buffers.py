@@ -126,20 +126,6 @@ def test_what_user_code_raises_leaves_as_itself_with_a_note_and_is_counted(optio
         assert (stats["frames"], stats["batches"], stats["frames_discarded"]) == (0, 0, lost)
 
 
-def test_a_buffer_that_raises_loses_that_batch_only():
-    buffer = Memory(raises_at=1)
-    with collector(replay_buffer=buffer, total_frames=30) as made:
-        made.next()
-        with pytest.raises(OSError, match="disk full") as caught:
-            made.next()
-        assert caught.value.__notes__ == ["raised by extend() of the replay buffer"]
-        assert list(made) == [None, None]
-        assert made.stats()["frames_discarded"] == 10
-    assert buffer.frames == 30
-    steps = torch.cat(buffer.written, -1)["collector", "traj_ids"]
-    assert steps.shape == (2, 15)
-
-
 def test_hooks_can_be_read_and_replaced_while_alive():
     log = Log()
     with collector() as made:

@@ -114,18 +114,6 @@ def test_a_step_that_does_not_return_is_named_and_its_envs_are_closed_when_it_do
     assert env.closed == 1
 
 
-def test_shutdown_from_within_a_fragment():
-    class Closes(CountingEnv):
-        def step(self, action):
-            made.shutdown()
-            return super().step(action)
-
-    made = collector(Closes)
-    with pytest.raises(Closed):
-        made.next()
-    assert made.env.closed == 1
-
-
 def test_a_second_thread_that_draws_is_refused():
     env = Stepping(at=3)
     with collector(env) as made:

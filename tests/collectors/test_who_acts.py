@@ -190,15 +190,6 @@ def test_a_policy_is_called_as_it_wants_to_be(policy):
     assert batch["action"].dtype == torch.int64
 
 
-def test_a_bare_env_has_no_env_dimension():
-    def policy(observation):
-        assert observation.shape == (3,)
-        return 1
-
-    batch = first_batch(CountingEnv, policy)
-    assert batch["action"].tolist() == [1] * 10
-
-
 def test_one_observation_under_another_name():
     assert first_batch(policy=lambda x: x[..., 0].long()).shape == (2, 5)
 
