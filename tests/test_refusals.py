@@ -8,8 +8,33 @@ import swath
 from swath import rollout_workers
 from swath.rollout_workers import AlgorithmConfig, MultiAgentBatch, RandomPolicy, RolloutWorker, SampleBatch, WorkerSet
 
+
+class Written:
+    """A replay buffer that workers write to themselves."""
+
+    def client(self):
+        return Written()
+
+    def extend(self, td):
+        """Keep nothing."""
+
+
 COLLECTORS: list = [
     pytest.param(lambda: swath.RayReplayBuffer, AttributeError, "torchrl.data.RayReplayBuffer", id="RayReplayBuffer"),
+    pytest.param(
+        lambda: swath.RayCollector("CartPole-v1", frames_per_batch=2, collector_class="sync", trajs_per_batch=1),
+        TypeError,
+        "trajs_per_batch does not pass through .* leave collector_class out",
+        id="trajs_per_batch with collector_class",
+    ),
+    pytest.param(
+        lambda: swath.MultiAsyncCollector(
+            ["CartPole-v1"], frames_per_batch=2, max_staleness=1, replay_buffer=Written(), backend="thread"
+        ),
+        ValueError,
+        r"max_staleness drops fragments .* give a buffer without client\(\)",
+        id="max_staleness where workers write",
+    ),
 ]
 UPDATE = r"call update_policy_weights_\(\) of the collector that is to have the weights"
 WEIGHTS: list = [

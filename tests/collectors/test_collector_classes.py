@@ -357,8 +357,6 @@ def test_keywords_that_mean_nothing_in_an_actor_are_refused(build, inside, keywo
 def test_what_does_not_pass_through_is_refused(build):
     with pytest.raises(TypeError, match=r"add_collectors\(\) does not pass through .* leave collector_class out"):
         build("sync").add_collectors(CountingEnvs(WIDE))
-    with pytest.raises(TypeError, match=r"trajs_per_batch does not pass through .* leave collector_class out"):
-        build("sync", trajs_per_batch=2)
 
 
 # ---- in other places

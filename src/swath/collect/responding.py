@@ -93,24 +93,19 @@ class Responder(ABC):
         self.close()
 
     def _made(self, ask: Ask) -> Parcel:
-        """A fragment, which is written if that is to be done from here."""
-        parcel = self._numbered(self._behind_gap(ask))
-        if self._writer is None:
-            return parcel
-        return Parcel(replace(parcel.head, written=self._writer.write(parcel.head, parcel.body)), None)
+        """A fragment, which is written if that is to be done from here.
 
-    def _behind_gap(self, ask: Ask) -> Parcel:
-        """A fragment; it says whether some of what came before it was given to others."""
+        Its head says whether some of what came before it was given to others, and what was sent before it: a reply may
+        find nobody who has asked for it.
+        """
         parcel = self._make(ask)
-        gap, self._gap = self._gap, 0
-        return Parcel(replace(parcel.head, gap=gap), parcel.body)
-
-    def _numbered(self, parcel: Parcel) -> Parcel:
-        """It says what was sent before it: an answer may find nobody who has asked for it."""
-        head: Head = parcel.head
-        self._sent += head.frames
-        since, self._since = self._since, head.next_id
-        return Parcel(replace(head, sent=self._sent, since=since), parcel.body)
+        made: Head = parcel.head
+        self._sent += made.frames
+        head = replace(made, gap=self._gap, sent=self._sent, since=self._since)
+        self._gap, self._since = 0, made.next_id
+        if self._writer is None:
+            return Parcel(head, parcel.body)
+        return Parcel(replace(head, written=self._writer.write(head, parcel.body)), None)
 
     def _is_by_env(self, before: Tally, after: Tally) -> bool:
         """Whether an env has raised what no fragment was made for."""
