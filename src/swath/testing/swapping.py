@@ -8,9 +8,8 @@ Whoever imported a name before keeps what was there then; so apply before test m
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,16 +31,14 @@ class Swap:
     Args:
         table: what to put where.
         lent: attributes that classes of ours get meanwhile.
-        absent_too: also put what the other library does not have; otherwise that is left out.
 
     Attributes:
         swapped: a line on each name that was replaced.
     """
 
-    def __init__(self, table: Table, lent: Lent | None = None, *, absent_too: bool = False) -> None:
+    def __init__(self, table: Table, lent: Lent) -> None:
         self._table = table
-        self._lent = lent or {}
-        self._absent_too = absent_too
+        self._lent = lent
         self._before: list[tuple[Any, str, Any]] = []
         self.swapped: list[str] = []
 
@@ -53,9 +50,10 @@ class Swap:
         """
         with warnings.catch_warnings(action="ignore"):  # what it says of itself while it is imported
             modules = {name: import_module(name) for name in self._table}
-        for module, name, ours in self._there(modules):
-            self.swapped.append(f"{module}.{name} was {_said(ours)}")
-            self._set(modules[module], name, ours)
+        for module, names in self._table.items():
+            for name, ours in names.items():
+                self.swapped.append(f"{module}.{name} was {_said(ours)}")
+                self._set(modules[module], name, ours)
         for owner, attributes in self._lent.items():
             for name, value in attributes.items():
                 self._set(owner, name, value)
@@ -68,12 +66,6 @@ class Swap:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-
-    def _there(self, modules: Mapping[str, ModuleType]) -> Iterator[tuple[str, str, Any]]:
-        for module, names in self._table.items():
-            for name, ours in names.items():
-                if self._absent_too or name in vars(modules[module]):
-                    yield module, name, ours
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, vars(owner).get(name, _ABSENT)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -27,13 +27,6 @@ class Outlet(Protocol):
     @property
     def key(self) -> str:
         """Names the collector; no other one has it."""
-
-    @property
-    def workers(self) -> Sequence[int]:
-        """Indices of the workers."""
-
-    def require_open(self) -> None:
-        """Raise `Closed` after shutdown."""
 
     def attach(self, model_id: str, scheme: Any) -> None:
         """A scheme serves this model from now on.

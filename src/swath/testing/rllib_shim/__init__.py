@@ -62,7 +62,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     imported = stand_ins.imported_by([*_files(args), *sources.values()])
     stand_ins.write(Path(folder.name), {*TABLE, *FILLING, *imported}, sources)
     ray.__path__.insert(0, folder.name)
-    early_config.stash[_SWAP] = swap = Swap(TABLE, LENT, absent_too=True)
+    early_config.stash[_SWAP] = swap = Swap(TABLE, LENT)
     swap.apply()
 
 

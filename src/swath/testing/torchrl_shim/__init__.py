@@ -33,7 +33,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     except ModuleNotFoundError as error:
         early_config.stash[_MISSING] = str(error)
     else:
-        early_config.stash[_SWAP] = swap = Swap(table, LENT, absent_too=True)
+        early_config.stash[_SWAP] = swap = Swap(table, LENT)
         swap.apply()
 
 
