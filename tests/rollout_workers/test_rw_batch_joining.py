@@ -142,10 +142,6 @@ class TestOfSeveralPolicies:
 
 
 class TestConversion:
-    def test_gives_a_batch_as_it_is(self):
-        batch = SampleBatch(a=[1])
-        assert convert_ma_batch_to_sample_batch(batch) is batch
-        assert convert_ma_batch_to_sample_batch(batch.as_multi_agent()) is batch
 
     def test_keeps_env_steps(self):
         batch = convert_ma_batch_to_sample_batch(MultiAgentBatch({"default_policy": SampleBatch(a=[1, 2])}, 1))

@@ -63,19 +63,6 @@ def test_dones_are_written_and_not_read():
     assert "dones" not in SampleBatch.from_tensordict(td)
 
 
-@pytest.mark.parametrize(
-    ("flags", "terminateds"),
-    [
-        ({"done": [1, 0, 1]}, [True, False, True]),
-        ({"done": [1, 0, 1], "truncated": [1, 0, 0]}, [False, False, True]),
-        ({"done": [1, 0, 1], "terminated": [0, 0, 1], "truncated": [1, 0, 0]}, [False, False, True]),
-    ],
-)
-def test_dones_stand_in_for_flags_that_are_not_there(flags, terminateds):
-    entries = {name: torch.tensor(values, dtype=torch.bool).unsqueeze(-1) for name, values in flags.items()}
-    batch = SampleBatch.from_tensordict(TensorDict({"next": entries}, batch_size=[3]))
-    assert plain(batch["terminateds"]) == terminateds
-    assert plain(batch["dones"]) == [True, False, True]
 
 
 def test_columns_may_be_chosen():

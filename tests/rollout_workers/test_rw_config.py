@@ -122,9 +122,6 @@ def test_settings_that_a_subclass_declares_are_its_own():
     assert type(config.copy()) is Mine
 
 
-def test_a_method_is_not_replaced_by_a_value():
-    with pytest.raises(AttributeError, match="training is a method of AlgorithmConfig: call it, do not set it"):
-        AlgorithmConfig().training = {"lr": 0.5}
 
 
 def test_an_attribute_that_there_is_not_is_told_with_the_nearest_name():
@@ -148,15 +145,6 @@ def test_a_config_is_read_like_a_dict():
     assert config.lr == 0.2
 
 
-def test_popping_removes_own_keys_only():
-    config = AlgorithmConfig().training(lr=0.5)
-    with pytest.warns(NoEffectWarning):
-        config["mine"] = 1
-    assert (config.pop("mine"), config.pop("mine", 2), config.pop("lr")) == (1, 2, 0.5)
-    assert "mine" not in config
-    assert config.lr == 0.5
-    with pytest.raises(KeyError, match="mine"):
-        config.pop("mine")
 
 
 def test_a_multiagent_sub_dict_is_read():
@@ -166,14 +154,6 @@ def test_a_multiagent_sub_dict_is_read():
         AlgorithmConfig.from_dict({"multiagent": {"observation_fn": mapped}})
 
 
-def test_the_peers_words_for_some_keys_are_read():
-    config = AlgorithmConfig.from_dict({"lambda": 0.5, "input": "dataset", "framework": "torch", "callbacks": dict})
-    assert (config.lambda_, config.input_, config.framework_str, config.callbacks_class) == (
-        0.5,
-        "dataset",
-        "torch",
-        dict,
-    )
 
 
 def test_overrides_are_a_dict_of_settings_that_there_are():

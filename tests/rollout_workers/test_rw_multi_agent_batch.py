@@ -151,9 +151,6 @@ class TestTimeSlices:
             (1, [4]),
         ]
 
-    def test_keep_rows_of_equal_keys_in_their_order(self):
-        batch = MultiAgentBatch({"p": of_rows([(7, 0, 0)] * 3)}, 1)
-        assert [plain(part["p"]["number"]) for part in batch.timeslices(1)] == [[0, 1, 2]]
 
     def test_are_copies_with_padding_taken_out_and_states_for_every_row(self):
         inner = SampleBatch(

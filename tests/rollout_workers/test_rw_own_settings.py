@@ -125,16 +125,6 @@ def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
     np.testing.assert_array_equal(np.sort(batch["actions"]["a"].ravel()), np.sort(a.ravel()))
 
 
-def test_a_policy_derived_from_a_random_one_that_acts_in_its_own_way_is_stretched_again():
-    class Centred(RandomPolicy):
-        def compute_actions(self, obs_batch, *args, **kwargs):
-            return np.zeros((len(obs_batch), 1)), [], {}
-
-    notes: list = []
-    config = AlgorithmConfig().env_runners(rollout_fragment_length=2)
-    with RolloutWorker(env_creator=lambda _: Alone(notes), default_policy_class=Centred, config=config) as worker:
-        worker.sample()
-    assert [int(action) for action in np.ravel(notes)] == [-2, -2]
 
 
 def test_what_a_call_says_of_exploring_holds_for_all_policies():
@@ -152,11 +142,3 @@ def test_clip_actions_decides_whether_actions_of_a_policy_are_brought_to_the_bou
     np.testing.assert_array_equal(got, np.clip(drawn["actions"], -0.01, 0.01).astype(np.float32))
 
 
-def test_a_policy_that_was_removed_and_still_acts_explores_as_its_settings_say():
-    config = AlgorithmConfig().update_from_dict({"rollout_fragment_length": 50, "seed": 1})
-    with RolloutWorker(env_creator=lambda _: Alone([]), default_policy_class=PPOTorchPolicy, config=config) as worker:
-        certain = worker.sample(explore=False)
-        worker.remove_policy()
-        drawn = worker.sample()["default_policy"]
-    assert (certain["actions"] == modes(certain)).all()
-    assert (drawn["actions"] != modes(drawn)).any()

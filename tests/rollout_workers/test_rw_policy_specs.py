@@ -94,10 +94,6 @@ def test_a_space_comes_from_the_first_place_that_has_one(first):
     assert spaces_of(setup(config, env=env, spaces=spaces)["p"]) == (PLACES[first], PLACES[first])
 
 
-@pytest.mark.parametrize("env", [OneAgent(ENV), OneOfMany(ENV), gym.make("CartPole-v1")])
-def test_the_space_of_an_env_is_that_of_one_sub_env(env):
-    wanted = getattr(env, "single_observation_space", env.observation_space)
-    assert setup(env=env)["default_policy"].observation_space == wanted
 
 
 @pytest.mark.parametrize("told_by", ["possible_agents", "agents", "get_agent_ids"])
@@ -110,19 +106,8 @@ def test_agents_of_a_policy_lend_it_their_space(told_by):
     }
 
 
-def test_agents_that_are_alike_lend_their_space_without_asking_who_acts_for_them():
-    def mapping(agent_id, episode, **_):
-        return episode.policy
-
-    config = AlgorithmConfig().multi_agent({"a", "nobodys"}, policy_mapping_fn=mapping)
-    made = setup(config, env=Agents({0: SPEC, 1: gym.spaces.Discrete(2)}))
-    assert spaces_of(made["nobodys"]) == (SPEC, SPEC)
 
 
-def test_an_env_without_agents_yet_lends_its_own_space():
-    env = Agents({})
-    env.observation_space = env.action_space = ENV
-    assert spaces_of(setup(env=env)["default_policy"]) == (ENV, ENV)
 
 
 def test_agents_of_one_policy_with_different_spaces_are_refused_with_both_named():

@@ -193,13 +193,6 @@ def test_rows_look_n_steps_ahead_and_fewer_at_the_end(n, gamma, rewards, summed,
     assert batch["obs"].tolist() == list(range(len(rewards)))
 
 
-def test_nested_observations_and_missing_truncateds_are_fine():
-    batch = {**steps([1, 2, 4], "terminated"), "new_obs": {"a": np.arange(3), "b": (np.arange(3, 6),)}}
-    del batch["truncateds"]
-    adjust_nstep(2, 1.0, batch)
-    assert batch["new_obs"]["a"].tolist() == [1, 2, 2]
-    assert batch["new_obs"]["b"][0].tolist() == [4, 5, 5]
-    assert "truncateds" not in batch
 
 
 @pytest.mark.parametrize("name", ["terminateds", "truncateds"])

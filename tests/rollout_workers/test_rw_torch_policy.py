@@ -67,13 +67,6 @@ def test_without_exploring_the_best_action_is_taken_and_config_says_whether_to_e
     assert (drawn != actions).any()
 
 
-def test_draws_are_those_of_torchs_generator():
-    policy = ppo()
-    torch.manual_seed(4)
-    first = policy.compute_actions(np.zeros((64, 3), np.float32))[0]
-    torch.manual_seed(4)
-    assert np.array_equal(policy.compute_actions(np.zeros((64, 3), np.float32))[0], first)
-    assert not np.array_equal(policy.compute_actions(np.zeros((64, 3), np.float32))[0], first)
 
 
 class Valued(nn.Module):
@@ -206,14 +199,6 @@ def test_state_of_another_network_is_refused_and_nothing_is_applied():
     assert equal(policy.get_weights(), before)
 
 
-def test_it_is_pickled_with_its_optimiser():
-    policy = ppo()
-    batch = batch_for(policy)
-    policy.learn_on_batch(batch)
-    twin = pickle.loads(pickle.dumps(policy))
-    for each in (policy, twin):
-        each.learn_on_batch(batch)
-    assert equal(policy.get_weights(), twin.get_weights())
 
 
 def test_one_that_remembers_acts_on_its_states():
