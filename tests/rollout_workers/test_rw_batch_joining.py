@@ -142,7 +142,6 @@ class TestOfSeveralPolicies:
 
 
 class TestConversion:
-
     def test_keeps_env_steps(self):
         batch = convert_ma_batch_to_sample_batch(MultiAgentBatch({"default_policy": SampleBatch(a=[1, 2])}, 1))
         assert (batch.env_steps(), batch.count) == (1, 2)

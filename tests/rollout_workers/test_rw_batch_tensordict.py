@@ -63,8 +63,6 @@ def test_dones_are_written_and_not_read():
     assert "dones" not in SampleBatch.from_tensordict(td)
 
 
-
-
 def test_columns_may_be_chosen():
     td = whole().to_tensordict(keys=["obs", "dones"])
     assert set(td.keys(include_nested=True, leaves_only=True)) == {"observation", ("next", "done")}

@@ -122,8 +122,6 @@ def test_settings_that_a_subclass_declares_are_its_own():
     assert type(config.copy()) is Mine
 
 
-
-
 def test_an_attribute_that_there_is_not_is_told_with_the_nearest_name():
     with pytest.raises(AttributeError, match="no setting 'num_env_runers'; did you mean 'num_env_runners'"):
         AlgorithmConfig().num_env_runers  # noqa: B018
@@ -145,15 +143,11 @@ def test_a_config_is_read_like_a_dict():
     assert config.lr == 0.2
 
 
-
-
 def test_a_multiagent_sub_dict_is_read():
     config = AlgorithmConfig.from_dict({"multiagent": {"policies": {"a"}, "count_steps_by": "agent_steps"}, "lr": 0.5})
     assert (list(config.policies), config.count_steps_by, config.lr) == (["a"], "agent_steps", 0.5)
     with pytest.raises(ValueError, match="observation_fn"):
         AlgorithmConfig.from_dict({"multiagent": {"observation_fn": mapped}})
-
-
 
 
 def test_overrides_are_a_dict_of_settings_that_there_are():

@@ -151,7 +151,6 @@ class TestTimeSlices:
             (1, [4]),
         ]
 
-
     def test_are_copies_with_padding_taken_out_and_states_for_every_row(self):
         inner = SampleBatch(
             a=[0, 1, 2], t=[0, 1, 2], eps_id=[7] * 3, agent_index=[0] * 3, state_in_0=[0.0, 2.0],

@@ -125,8 +125,6 @@ def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
     np.testing.assert_array_equal(np.sort(batch["actions"]["a"].ravel()), np.sort(a.ravel()))
 
 
-
-
 def test_what_a_call_says_of_exploring_holds_for_all_policies():
     config = AlgorithmConfig().env_runners(rollout_fragment_length=F).debugging(seed=1)
     config.multi_agent(policies={"default_policy": PolicySpec(config={"explore": False})})
@@ -140,5 +138,3 @@ def test_clip_actions_decides_whether_actions_of_a_policy_are_brought_to_the_bou
     drawn, got, _, _ = sampled(Narrow, {"clip_actions": True, "normalize_actions": False})
     assert (np.abs(drawn["actions"]) > 0.01).any()
     np.testing.assert_array_equal(got, np.clip(drawn["actions"], -0.01, 0.01).astype(np.float32))
-
-

@@ -66,8 +66,6 @@ def test_ppo_minimises_the_formula(space, use_kl_loss):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 
 
-
-
 def test_gae_needs_a_critic_and_ppo_needs_values():
     with pytest.raises(AssertionError, match="use_gae=True needs values"):
         ppo(use_critic=False)

@@ -94,8 +94,6 @@ def test_a_space_comes_from_the_first_place_that_has_one(first):
     assert spaces_of(setup(config, env=env, spaces=spaces)["p"]) == (PLACES[first], PLACES[first])
 
 
-
-
 @pytest.mark.parametrize("told_by", ["possible_agents", "agents", "get_agent_ids"])
 def test_agents_of_a_policy_lend_it_their_space(told_by):
     env = Wrapped(Agents({0: SPEC, 1: ENV, "two": SPEC}, told_by))
@@ -104,10 +102,6 @@ def test_agents_of_a_policy_lend_it_their_space(told_by):
         "odd": (ENV, ENV),
         "even": (SPEC, SPEC),
     }
-
-
-
-
 
 
 def test_agents_of_one_policy_with_different_spaces_are_refused_with_both_named():

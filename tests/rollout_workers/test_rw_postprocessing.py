@@ -193,8 +193,6 @@ def test_rows_look_n_steps_ahead_and_fewer_at_the_end(n, gamma, rewards, summed,
     assert batch["obs"].tolist() == list(range(len(rewards)))
 
 
-
-
 @pytest.mark.parametrize("name", ["terminateds", "truncateds"])
 def test_more_than_one_trajectory_is_refused(name):
     batch = steps([1, 2, 4], "terminated")

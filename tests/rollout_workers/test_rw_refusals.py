@@ -22,19 +22,8 @@ def state_of(worker):
 
 
 REFUSED = {
-    "a number that is none": (lambda w: w.set_weights(w.get_weights(), weights_seq_no="7"), "weights_seq_no='7'"),
-    "global vars with weights": (lambda w: w.set_weights(w.get_weights(), 5), "global_vars=5 is of type int"),
-    "a timestep": (lambda w: w.set_global_vars({"timestep": "x"}), "'timestep'.*='x' is of type str"),
-    "numbers of updates": (lambda w: w.set_global_vars({"num_grad_updates_per_policy": None}), "give a dict by policy"),
     "a class that is none": (lambda w: w.add_policy("a", 5), "policy_cls=5 must be a class"),
     "a class for a policy": (lambda w: w.add_policy("a", policy=PPOTorchPolicy), "an object of one"),
-    "a mapping in a state": (
-        lambda w: w.set_state({"weights_seq_no": 3, "policy_mapping_fn": 5}),
-        "must be a function",
-    ),
-    "a version in a state": (lambda w: w.set_state({"weights_seq_no": 3, "policy_version": {}}), "a whole number"),
-    "global vars in a state": (lambda w: w.set_state({"weights_seq_no": 3, "global_vars": 5}), "global_vars=5"),
-    "filters in a state": (lambda w: w.set_state({"weights_seq_no": 3, "filters": 5}), "a dict by policy id"),
     "a dict to learn from": (lambda w: w.learn_on_batch({}), "dict; give a SampleBatch"),
     "a list to learn from": (lambda w: w.compute_gradients([]), "list; give a SampleBatch"),
 }

@@ -180,7 +180,6 @@ class TestEnvSteps:
         assert batch.env_steps() == 4
 
 
-
 UNEVEN = {
     "two columns": (SampleBatch(a=[1, 2, 3], b=[1, 2]), r"different lengths: a: 3, b: 2"),
     "a nested one": (SampleBatch(a=[1, 2, 3], b={"c": ([1], [1, 2, 3])}), r"a: 3, b/c/0: 1, b/c/1: 3"),
@@ -250,7 +249,6 @@ class TestCopies:
             assert c is a
             assert b is not a
             assert not _share(a, b)
-
 
     def test_keep_what_is_known_of_the_batch(self):
         batch = SampleBatch({"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _num_grad_updates=2.5)

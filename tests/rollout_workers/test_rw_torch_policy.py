@@ -67,8 +67,6 @@ def test_without_exploring_the_best_action_is_taken_and_config_says_whether_to_e
     assert (drawn != actions).any()
 
 
-
-
 class Valued(nn.Module):
     def __init__(self, observation_space, action_space, num_outputs, model_config):
         super().__init__()
@@ -197,8 +195,6 @@ def test_state_of_another_network_is_refused_and_nothing_is_applied():
     with pytest.raises(ValueError, match="do not fit"):
         policy.set_state(other.get_state())
     assert equal(policy.get_weights(), before)
-
-
 
 
 def test_one_that_remembers_acts_on_its_states():

@@ -197,7 +197,9 @@ def test_advantages_of_a_whole_batch_are_those_of_its_chunks():
         with made_of(lambda: gym.make("CartPole-v1", max_episode_steps=15), PPOTorchPolicy, **settings) as worker:
             return [worker.sample() for _ in range(3)]
 
-    for at_once, by_chunk in zip(batches(), batches(on_postprocess_trajectory=lambda **_: None), strict=True):
+    for at_once, by_chunk in zip(
+        batches(), batches(callback_functions={"on_postprocess_trajectory": lambda **_: None}), strict=True
+    ):
         assert set(at_once) == set(by_chunk)
         assert at_once["truncateds"].any()
         for name in at_once:
