@@ -109,10 +109,3 @@ def test_an_output_whose_shape_changes_is_a_value_error_with_both():
     storage = buffer()
     with pytest.raises(ValueError, match=r"has shape \(2, 1\); at construction it had \(2,\)"):
         storage.write(storage.open(), 0, step(0, output=np.zeros((2, 1), dtype=np.int64)))
-
-
-@pytest.mark.parametrize("n_steps", [10**13, 10**30])
-def test_a_fragment_that_does_not_fit_into_memory_says_what_to_lower(n_steps):
-    buffer = Buffer([Column((2, 3), np.dtype(np.float32))], [], n_steps)
-    with pytest.raises(MemoryError, match=r"steps of 2 envs do not fit into memory .*; lower frames_per_batch"):
-        buffer.open()

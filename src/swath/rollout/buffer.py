@@ -129,20 +129,7 @@ class Buffer:
         self._write_next = _write_now if large else _write_at_the_end
 
     def open(self) -> Rows:
-        """Fresh arrays for one fragment.
-
-        Raises:
-            MemoryError: there is no room for them.
-        """
-        try:
-            return self._rows()
-        except (MemoryError, ValueError) as error:  # numpy's ValueError: more than an address can say
-            raise MemoryError(
-                f"{self.n_steps:,} steps of {self._n_envs:,} envs do not fit into memory ({error}); "
-                "lower frames_per_batch"
-            ) from None
-
-    def _rows(self) -> Rows:
+        """Fresh arrays for one fragment."""
         shape, n_steps = (self._n_envs, self.n_steps), self.n_steps
         return Rows(
             observation=[column.allocate(n_steps) for column in self._observation],

@@ -9,7 +9,7 @@ _NEVER = 1 << 62
 
 
 class Limit(Protocol):
-    """What the loop tells, and asks, about the length of episodes."""
+    """The limits of episodes, as the loop uses them."""
 
     def restart(self, envs: Iterable[int]) -> None:
         """An episode begins in these envs."""

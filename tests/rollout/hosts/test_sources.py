@@ -135,14 +135,3 @@ def test_an_error_of_the_maker_leaves_as_itself_with_a_note():
     with pytest.raises(EnvBroke) as caught:
         build(Source(CountingEnvs(faults={1: [Fault("raise_at_build")]}), copies=2))
     assert "raised while the env source" in caught.value.__notes__[0]
-
-
-def test_an_env_without_spaces_is_told_what_it_lacks():
-    class Spaceless(gym.Env):
-        observation_space = gym.spaces.Discrete(2)
-
-    with pytest.raises(TypeError, match=r"^Spaceless has no action_space; a gymnasium env says in observation_space"):
-        build(Source(Spaceless))
-    del Spaceless.observation_space
-    with pytest.raises(TypeError, match=r"^Spaceless has no observation_space and no action_space; .* its __init__$"):
-        build(Source(Spaceless, copies=2))

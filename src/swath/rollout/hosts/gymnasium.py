@@ -131,8 +131,8 @@ class EnvListHost:
             end = env, as_flag("terminated", terminated), as_flag("truncated", truncated)
             self._pack([there])
         except Exception as error:  # noqa: BLE001  as in `step`
-            told = error if answer is _NONE_YET else bad_answer(error, self._envs[env], STEP)
-            return Transition(self._pack(self._last), reward, failed=[(env, told)])
+            cause = error if answer is _NONE_YET else bad_answer(error, self._envs[env], STEP)
+            return Transition(self._pack(self._last), reward, failed=[(env, cause)])
         self._last[env] = there
         ended = [end] if terminated or truncated else []
         if self._limit.tick_one(env):
@@ -193,10 +193,10 @@ class EnvListHost:
         except Exception:  # noqa: BLE001  whosever it is; if nobody's, it is raised again
             misfits = list(self._misfits(range(len(observations)), observations, STEP))
         known = {env for env, _ in failed}
-        for env, told in misfits:
+        for env, misfit in misfits:
             observations[env] = self._last[env]
             if env not in known:
-                failed.append((env, told))
+                failed.append((env, misfit))
         return self._pack(observations)
 
     def _begun(self, envs: Sequence[int]) -> Leaves:
@@ -209,8 +209,8 @@ class EnvListHost:
         try:
             return self._pack(rows)
         except Exception:
-            for env, told in self._misfits(envs, rows, RESET):
-                raise EnvRaised(env, told) from told
+            for env, misfit in self._misfits(envs, rows, RESET):
+                raise EnvRaised(env, misfit) from misfit
             raise
 
     def _misfits(self, envs: Iterable[int], rows: Iterable[Any], form: str) -> Iterator[tuple[int, Exception]]:

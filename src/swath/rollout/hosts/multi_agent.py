@@ -24,7 +24,7 @@ from swath.rollout.spaces import Array, Leaves
 Make = Callable[[], list[Any]]
 
 REWARDS, TERMINATEDS, TRUNCATEDS, INFOS = "rewards", "terminateds", "truncateds", "infos"
-"""What `Transition.info` has of each env that stepped: what its agents were paid, flagged and told, each a dict."""
+"""What `Transition.info` has of each env that stepped: rewards, flags and infos of its agents, each a dict."""
 
 _SILENCE: Mapping[str, Any] = {}  # the info of an env that did not step
 

@@ -167,21 +167,11 @@ def _all(source: Source, first: Any) -> list[Any]:
     """The env and its copies; what was built is closed again if anything fails."""
     mine = [] if source.is_instance else [first]
     with closed_on_failure(mine):
-        _require_spaces(first)
         action_leaves(first.action_space)
         observation_leaves(first.observation_space)
         envs = _with_copies(source, first, mine)
         require_equal_spaces(envs)
     return envs
-
-
-def _require_spaces(env: Any) -> None:
-    missing = [name for name in ("observation_space", "action_space") if not hasattr(env, name)]
-    if missing:
-        raise TypeError(
-            f"{type(env.unwrapped).__name__} has no {' and no '.join(missing)}; a gymnasium env says in "
-            "observation_space and action_space what it observes and can do: set them in its __init__"
-        )
 
 
 def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:

@@ -41,7 +41,7 @@ class TorchRLHost:
         env: the env.
         make: builds it anew; `None` for an instance of the user's.
         resets: whether envs begin their next episodes within the step that ends one, as in TorchRL's own collectors;
-            if not, only when they are told to.
+            if not, only when `reset` is called.
     """
 
     def __init__(self, env: Any, make: Callable[[], Any] | None = None, *, resets: bool = True) -> None:
@@ -234,8 +234,6 @@ def any_done_of(done: Sequence[Key]) -> Callable[[TensorDictBase], bool]:
     """How to see at a glance whether any flag is set in a `"next"`; `"done"` says it for its group."""
     telling = [group.get(DONE) for group in groups_of(done)]
     keys = list(done) if None in telling else telling
-    if len(keys) == 1:
-        return lambda following: bool(following.get(keys[0]).any())
     return lambda following: any(bool(following.get(key).any()) for key in keys)
 
 

@@ -1,7 +1,7 @@
 """The host for envs that step as a batch: any gymnasium `VectorEnv`, EnvPool, ALE's vector env.
 
 The three ways in which vector envs begin the next episode by themselves are three classes with one meaning outside:
-`step` tells what the step led to, `reset` gives the observation that the next episode begins with.
+`step` gives what the step led to, `reset` the observation that the next episode begins with.
 
     DISABLED, EnvPool   nothing happens by itself: `reset` asks the env
     SAME_STEP           the env has already reset: the true last observation is in its info, `reset` gives what it kept
@@ -166,7 +166,7 @@ class VectorHost(ABC):
 
     @abstractmethod
     def _transition(self, moved: Transition) -> Transition:
-        """The transition as hosts define it, `moved` being what the vector env told."""
+        """The transition as hosts define it, `moved` being what the vector env returned."""
 
     def _kept(self, envs: Sequence[int]) -> tuple[list[int], list[int]]:
         """Which of these envs have begun by themselves, with the rows of `_after`, and which must be asked."""
@@ -179,7 +179,7 @@ class VectorHost(ABC):
 
 
 class ManualHost(VectorHost):
-    """A vector env that resets when it is told to: autoreset mode `DISABLED`, or EnvPool.
+    """A vector env that resets only when `reset` is called: autoreset mode `DISABLED`, or EnvPool.
 
     It steps as a whole and may not step an env that has ended, so retired envs are reset where they end, unseen.
     """
@@ -247,7 +247,7 @@ class NextStepHost(VectorHost):
         return super().reset_all(seeds)
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in the envs that were told to end or get a seed; the others begin within the next step."""
+        """Begin an episode in the envs that were cut or get a seed; the others begin within the next step."""
         if seeds is None and envs == self._waiting:
             return onto
         fresh = super().reset(envs, onto, seeds)

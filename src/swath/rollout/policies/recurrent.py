@@ -25,7 +25,7 @@ class Memory:
 
     Attributes:
         keys: root keys of its state.
-        reads_init: whether it reads `is_init`, which tells it where an episode begins.
+        reads_init: whether it reads `is_init`, the flag of an episode's first step.
         written_by_env: what the env writes, for messages.
     """
 
@@ -54,7 +54,7 @@ class Memory:
         if self.keys:
             error.add_note(
                 f"the env does not write {list(self.keys)}; a recurrent policy gets None for them in its first call, "
-                "which tells their shape"
+                "to learn their shape"
             )
 
     def require_written(self, keys: Sequence[Any] | None) -> None:
