@@ -8,7 +8,6 @@ import pytest
 from agent_toys import Counter, Troupe
 
 from swath.rollout_workers import MultiAgentEnv
-from swath.rollout_workers.policy_views import views
 from swath.testing.envs import BasicMultiAgent, SometimesZeroAgentsMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
@@ -253,14 +252,6 @@ def test_an_answer_unlike_the_first_is_refused(answer, text):
     with pytest.raises(ValueError, match=text):
         troupe.sample()
     assert troupe.sample().env_steps() == 4
-
-
-def test_optional_columns_are_there_only_on_request():
-    class Plain(Counter):
-        wanted = ()
-
-    troupe = Troupe(Spaced, policies={"default_policy": Plain}, rollout_fragment_length=4)
-    assert not set(troupe.sample()) & set(views())
 
 
 def test_states_may_be_nested():

@@ -2,7 +2,6 @@
 
 import cloudpickle
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from swath.rollout_workers import AlgorithmConfig, EnvContext, MultiAgentEnv, make_multi_agent, register_env
@@ -40,16 +39,6 @@ def test_agents_are_those_that_the_env_has_said_before(attributes, agents, possi
     assert (env.agents, env.possible_agents) == (agents, possible)
     assert (env.num_agents, env.max_num_agents) == (len(agents), len(possible))
     assert env.get_agent_ids() == set(agents)
-
-
-def test_an_env_that_was_never_initialised_shares_nothing_with_others():
-    env = Bare()
-    assert (env.num_agents, env.max_num_agents, env.get_agent_ids()) == (0, 0, set())
-    assert Bare(_agent_ids=["a"]).get_agent_ids() == {"a"}
-    assert isinstance(env.unwrapped, MultiAgentEnv)
-    assert isinstance(env, gym.Env)
-    with pytest.raises(AttributeError):
-        env.agents.append("a")
 
 
 @pytest.mark.parametrize("kind", ["observation", "action"])
@@ -134,12 +123,6 @@ def test_copies_are_agents_from_0_on_with_what_is_left_of_the_config():
     assert make_multi_agent(creator)().num_agents == 1
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, "2"])
-def test_a_number_of_copies_that_is_none_is_refused(number):
-    with pytest.raises(ValueError, match="num_agents"):
-        make_multi_agent(RandomEnv)({"num_agents": number})
-
-
 def test_copies_end_one_by_one_and_the_episode_with_the_last():
     env = make_multi_agent(_lengths([1, 2]))({"num_agents": 2})
     assert env.reset() == ({0: 0, 1: 0}, {0: {}, 1: {}})
@@ -191,16 +174,6 @@ def test_copies_are_made_by_id_or_by_name_too():
     env = make_multi_agent("CartPole-v1")({"num_agents": 2, "max_episode_steps": 3})
     assert env.envs[1].spec.max_episode_steps == 3
     env.close()
-
-
-def test_pictures_of_copies_are_put_together_along_the_shorter_side():
-    env = make_multi_agent(lambda config: MockEnv2(5))({"num_agents": 2})
-    env.reset()
-    assert env.render().shape == (600, 400, 3)
-    env.envs[0].render = env.envs[1].render = lambda: np.zeros((4, 3, 3))
-    assert env.render().shape == (4, 6, 3)
-    env.envs[1].render = lambda: None
-    assert env.render() is None
 
 
 def test_copies_are_all_closed():

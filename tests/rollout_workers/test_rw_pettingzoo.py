@@ -139,18 +139,6 @@ def test_an_episode_in_which_one_agent_was_truncated_is_truncated_and_the_next_i
     assert flags == [(False, True), (True, False)]
 
 
-def test_the_dicts_of_the_env_are_not_written_to():
-    inner = Walk()
-    kept = []
-    step = inner.step
-    inner.step = lambda actions: kept.append(step(actions)) or kept[-1]
-    env = ParallelPettingZooEnv(inner)
-    env.reset()
-    env.step(dict.fromkeys("abc", 0))
-    assert "__all__" not in kept[0][2]
-    assert "__all__" not in kept[0][3]
-
-
 def test_agents_in_turn_are_observed_with_what_they_were_paid_since_they_acted():
     env = PettingZooEnv(Turns())
     reset = env.reset(seed=1)
@@ -168,15 +156,6 @@ def test_agents_in_turn_are_observed_with_what_they_were_paid_since_they_acted()
     assert last[2] == {"a": True, "b": True, "__all__": True}
     assert last[3]["__all__"] is False
     assert env.agents == []
-
-
-def test_an_episode_in_turn_is_truncated_if_one_agent_is():
-    env = PettingZooEnv(Turns(truncates=True))
-    for _ in range(2):
-        env.reset()
-        for agent in "abab":
-            step = env.step({agent: 0})
-        assert (step[2]["__all__"], step[3]["__all__"]) == (False, True)
 
 
 def test_an_action_of_somebody_else_is_refused():
@@ -215,13 +194,6 @@ def test_a_wrapped_env_is_not_reset_before_it_is_asked_to_unless_it_does_not_kno
     assert ParallelPettingZooEnv(unforeseen).possible_agents == ["a", "b"]
 
 
-def test_rendering_and_closing_reach_the_env():
-    env = ParallelPettingZooEnv(Walk())
-    assert env.render().shape == (2, 2, 3)
-    env.close()
-    assert env.par_env.closed
-
-
 def test_envs_of_the_zoo_wrap_themselves_and_others_do_not():
     assert isinstance(as_multi_agent(Walk()), ParallelPettingZooEnv)
     assert isinstance(as_multi_agent(Turns()), PettingZooEnv)
@@ -229,14 +201,6 @@ def test_envs_of_the_zoo_wrap_themselves_and_others_do_not():
     assert as_multi_agent(wrapped) is wrapped
     assert as_multi_agent(single) is single
     assert as_multi_agent(None) is None
-
-
-def test_wrappers_of_the_zoo_are_wrapped_whole():
-    from pettingzoo.utils import OrderEnforcingWrapper
-
-    env = as_multi_agent(OrderEnforcingWrapper(Turns()))
-    assert env.agents == []
-    assert env.reset()[0] == {"a": 0}
 
 
 @pytest.mark.parametrize("kind", ["parallel_env", "env"])

@@ -8,7 +8,7 @@ import pytest
 from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
 from swath.errors import Closed
-from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch
+from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.rollout_workers.policy_views import views
 from swath.testing.counting_env import Counting, CountingEnv, reward_of
@@ -243,16 +243,6 @@ def test_metrics_tell_of_clipped_and_of_raw_rewards(clip: Any, reward: float):
     assert told.agent_rewards == {("agent0", "default_policy"): reward}
 
 
-def test_metrics_of_episodes_that_span_calls_are_whole():
-    with made_of(lambda: MockEnv3(7), RandomPolicy, num_envs_per_env_runner=2, rollout_fragment_length=5) as worker:
-        for _ in range(7):
-            worker.sample()
-        told = worker.get_metrics()
-    assert [metrics.episode_length for metrics in told] == [7] * 10
-    assert {metrics.episode_reward for metrics in told} == {float(sum(range(8)))}
-    assert [metrics.env_index for metrics in told] == [0, 1] * 5
-
-
 class Several(DefaultCallbacks):
     """Looks at everything, and changes nothing."""
 
@@ -406,10 +396,11 @@ def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_wri
         env.got[0][0] = 1
 
 
-def test_settings_are_copied():
-    config = AlgorithmConfig().env_runners(rollout_fragment_length=5)
-    config.freeze()
-    with RolloutWorker(env_creator=lambda _: MockEnv(5), default_policy_class=RandomPolicy, config=config) as worker:
-        assert worker.config is not config
-        assert config.is_frozen
-        assert len(worker.sample()) == 5
+def test_metrics_of_episodes_that_span_calls_are_whole():
+    with made_of(lambda: MockEnv3(7), RandomPolicy, num_envs_per_env_runner=2, rollout_fragment_length=5) as worker:
+        for _ in range(7):
+            worker.sample()
+        told = worker.get_metrics()
+    assert [metrics.episode_length for metrics in told] == [7] * 10
+    assert {metrics.episode_reward for metrics in told} == {float(sum(range(8)))}
+    assert [metrics.env_index for metrics in told] == [0, 1] * 5

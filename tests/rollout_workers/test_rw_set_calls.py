@@ -135,11 +135,6 @@ def test_no_time_sends_only(workers):
     assert workers.foreach_worker(lambda worker: worker.calls[-1]) == ["sent"] * 4
 
 
-def test_no_time_does_not_hide_what_the_local_worker_raises(workers):
-    with pytest.raises(ZeroDivisionError):
-        workers.foreach_worker(lambda worker: 1 / worker.worker_index, timeout_seconds=0)
-
-
 def test_what_is_raised_says_where(workers):
     with pytest.raises(Broken) as raised:
         workers.foreach_worker(fail_in_2)
@@ -152,25 +147,12 @@ def test_other_names_do_the_same(workers):
     assert pairs(workers.foreach_env_runner_async_fetch_ready(index, "tag", timeout_seconds=None)) == [(2, 2)]
 
 
-def test_envs_and_policies_are_visited(workers):
-    assert workers.foreach_env(lambda env: env.number) == [[0, 1]] * 4
-    assert workers.foreach_env_with_context(lambda env, context: context) == [[n, n] for n in range(4)]
-    assert workers.foreach_policy(lambda policy, pid: pid) == ["default_policy"] * 4
-    assert workers.foreach_policy_to_train(lambda policy, pid: pid) == ["default_policy"] * 4
-
-
 def test_asynchronous_answers_say_whose_they_are(workers):
     assert workers.foreach_worker_async(index, tag="mine") == 3
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
     assert pairs(replies) == [(1, 1), (2, 2), (3, 3)]
     assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
     assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
-
-
-def test_who_polls_gets_somewhere(workers):
-    workers.foreach_worker_async(index)
-    replies = [reply for _ in range(3) for reply in workers.fetch_ready_async_reqs()]
-    assert sorted(pairs(replies)) == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag():

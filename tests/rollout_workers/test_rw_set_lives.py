@@ -10,7 +10,7 @@ import pytest
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
 
 from swath.errors import Closed, FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks
+from swath.rollout_workers import DefaultCallbacks
 from swath.testing.toy_worker import Gate
 
 
@@ -54,11 +54,6 @@ def test_the_number_of_workers_is_the_configs_unless_it_is_given():
             assert workers.num_remote_workers() == n
             assert workers.local_worker().config.num_env_runners == n
     assert own.num_env_runners == 2, "the caller's config is as it was"
-
-
-def test_a_dict_is_a_config_too():
-    with ToySet(env_creator=Play(), config={"num_env_runners": 1}, backend="inline") as workers:
-        assert workers.worker_ids() == [1]
 
 
 @pytest.mark.parametrize(
@@ -174,25 +169,11 @@ def test_workers_that_are_added_begin_with_what_all_have_seen(local_worker):
         assert known[0] > 0
 
 
-def test_workers_can_be_added_where_there_were_none():
-    with ToySet(env_creator=Play(), config=config(), backend="inline") as workers:
-        workers.add_workers(1)
-        assert workers_of(workers.sample()) == [1]
-
-
 def test_workers_that_cannot_be_added_leave_the_others_as_they_are():
     with inline(Play(builds={(3, 0): "raise"}), n=2) as workers:
         with pytest.raises(Broken):
             workers.add_workers(1)
         assert workers_of(workers.sample()) == [1, 2]
-
-
-def test_a_set_without_setup_has_nobody():
-    workers = ToySet(_setup=False)
-    assert (workers.worker_ids(), workers.local_worker()) == ([], None)
-    own = workers._local_env_runner = SimpleNamespace(stop=lambda: None)
-    assert workers.local_worker() is own
-    workers.stop()
 
 
 def test_who_came_back_is_told_once_when_they_know_what_is_new(warm_processes):
@@ -261,15 +242,6 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
     assert not (tmp_path / "worker_1" / "stacks_of_life_1.txt").exists(), "it was never late"
 
 
-def test_the_share_of_a_worker_that_hangs_is_collected_by_others(warm_processes, tmp_path):
-    play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
-    with in_processes(play, env_runner_hang_timeout_s=2.0) as workers:
-        made = rows(workers.sample())
-        assert len(made) == 2 * STEPS
-        assert not any(row[:2] == (1, 0) for row in made)
-        assert "hung" in [event.kind for event in workers.events()]
-
-
 def test_the_end_does_not_wait_for_who_hangs(warm_processes, tmp_path):
     gate = Gate.at(tmp_path / "gate")
     workers = in_processes(Play({(1, 0, 1): gate}), n=1)
@@ -278,15 +250,6 @@ def test_the_end_does_not_wait_for_who_hangs(warm_processes, tmp_path):
     workers.stop(timeout_s=0.1)
     with pytest.raises(Closed):
         workers.sample()
-
-
-def test_a_config_is_not_changed_or_frozen():
-    own = AlgorithmConfig().env_runners(num_env_runners=1)
-    before = own.to_dict()
-    with ToySet(env_creator=Play(), config=own, num_workers=2, backend="inline"):
-        pass
-    assert own.to_dict() == before
-    assert not own.is_frozen
 
 
 def test_its_repr_says_how_it_stands():
@@ -299,13 +262,6 @@ def test_a_set_that_waits_for_nobody_waits_for_the_first_if_it_needs_it(warm_pro
     own = {"validate_env_runners_after_construction": False, "create_local_env_runner": False}
     with pytest.raises(WorkerLate, match="are not ready after env_runner_restore_timeout_s"):
         in_processes(Play(builds={(1, 0): gate}), n=1, env_runner_restore_timeout_s=0.5, **own)
-
-
-def test_what_remote_workers_ask_for_is_nothing_to_a_set_without_any():
-    with ToySet(env_creator=Play(), config=config(custom_resources_per_env_runner={"shiny": 1.0})) as workers:
-        assert workers.sample().count == STEPS
-        with pytest.raises(ValueError, match="on Ray only"):
-            workers.add_workers(1)
 
 
 def test_what_closing_a_worker_raises_is_warned_of():
@@ -333,3 +289,12 @@ def test_whatever_dies_batches_have_their_size_and_the_newest_weights(warm_proce
         deaths = sum(event.kind == "died" for event in workers.events())
         assert deaths
         assert deaths == workers.num_remote_worker_restarts()
+
+
+def test_the_share_of_a_worker_that_hangs_is_collected_by_others(warm_processes, tmp_path):
+    play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
+    with in_processes(play, env_runner_hang_timeout_s=2.0) as workers:
+        made = rows(workers.sample())
+        assert len(made) == 2 * STEPS
+        assert not any(row[:2] == (1, 0) for row in made)
+        assert "hung" in [event.kind for event in workers.events()]

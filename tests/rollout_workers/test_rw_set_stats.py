@@ -1,10 +1,13 @@
 """What a set says of itself while it works: frames that were handed out, lives, versions."""
 
+import io
 import threading
 
 import pytest
+from rich.console import Console
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, config
 
+from swath import Progress
 from swath.testing.toy_worker import Gate
 
 
@@ -92,3 +95,13 @@ def test_any_thread_may_ask_while_another_one_waits_for_workers(tmp_path):
             gate.open()
             sampling.join()
         assert said(workers, "frames") == [2 * STEPS]
+
+
+def test_a_view_shows_a_set_as_it_shows_a_collector():
+    file = io.StringIO()
+    with inline() as workers, Progress(Console(file=file, width=200)).watch(workers):
+        workers.sample()
+    line = file.getvalue().splitlines()[-1]
+    assert line.startswith(f"ToySet: {2 * STEPS} frames, ")
+    assert "version 1, " in line
+    assert "2 of 2 workers" in line

@@ -54,18 +54,6 @@ def test_new_weights_are_applied_before_the_next_fragment():
         assert workers.foreach_worker(weight, local_worker=False) == [5.0, 5.0], "a copy of that moment"
 
 
-def test_versions_that_nobody_ran_are_skipped():
-    with inline() as workers:
-        for value in (5.0, 6.0, 7.0):
-            set_to(workers, value)
-            version = workers.sync_weights()
-        assert workers.applied_versions() == {1: 1, 2: 1}, "nobody was told yet"
-        assert workers.foreach_worker(weight, local_worker=False) == [7.0, 7.0]
-        assert workers.applied_versions() == {1: version, 2: version}
-        seen = workers.foreach_worker(lambda worker: [call[2] for call in worker.calls], local_worker=False)
-        assert seen == [[1, 4], [1, 4]]
-
-
 def test_a_version_is_above_the_local_workers_own():
     with inline() as workers:
         workers.local_worker().policy_version = 41
@@ -136,14 +124,6 @@ def test_inference_only_has_no_effect_and_says_so_once():
         workers.sync_weights(inference_only=True)
 
 
-def test_a_set_without_remote_workers_counts_versions_too():
-    with inline(0) as workers:
-        assert [workers.sync_weights() for _ in range(2)] == [1, 2]
-        workers.add_workers(1)
-        assert workers.foreach_worker(weight) == [0.0, 0.0]
-        assert workers.sync_weights() > 2
-
-
 def test_global_variables_are_told_with_the_weights_and_to_later_workers():
     with inline() as workers:
         workers.sync_weights(global_vars={"timestep": 7})
@@ -162,13 +142,6 @@ def test_filters_come_to_equal_one_that_has_seen_everything():
             assert workers.foreach_worker(counts) == [2 * STEPS * round_] * 3
         own = workers.local_worker().filters["default_policy"]
         np.testing.assert_allclose(own.rs.mean, np.mean([1] * STEPS + [2] * STEPS))
-
-
-def test_the_peers_manager_of_filters_works_on_a_set_too():
-    with inline() as workers:
-        workers.sample()
-        FilterManager.synchronize(workers.local_worker().filters, workers)
-        assert workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n) == [2 * STEPS] * 3
 
 
 def test_filters_of_a_set_without_local_worker_come_to_equal_too():

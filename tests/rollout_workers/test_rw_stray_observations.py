@@ -74,19 +74,6 @@ def test_a_step_out_of_the_space_is_raised_and_the_next_call_resumes_at_it(step:
     assert walk(batches, 1) == [*range(step - 1), *range(n - step + 1)]
 
 
-@pytest.mark.parametrize("kind", SPACES)
-def test_with_restart_only_that_env_is_made_anew_whatever_its_space(kind: str):
-    settings = {**SETTINGS, "restart_failed_sub_environments": True}
-    with made_of(lines(astray=[2], kind=kind), RandomPolicy, **settings) as worker:
-        batch = worker.sample()
-        counters, failures = worker.counters, [told for told in worker.get_metrics() if told.episode_faulty]
-    assert len(batch) == B * F
-    assert batch["t"].tolist() == [0, 1, 2, 3, 0, 0, 1, 2, 0, 1, 2, 3]
-    assert batch["truncateds"].tolist() == [row == F for row in range(B * F)]
-    assert (counters["sub_env_restarts"], len(failures)) == (1, 1)
-    assert "is not in" in failures[0].error
-
-
 def test_a_reset_out_of_the_space_is_a_reset_that_failed():
     with made_of(lines(resets_astray=[1]), RandomPolicy, **SETTINGS) as worker:
         with pytest.raises(ValueError, match="is not in Discrete"):
@@ -130,9 +117,3 @@ def test_a_vector_env_fails_as_a_whole_and_goes_on(mode: AutoresetMode | None, w
     assert [len(batch) for batch in batches] == [B * F] * 2
     if "astray" in which:
         assert all(walk(batches, env) == [0, *range(7)] for env in range(B))
-
-
-def test_where_nothing_is_preprocessed_such_observations_are_handed_out():
-    settings = {**SETTINGS, "_disable_preprocessor_api": True}
-    with made_of(lines(astray=[2]), RandomPolicy, **settings) as worker:
-        assert worker.sample()["obs"].tolist() == [0, 1, 2, 3, 0, 1, N, 3, 0, 1, 2, 3]

@@ -11,7 +11,6 @@ from sampling_toys import Foreseen, counting_worker
 from swath.rollout_workers import DefaultCallbacks, RolloutMetrics
 from swath.testing.counting_env import Counting
 from swath.testing.faults import EnvBroke, Fault
-from swath.testing.marks import Mark
 from swath.testing.script import Script
 
 B, F = 3, 4
@@ -27,35 +26,6 @@ def rows_of(batch: Any, env: int) -> list[tuple[int, int]]:
     return [(episode, step) for number, episode, step in marks(batch) if number == env]
 
 
-@pytest.mark.parametrize("kind", ["raise", "shape"])
-@pytest.mark.parametrize("step", [1, 2, F, F + 1])
-def test_a_step_that_raises_is_raised_and_the_next_call_resumes_the_fragment_at_that_step(kind: Any, step: int):
-    worker, factory = counting_worker(faults={1: [Fault(kind, step=step)]})
-    with worker:
-        batches = [worker.sample()] if step > F else []
-        with pytest.raises((EnvBroke, ValueError)) as caught:
-            worker.sample()
-        batches += [worker.sample(), worker.sample()]
-    assert any(f"sub-env 1 (last seed None) in step {step - 1} of" in note for note in caught.value.__notes__)
-    assert any("worker 0" in note for note in caught.value.__notes__)
-    assert all(len(batch) == B * F for batch in batches)
-    others = [row for batch in batches for row in rows_of(batch, 0)]
-    assert others == [(0, t) for t in range(F * len(batches))], "the episodes of the others go on"
-    own = [row for batch in batches for row in rows_of(batch, 1)]
-    assert own == [(0, t) for t in range(step - 1)] + [(1, t) for t in range(F * len(batches) - step + 1)]
-    assert [env.closed for env in factory.made] == [1] * B, "none was made anew"
-
-
-def test_the_last_good_row_is_truncated_if_it_is_still_here():
-    worker, _ = counting_worker(faults={1: [Fault("raise", step=3)]})
-    with worker:
-        with pytest.raises(EnvBroke):
-            worker.sample()
-        batch = worker.sample()
-    assert batch["truncateds"].tolist() == [t == F + 1 for t in range(B * F)]
-    assert not batch["terminateds"].any()
-
-
 def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
     counting = Counting(script=Script((5,), ("terminated",)))
     worker, _ = counting_worker(counting, {1: [Fault("raise", step=4)]}, batch_mode="complete_episodes")
@@ -69,37 +39,6 @@ def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
     assert all(episode == 1 for episode, _ in rows_of(batch, 1)), "the rows before the failure are discarded"
     assert ends.sum() * 5 == len(batch) >= B * F
     assert counters["env_steps_discarded"] == 3
-
-
-@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_with_restart_only_that_sub_env_is_made_anew(mode: str):
-    counting = Counting(script=Script((9,), ("terminated",)))
-    faults = {1: [Fault("raise", step=3)], B: [Fault("raise", step=2)]}
-    worker, factory = counting_worker(counting, faults, batch_mode=mode, restart_failed_sub_environments=True)
-    with worker:
-        batches = [worker.sample() for _ in range(4)]
-        counters, told = worker.counters, worker.get_metrics()
-    assert len(factory.made) == B + 2, "one construction per failure"
-    assert counters["sub_env_restarts"] == counters["episodes_faulty"] == 2
-    assert [metrics.env_index for metrics in told if metrics.episode_faulty] == [1, 1]
-    if mode == "truncate_episodes":
-        assert [len(batch) for batch in batches] == [B * F] * 4
-    for env in (0, 2):
-        rows = [row for batch in batches for row in rows_of(batch, env)]
-        assert rows == [(t // 9, t % 9) for t in range(len(rows))], "the others were not touched"
-
-
-def test_a_reset_that_raises_keeps_the_episodes_that_have_begun_beside_it():
-    counting = Counting(script=Script((2, 2, 2), ("truncated",)))
-    worker, factory = counting_worker(counting, {1: [Fault("raise_at_reset", episode=1)]})
-    with worker:
-        with pytest.raises(EnvBroke) as caught:
-            worker.sample()
-        batch = worker.sample()
-    assert any("in a reset" in note for note in caught.value.__notes__)
-    assert len(batch) == B * F
-    assert rows_of(batch, 0) == rows_of(batch, 1) == rows_of(batch, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert [len(env.seeds) for env in factory.made] == [2] * B, "none was reset twice"
 
 
 def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
@@ -141,16 +80,6 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
-def test_a_longer_delay_than_five_seconds_is_kept_to():
-    from swath.rollout_workers.hosts.lenient import Patience
-
-    waited: list[float] = []
-    patience = Patience(20, 12.0, waited.append)
-    for in_a_row in (1, 2, 3):
-        patience.pause(in_a_row)
-    assert waited == [12.0] * 3
-
-
 @pytest.mark.parametrize("at_first", [False, True])
 def test_what_a_failed_step_seems_to_observe_is_not_pushed_into_the_filter(at_first: bool):
     faults = {env: [Fault("raise", step=2)] for env in (range(B) if at_first else [1])}
@@ -175,17 +104,6 @@ class Faltering(Foreseen):
         if len(self.asked) == self.n:
             raise FloatingPointError("the policy is tired")
         return answer
-
-
-def test_a_policy_that_raises_steps_nothing_and_the_next_call_resumes():
-    worker, factory = counting_worker(policy=Faltering)
-    with worker:
-        with pytest.raises(FloatingPointError):
-            worker.sample()
-        assert [env.mark for env in factory.made] == [Mark(env, 0, Faltering.n - 1) for env in range(B)]
-        batch = worker.sample()
-    assert marks(batch) == [(env, 0, t) for env in range(B) for t in range(F)]
-    assert len(set(batch["eps_id"].tolist())) == B
 
 
 def test_the_last_row_is_truncated_too_if_it_waits_from_an_earlier_call():
@@ -229,21 +147,6 @@ class Raising(DefaultCallbacks):
         self._maybe("end")
 
 
-@pytest.mark.parametrize("event", ["created", "start", "step", "end"])
-def test_a_callback_that_raises_while_collecting_loses_no_row(event):
-    Raising.event, Raising.calls = event, 0
-    counting = Counting(script=Script((3,), ("terminated",)))
-    worker, factory = counting_worker(counting, callbacks_class=Raising)
-    with worker:
-        with pytest.raises(LookupError, match=event):
-            worker.sample()
-        batches = [worker.sample(), worker.sample()]
-    for env in range(B):
-        rows = [row for batch in batches for row in rows_of(batch, env)]
-        assert rows == [(t // 3, t % 3) for t in range(2 * F)]
-    assert all(len(env.seeds) <= 4 for env in factory.made)
-
-
 class Spoiling(DefaultCallbacks):
     """Raises once when a batch is complete."""
 
@@ -254,18 +157,6 @@ class Spoiling(DefaultCallbacks):
         Spoiling.spoilt += 1
         if Spoiling.spoilt == 1:
             raise LookupError("spoilt")
-
-
-def test_rows_about_to_be_handed_out_are_discarded_and_counted_if_their_batch_cannot_be_made():
-    Spoiling.spoilt = 0
-    worker, _ = counting_worker(callbacks_class=Spoiling)
-    with worker:
-        with pytest.raises(LookupError):
-            worker.sample()
-        batch = worker.sample()
-        assert worker.counters["env_steps_discarded"] == B * F
-        assert worker.counters["env_steps_sampled"] == B * F
-    assert rows_of(batch, 0) == [(0, t) for t in range(F, 2 * F)]
 
 
 class Watching(DefaultCallbacks):
