@@ -66,7 +66,7 @@ def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 def test_the_examples_for_torchrl_run_without_a_warning_of_ours(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings(action="ignore"):
-        import_module("torchrl.collectors")
+        import_module("torchrl.collectors.distributed" if uses_ray(page) else "torchrl.collectors")
     prepare(page)
     run(page)
 
