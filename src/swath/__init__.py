@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from swath.rollout.policies.random_policy import RandomPolicy
     from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
     from swath.rollout_workers.batches.sample_batch import SampleBatch
-    from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
+    from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+    from swath.rollout_workers.config.policy_spec import PolicySpec
     from swath.rollout_workers.env_context import EnvContext
     from swath.rollout_workers.policy import Policy
     from swath.rollout_workers.worker.worker import RolloutWorker
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
     from swath.weight_update.strategy import WeightStrategy
 
 _HOME = {
-    "AlgorithmConfig": "swath.rollout_workers.config",
+    "AlgorithmConfig": "swath.rollout_workers.config.algorithm_config",
     "Policy": "swath.rollout_workers.policy",
-    "PolicySpec": "swath.rollout_workers.config",
+    "PolicySpec": "swath.rollout_workers.config.policy_spec",
     "MultiAgentBatch": "swath.rollout_workers.batches.multi_agent",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
     "Comparison": "swath.evaluate.comparison",

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from swath.errors import NoEffectWarning
-from swath.rollout_workers.config import AlgorithmConfig, PolicySpec, creator_of, register_env
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.policy_spec import PolicySpec
+from swath.rollout_workers.config.registry import creator_of, register_env
 from swath.rollout_workers.env_context import EnvContext
 
 BOX = gym.spaces.Box(-1, 1, (2,))

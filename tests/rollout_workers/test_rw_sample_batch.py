@@ -187,7 +187,7 @@ UNEVEN = {
     "states without sequences": (SampleBatch(a=[1, 2, 3], state_in_0=[1.0]), r"a: 3, state_in_0: 1"),
     "sequences": (
         SampleBatch(a=[1, 2, 3], seq_lens=[2, 2]),
-        r"do not fit seq_lens, which says 4 rows in 2 sequences: a: 3",
+        r"do not fit seq_lens: 2 sequences take 4 rows, padding included; a: 3",
     ),
     "states": (
         SampleBatch(a=[1, 2, 3], state_in_0=[0.0], seq_lens=[2, 1]),
@@ -195,7 +195,7 @@ UNEVEN = {
     ),
     "padded": (
         SampleBatch(a=[1, 2, 3], seq_lens=[2, 1], _zero_padded=True, _max_seq_len=2),
-        r"3 rows in 2 sequences, padded to 4 places: a: 3",
+        r"2 sequences take 4 rows, padding included; a: 3",
     ),
 }
 ON_ROWS = {

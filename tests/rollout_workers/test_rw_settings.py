@@ -12,9 +12,10 @@ import gymnasium as gym
 import pytest
 
 from swath.errors import NoEffectWarning
-from swath.rollout_workers.config import AlgorithmConfig, PolicySpec
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import everything_to_default
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
+from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
 
 

@@ -12,14 +12,14 @@ from swath.rollout_workers.batches.joining import (
     convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
 )
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch as MultiAgentBatch
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
 from swath.rollout_workers.batches.views import ViewRequirement as ViewRequirement
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
-from swath.rollout_workers.config import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
-from swath.rollout_workers.config import AlgorithmConfig as AlgorithmConfig
-from swath.rollout_workers.config import PolicySpec as PolicySpec
-from swath.rollout_workers.config import register_env as register_env
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
+from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
+from swath.rollout_workers.config.registry import register_env as register_env
 from swath.rollout_workers.env_context import EnvContext as EnvContext
 from swath.rollout_workers.env_runner import EnvRunner as EnvRunner
 from swath.rollout_workers.episode import Episode as Episode

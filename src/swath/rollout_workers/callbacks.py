@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from swath.errors import warn_of_no_effect
 
 if TYPE_CHECKING:
-    from swath.rollout_workers.config import AlgorithmConfig
+    from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 
 Listener = Callable[..., None]
 """Called with keywords."""

@@ -45,16 +45,15 @@ def _check_alike(batches: Sequence[Columns]) -> None:
     for batch in batches[1:]:
         if missing := set(first) ^ set(batch):
             raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
-    for trait in ("zero_padded", "time_major"):
-        _check_one_value(trait, [getattr(batch, trait) for batch in batches])
-    _check_one_value("max_seq_len given", [batch.max_seq_len is not None for batch in batches])
-    if first.zero_padded:
-        _check_one_value("max_seq_len", [batch.max_seq_len for batch in batches])
-
-
-def _check_one_value(trait: str, values: Iterable[Any]) -> None:
-    if len(different := set(values)) > 1:
-        raise ValueError(f"batches differ in {trait}: {sorted(map(str, different))}; it must be the same in all")
+    traits: dict[str, list[Any]] = {
+        "zero_padded": [batch.zero_padded for batch in batches],
+        "time_major": [batch.time_major for batch in batches],
+        "max_seq_len given": [batch.max_seq_len is not None for batch in batches],
+        "max_seq_len": [batch.max_seq_len for batch in batches if first.zero_padded],
+    }
+    for trait, values in traits.items():
+        if len(set(values)) > 1:
+            raise ValueError(f"batches differ in {trait}: {sorted(map(str, set(values)))}; it must be the same in all")
 
 
 def _joined(name: str, batches: list[Columns]) -> Any:

@@ -129,9 +129,8 @@ def _message(lengths: dict[tuple[str, ...], int], sequences: Sequences | None) -
     named = ", ".join(f"{_named(path)}: {rows}" for path, rows in lengths.items())
     if sequences is None:
         return f"columns of different lengths: {named}; every column needs one row per transition"
-    padded = "" if sequences.stride is None else f", padded to {sequences.places} places"
     return (
-        f"columns do not fit seq_lens, which says {sequences.total} rows in {len(sequences)} sequences{padded}: "
+        f"columns do not fit seq_lens: {len(sequences)} sequences take {sequences.places} rows, padding included; "
         f"{named}; every column needs one row per place, state_in_… one per sequence"
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from swath.rollout.random_state import PrivateStreams
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
 from swath.seeds import derive_named
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 
 
 def set_environment(config: AlgorithmConfig, worker_index: int) -> None:

@@ -14,7 +14,7 @@ from swath.errors import Closed
 from swath.options import seconds
 from swath.rollout.random_state import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Learning

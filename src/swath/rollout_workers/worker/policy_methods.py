@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from swath.rollout_workers.config import DEFAULT_POLICY_ID, PolicySpec
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.filters.sharing import copies_of, rebase_all
 from swath.rollout_workers.preprocessors import Preprocessor

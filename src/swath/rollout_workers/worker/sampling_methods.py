@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import PerfStats

@@ -12,7 +12,7 @@ from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.hosts.lenient import LenientHost, Patience, Renewal

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from typing import Any
 
-from swath.rollout_workers.config import PolicySpec
+from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.filters.sharing import copies_of
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.weights import WeightBook

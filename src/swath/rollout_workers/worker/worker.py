@@ -13,7 +13,7 @@ from swath.options import count
 from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.hosts.closing import closed_on_failure
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.env_runner import EnvRunner
 from swath.rollout_workers.metrics_log import MetricsLog

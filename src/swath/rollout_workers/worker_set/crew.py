@@ -18,7 +18,7 @@ from typing import Any
 from swath.collect.counters import Counters
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Survival
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.deaths import Deaths, Events
 from swath.rollout_workers.worker_set.resident import AS_BUILT, Household, News, NotBrought
 from swath.weights.channel import Channel

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.workers.fleet_state import Died, GiveUp, Ready
 from swath.workers.tickets import Name
 

@@ -11,7 +11,7 @@ from swath.errors import Closed, WorkerLate, warn
 from swath.nearest import spelled
 from swath.options import seconds
 from swath.rollout_workers.callbacks import callbacks_of
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
 from swath.rollout_workers.filters.sharing import copies_of
 from swath.rollout_workers.worker.arguments import thawed

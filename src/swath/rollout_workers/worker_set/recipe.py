@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.resident import Resident, Stacks
 from swath.workers.base import Job
 from swath.workers.hosting import described

@@ -8,7 +8,7 @@ from typing import Any
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import ids_or_function
 from swath.rollout_workers.worker.policies import BY_POLICY, require_addable
 from swath.rollout_workers.worker.policy_methods import spaces_of
