@@ -82,30 +82,14 @@ class Failure:
     in_step: bool
 
 
-def no_seed(env: int) -> None:
-    """Nothing is seeded."""
-
-
-@dataclass(frozen=True)
-class Renewal:
-    """How envs are made anew.
-
-    Attributes:
-        one: closes one sub-env and puts another in its place; None where they are only made all together.
-        seed: of the first reset of one that was made anew.
-    """
-
-    one: Callable[[int], None] | None = None
-    seed: Callable[[int], int | None] = no_seed
-
-
 class LenientHost(WrappedHost):
     """An array host that outlives the failures of its envs.
 
     Args:
         inner: the envs.
         patience: what is borne.
-        renewal: how what is borne is mended.
+        renew: closes one sub-env and puts another in its place; None where they are only made all together.
+        new_seed: of the first reset of one that was made anew.
         seeds: of the envs' first resets; None seeds nothing.
 
     Attributes:
@@ -115,14 +99,19 @@ class LenientHost(WrappedHost):
     """
 
     def __init__(
-        self, inner: ArrayHost, patience: Patience, renewal: Renewal | None = None, seeds: Sequence[int] | None = None
+        self,
+        inner: ArrayHost,
+        patience: Patience,
+        renew: Callable[[int], None] | None,
+        new_seed: Callable[[int], int | None],
+        seeds: Sequence[int] | None,
     ) -> None:
         super().__init__(inner)
         self.failures: list[Failure] = []
         self.fatal: EnvRaised | None = None
         self.restarts = 0
         self._patience = patience
-        self._renewal = renewal or Renewal()
+        self._renew, self._new_seed = renew, new_seed
         self.seed(seeds)
         self._in_a_row: dict[int, int] = {}
         self._broken: set[int] = set()
@@ -163,7 +152,7 @@ class LenientHost(WrappedHost):
             return onto
         if not self.spec.alone and self._untouched:
             self._reached = self._borne(range(self.spec.num_envs), self._begin_all)
-        elif not self.spec.alone and self._renewal.one is None:
+        elif not self.spec.alone and self._renew is None:
             self._reached = self._begin_some(envs, onto)
         else:
             self._reached = self._one_by_one(envs, onto)
@@ -238,14 +227,14 @@ class LenientHost(WrappedHost):
         self._patience.pause(self._in_a_row.get(env, 1))
         self.restarts += 1
         whole = self._untouched and not self.spec.alone
-        if whole or self._renewal.one is None:
+        if whole or self._renew is None:
             self.inner.rebuild()
             renewed = set(range(self.spec.num_envs))
         else:
-            self._renewal.one(env)
+            self._renew(env)
             renewed = {env}
         self._broken -= renewed
-        seeds = {env: self._renewal.seed(env) for env in sorted(renewed)}
+        seeds = {env: self._new_seed(env) for env in sorted(renewed)}
         self._seeds.update({env: seed for env, seed in seeds.items() if seed is not None})
 
     def _failed(self, failure: Failure) -> None:

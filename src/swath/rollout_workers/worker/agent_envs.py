@@ -31,7 +31,7 @@ from swath.rollout_workers.worker.sampling_setup import Station, filter_of, scen
 
 def made_envs(maker: EnvMaker, station: Station) -> Envs | None:
     """Envs that are made now; None if the creator makes none."""
-    envs = make_envs(maker, station.config.num_envs_per_env_runner)
+    envs = make_envs(maker, station.worker.config.num_envs_per_env_runner)
     if not envs:
         return None
     kind = AgentEnvs if isinstance(envs[0], MultiAgentEnv) else Envs
@@ -100,8 +100,8 @@ class AgentEnvs(Envs):
             laps=self._laps,
             scene=scene,
         )
-        length = station.config.get_rollout_fragment_length(station.index)
-        plan = Plan.of(station.config, length, self.lenient.spec.num_envs)
+        length = station.worker.config.get_rollout_fragment_length(station.worker.worker_index)
+        plan = Plan.of(station.worker.config, length, self.lenient.spec.num_envs)
         self._agents = MultiAgentSampler(parts, plan, progress)
         self._agents.counts = counts
 

@@ -71,7 +71,7 @@ class Envs:
         self.lenient = lenient_host(self.host, maker, station)
         self.view = EnvView(self.lenient, self.spaces, self.close)
         self._station = replace(station, base_env=self.view)
-        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=station.index, life=station.life)
+        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=station.worker.worker_index, life=station.worker.life)
         self._policies: Policies | None = None
         self._sampler: Sampler | None = None
 
@@ -135,7 +135,7 @@ class Envs:
         """Go on as in another life: other ids and seeds, and new episodes in all envs."""
         self._station = replace(station, base_env=self.view)
         n = self.host.spec.num_envs
-        self._ids = TrajectoryIds(n, worker=station.index, life=station.life)
+        self._ids = TrajectoryIds(n, worker=station.worker.worker_index, life=station.worker.life)
         self.lenient.start_over()
         self.lenient.seed(None if station.seeds is None else station.seeds.first(n))
         if self._policies is not None:

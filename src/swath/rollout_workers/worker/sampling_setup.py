@@ -15,7 +15,7 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.hosts.lenient import LenientHost, Patience, Renewal
+from swath.rollout_workers.hosts.lenient import LenientHost, Patience
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
 from swath.rollout_workers.hosts.seating import SeatingHost
@@ -40,9 +40,6 @@ class Station:
 
     Attributes:
         worker: the worker, for callbacks.
-        index: its index.
-        life: which of its lives.
-        config: its settings.
         seeds: its seeds; None: nothing is seeded.
         base_env: the view of its envs, for callbacks.
         log: keeps what there is to tell of episodes.
@@ -51,9 +48,6 @@ class Station:
     """
 
     worker: Any
-    index: int
-    life: int
-    config: AlgorithmConfig
     seeds: Seeds | None
     base_env: Any
     log: MetricsLog
@@ -70,8 +64,8 @@ def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientH
         times[env] += 1
         return None if seeds is None else seeds.renewed(env, n, times[env])
 
-    renewal = Renewal(_renewing(host, maker), new_seed)
-    return LenientHost(host, Patience.of(station.config), renewal, None if seeds is None else seeds.first(n))
+    first = None if seeds is None else seeds.first(n)
+    return LenientHost(host, Patience.of(station.worker.config), _renewing(host, maker), new_seed, first)
 
 
 def make_sampler(
@@ -112,7 +106,7 @@ def make_sampler(
     actor = PolicyActor(policy, surface, laps, watch, setting("explore"))
     clip = reward_clip(setting("clip_rewards"))
     parts = SamplerParts(lenient, actor, finisher, ids, station.log, clip, watch)
-    return Sampler(parts, quota_of(station.config, station.index, n))
+    return Sampler(parts, quota_of(station.worker.config, station.worker.worker_index, n))
 
 
 def quota_of(config: AlgorithmConfig, worker_index: int, num_envs: int) -> Quota:

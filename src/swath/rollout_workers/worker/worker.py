@@ -201,17 +201,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def _station(self) -> Station:
         unrolls = UnrollIds((self.worker_index << WORKER_BITS) + (self.life << LIFE_BITS))
-        return Station(
-            self,
-            self.worker_index,
-            self.life,
-            self.config,
-            self._seeds,
-            None,
-            self._log,
-            unrolls,
-            self._laps,
-        )
+        return Station(self, self._seeds, None, self._log, unrolls, self._laps)
 
     def _make_seeds(self) -> Seeds | None:
         root = self.config.seed
@@ -226,7 +216,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
 def get_global_worker() -> RolloutWorker | None:
     """The worker that was built last in this process, if it lives and was not stopped."""
-    worker = _newest()
+    worker = None if _newest is None else _newest()
     return None if worker is None or worker.is_stopped else worker
 
 
@@ -234,8 +224,4 @@ def _no_env(context: EnvContext) -> None:
     """Makes none."""
 
 
-def _nothing() -> None:
-    """Where no worker was built yet."""
-
-
-_newest: Callable[[], RolloutWorker | None] = _nothing
+_newest: weakref.ref[RolloutWorker] | None = None
