@@ -191,7 +191,7 @@ UNEVEN = {
     ),
     "states": (
         SampleBatch(a=[1, 2, 3], state_in_0=[0.0], seq_lens=[2, 1]),
-        r"says 3 rows in 2 sequences: a: 3, state_in_0: 1;",
+        r"2 sequences take 3 rows, padding included; a: 3, state_in_0: 1;",
     ),
     "padded": (
         SampleBatch(a=[1, 2, 3], seq_lens=[2, 1], _zero_padded=True, _max_seq_len=2),
