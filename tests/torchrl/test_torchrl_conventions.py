@@ -11,14 +11,13 @@ from torchrl.envs import (
     Compose,
     EnvCreator,
     InitTracker,
-    ObservationNorm,
     ParallelEnv,
     SerialEnv,
     StepCounter,
     TransformedEnv,
     VecNorm,
 )
-from torchrl.modules import EGreedyModule, RandomPolicy
+from torchrl.modules import EGreedyModule
 from torchrl_differences import differences
 from torchrl_toys import Answer, Counting, push
 
@@ -55,19 +54,6 @@ def test_random_draws_are_those_of_torchrls_collector_after_the_same_manual_seed
     assert batches[0]["action"].unique().numel() == 12
 
 
-def test_max_frames_per_traj_is_torchrls_step_counter():
-    batch = first(Counting((2,)), pushing(), frames=24, max_frames_per_traj=5)
-    with torch.no_grad():
-        env = TransformedEnv(Counting((2,)), StepCounter(5))
-        data = env.rollout(12, pushing(), break_when_any_done=False)
-    assert differences(batch, data, ignore={("collector",)}) == []
-
-
-def test_max_frames_per_traj_beside_a_step_counter_of_the_envs_own_is_refused():
-    with pytest.raises(ValueError, match="step_count"):
-        Collector(TransformedEnv(Counting(), StepCounter(2)), frames_per_batch=4, max_frames_per_traj=2)
-
-
 def test_set_truncated_for_an_env_without_such_a_flag_is_refused():
     with pytest.raises(RuntimeError, match="truncated"):
         first(Counting, pushing(), set_truncated=True)
@@ -102,19 +88,6 @@ def test_the_state_of_a_transform_can_be_reached_while_collecting():
         assert norm.loc["observation"] > before
 
 
-def test_a_state_dict_carries_the_envs_transforms():
-    def make():
-        return TransformedEnv(Counting(), Compose(ObservationNorm(0.0, 1.0, ["observation"]), StepCounter()))
-
-    with Collector(make, frames_per_batch=4) as collector:
-        collector.env.transform[0].loc.fill_(7.0)
-        state = collector.state_dict()
-    with Collector(make, frames_per_batch=4) as collector:
-        collector.load_state_dict(state)
-        assert collector.env.transform[0].loc == 7.0
-        assert next(iter(collector))["observation"][0] == 7.0
-
-
 @pytest.mark.parametrize("storing_device", [None, "cpu"])
 def test_a_batch_has_a_device_where_env_and_policy_were_given_the_same_one(storing_device):
     stored = None if storing_device is None else torch.device(storing_device)
@@ -145,10 +118,6 @@ def test_classes_instances_and_creators_are_sources_and_are_closed_in_the_end(ma
         next(iter(collector))
         env = collector.env
     assert env.is_closed
-
-
-def test_keywords_go_to_the_maker_of_the_env():
-    assert first(Counting, pushing(), create_env_kwargs={"batch_size": (3,)}).shape == (3, 4)
 
 
 @pytest.mark.parametrize("batched", [SerialEnv, lambda *args: ParallelEnv(*args, mp_start_method="fork")])
@@ -182,14 +151,6 @@ def test_exploration_modules_explore_as_much_as_they_say():
     assert not torch.isclose(wild["action"], push(wild["observation"])).any()
 
 
-def test_random_frames_come_first_and_have_the_policys_keys():
-    policy = toys.gaussian(1, 1)
-    with Collector(Counting, policy, frames_per_batch=4, total_frames=8, init_random_frames=4) as collector:
-        random, acted = collector
-    assert set(random.keys(True, True)) == set(acted.keys(True, True))
-    assert not random["action_log_prob"].any()
-
-
 @pytest.mark.filterwarnings("ignore:split_trajs=True produces:UserWarning")  # TorchRL 0.13 prefers another layout
 def test_splitting_gives_the_rows_that_torchrl_gives():
     ours = first(Counting((2,)), pushing(), frames=24, split_trajs=True)
@@ -211,16 +172,6 @@ class Sees(TensorDictModuleBase):
     def forward(self, tensordict):
         self.device = tensordict.device
         return tensordict.set("action", push(tensordict["observation"]))
-
-
-@pytest.mark.parametrize(
-    "policy", [{"policy": RandomPolicy()}, {"policy_factory": RandomPolicy}], ids=["policy", "factory"]
-)
-def test_a_random_policy_of_torchrls_without_a_spec_gets_the_envs(policy):
-    batch = first(Counting, **policy)
-    assert batch["action"].unique().numel() > 6
-    if "policy" in policy:
-        assert policy["policy"].action_spec is not None
 
 
 @pytest.mark.parametrize("key", ["_secret", ("out", "_secret"), ("_out", "secret")])

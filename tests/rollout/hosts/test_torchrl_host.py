@@ -27,7 +27,6 @@ from swath import Collector, RandomPolicy
 from swath.errors import NonFinite
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.torchrl import effective
 from swath.rollout.hosts.torchrl_source import Fitting
 
 
@@ -92,16 +91,6 @@ def drawn(env, policy=still, frames=8, **options):
         return next(iter(collector))
 
 
-def test_the_only_leaf_is_the_root_and_the_policy_writes_into_it():
-    host = host_of(Clock)
-    (root,) = host.reset_all()
-    moved = host.step([still(root)])
-    assert root["next", "clock"].item() == 1
-    assert moved.observation[0]["clock"].item() == 1
-    assert "next" not in moved.observation[0]
-    assert (moved.reward.tolist(), moved.ended) == ([1.0], [])
-
-
 def test_single_envs_of_a_batch_begin_again_while_the_others_go_on():
     host = host_of(lambda: Clock(batch=(2, 3)))
     (root,) = host.reset_all()
@@ -135,12 +124,6 @@ def test_an_error_of_a_reset_names_its_env():
 
     with pytest.raises(EnvRaised):
         host_of(Broken).reset_all()
-
-
-def test_flags_of_a_group_prevail_over_those_inside_it():
-    keys = ["done", ("agents", "done"), ("agents", "terminated")]
-    assert effective(keys) == ("done",)
-    assert effective(keys[1:]) == (("agents", "done"), ("agents", "terminated"))
 
 
 def test_a_batch_has_the_entries_of_the_env_and_ids_that_follow_its_episodes():
@@ -305,11 +288,6 @@ def test_fake_batches_look_like_real_ones():
         fake, real = collector.fake_tensordict(), next(iter(collector))
     assert set(fake.keys(include_nested=True)) == set(real.keys(include_nested=True))
     assert fake.batch_size == real.batch_size
-
-
-def test_the_env_and_the_batch_can_be_on_a_device():
-    batch = drawn(Clock, device="cpu")
-    assert batch.device == torch.device("cpu")
 
 
 def test_set_truncated_needs_a_key_for_it():
