@@ -6,7 +6,6 @@ import threading
 
 import torch
 from gymnasium import spaces
-from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
@@ -155,14 +154,14 @@ class Stepping(CountingEnv):
 class InThread:
     """Runs a function in a thread and keeps what it gives or raises."""
 
-    def __init__(self, function):
-        self._function, self.value, self.error = function, None, None
+    def __init__(self, function, *args):
+        self._function, self._args, self.value, self.error = function, args, None, None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self):
         try:
-            self.value = self._function()
+            self.value = self._function(*self._args)
         except BaseException as error:
             self.error = error
 
@@ -176,7 +175,3 @@ def raising(**faults):
     """Two counting envs whose env 1 raises at step 4 of its first episode, or as told."""
     fault = Fault(**{"kind": "raise", "episode": 0, "step": 4, **faults})
     return CountingEnvs(LONG, faults={1: [fault]})
-
-
-def as_td(**entries):
-    return TensorDict(entries)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import torch
+from collector_toys import InThread  # noqa: F401  handed on
 from torch import nn
 
 import ray_cluster
@@ -99,23 +99,3 @@ class Notebook:
     @property
     def lines(self):
         return self.path.read_text().splitlines() if self.path.exists() else []
-
-
-class InThread:
-    """Runs a function in a thread and keeps what it gives or raises."""
-
-    def __init__(self, function, *args):
-        self._function, self._args, self.value, self.error = function, args, None, None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        try:
-            self.value = self._function(*self._args)
-        except BaseException as error:
-            self.error = error
-
-    def join(self):
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "it hangs"
-        return self
