@@ -20,7 +20,6 @@ FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
     "rollout/hosts/torchrl_source.py _created",
     "collect/answers.py cascade_execute",
-    "evaluate/transforms.py __call__",
     "nearest.py spelling",
     "workers/ray/worker.py forward",
 }

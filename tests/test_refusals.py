@@ -6,6 +6,7 @@ import pytest
 
 import swath
 from swath import rollout_workers
+from swath.evaluators import Evaluator
 from swath.rollout_workers import AlgorithmConfig, MultiAgentBatch, RandomPolicy, RolloutWorker, SampleBatch, WorkerSet
 
 
@@ -17,6 +18,13 @@ class Written:
 
     def extend(self, td):
         """Keep nothing."""
+
+
+def evaluator_of_creator(**options):
+    """An evaluator in envs of TorchRL that share their state."""
+    envs = pytest.importorskip("torchrl.envs")
+    creator = envs.EnvCreator(lambda: envs.GymEnv("CartPole-v1"))
+    return Evaluator(creator, policy_factory=dict, **options)
 
 
 COLLECTORS: list = [
@@ -50,7 +58,17 @@ WEIGHTS: list = [
         id="a scheme that no collector of this process sends with",
     ),
 ]
-EVALUATION: list = []
+EVALUATION: list = [
+    pytest.param(
+        lambda: evaluator_of_creator(backend="process"), ValueError, "EnvCreator .* its function", id="EnvCreator away"
+    ),
+    pytest.param(
+        lambda: evaluator_of_creator().trigger_eval(weights_dict={"env.transform": {}}),
+        ValueError,
+        "EnvCreator are shared with training; leave env.transform out",
+        id="statistics of an EnvCreator",
+    ),
+]
 GONE_NAMES = {
     "RepeatedValues": "padded values and their lengths as two columns",
     **dict.fromkeys(("compress", "pack", "pack_if_needed", "unpack", "is_compressed"), "savez_compressed"),

@@ -11,8 +11,7 @@ from swath.cli.folder import RunFolder
 from swath.cli.journal import MOST_PENDING, Journal, Run
 from swath.cli.state import Progress
 from swath.errors import WorkerLost
-from swath.evaluate.record import Episodes
-from swath.evaluate.result import EvalResult
+from swath.evaluate.result import Episodes, EvalResult
 
 
 def result_of(reward):

@@ -47,6 +47,6 @@ def expected(seed):
     return played(seed)
 
 
-def evaluate_once(policy, env, request, slots=None):
-    with LocalEvaluation(env, slots) as evaluation:
+def evaluate_once(policy, env, request, num_envs=None):
+    with LocalEvaluation(env, num_envs) as evaluation:
         return evaluation.run(policy, request)

@@ -1,6 +1,5 @@
 """Which of two policies is better."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -8,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.evaluate.comparison import Comparison, compare
-from swath.evaluate.interval import Bootstrap, mean_interval
-from swath.evaluate.record import Episodes, Provenance
-from swath.evaluate.result import EvalResult
+from swath.evaluate.comparison import compare
+from swath.evaluate.result import Episodes, EvalResult
 
 RETURNS = st.lists(st.integers(-5, 5).map(float), min_size=2, max_size=25)
 
@@ -20,7 +17,7 @@ def evaluated(returns, seeds=None, seeding="episode"):
     n = len(returns)
     columns = {"returns": returns, "lengths": [1] * n, "terminated": [True] * n, "truncated": [False] * n}
     return EvalResult(
-        {}, Episodes.of({**columns, "seeds": range(1, n + 1) if seeds is None else seeds}), Provenance(seeding=seeding)
+        {}, Episodes.of({**columns, "seeds": range(1, n + 1) if seeds is None else seeds}), seeding=seeding
     )
 
 
@@ -34,13 +31,6 @@ def test_pairs_are_found_by_seed_whatever_their_order():
     assert found.probability_of_improvement == pytest.approx(2.5 / 3)
 
 
-def test_episodes_without_a_seed_of_their_own_are_left_out():
-    a = evaluated([1.0, 2.0, 9.0], seeds=[5, 6, -1])
-    b = evaluated([-9.0, 2.0, 4.0], seeds=[-1, 5, 6])
-    found = compare(a, b)
-    assert (found.n, found.difference) == (2, 1.5)
-
-
 def test_pairing_cancels_what_is_luck_of_the_episode():
     luck = np.random.default_rng(0).normal(scale=100.0, size=30)
     a, b = evaluated(luck), evaluated(luck + 1.0)
@@ -52,26 +42,6 @@ def test_pairing_cancels_what_is_luck_of_the_episode():
     assert apart.ci_low < -10.0 < 10.0 < apart.ci_high
 
 
-def test_the_interval_is_that_of_the_gains_of_the_pairs():
-    source = np.random.default_rng(1)
-    a, b = source.normal(size=12), source.normal(size=12)
-    found = compare(evaluated(a), evaluated(b), confidence=0.5, n_resamples=300, seed=4)
-    again = compare(evaluated(np.zeros(12)), evaluated(b - a), confidence=0.5, n_resamples=300, seed=4)
-    assert (found.ci_low, found.ci_high) == (again.ci_low, again.ci_high)
-    wider = compare(evaluated(a), evaluated(b), confidence=0.99, n_resamples=300, seed=4)
-    assert wider.ci_low < found.ci_low < found.difference < found.ci_high < wider.ci_high
-    assert compare(evaluated(a), evaluated(b), seed=5) != compare(evaluated(a), evaluated(b), seed=4)
-
-
-def test_the_interval_is_made_like_that_of_an_evaluation():
-    source = np.random.default_rng(2)
-    a, b = source.exponential(size=12), source.exponential(size=15)
-    paired = compare(evaluated(np.zeros(12)), evaluated(b[:12]), seed=4)
-    assert (paired.ci_low, paired.ci_high) == mean_interval(b[:12], 4)
-    apart = compare(evaluated(a), evaluated(b), seed=4, paired=False)
-    assert (apart.ci_low, apart.ci_high) == Bootstrap(seed=4).interval((-1.0, a), (1.0, b))
-
-
 def test_unpaired_the_probability_is_over_all_pairs_and_both_sides_may_differ_in_size():
     a, b = evaluated([0.0, 1.0, 2.0], seeding="none", seeds=[-1] * 3), evaluated([1.0, 3.0], seeding="layout")
     found = compare(a, b, paired=False)
@@ -80,26 +50,11 @@ def test_unpaired_the_probability_is_over_all_pairs_and_both_sides_may_differ_in
     assert (found.n, found.paired) == (5, False)
 
 
-def test_unpaired_a_side_of_one_episode_has_no_interval():
-    found = compare(evaluated([1.0]), evaluated([2.0, 3.0]), paired=False)
-    assert found.difference == 1.5
-    assert math.isnan(found.ci_low)
-    assert math.isnan(found.ci_high)
-
-
 @pytest.mark.parametrize("paired", [True, False])
 def test_nan_returns_give_nan(paired):
     found = compare(evaluated([1.0, math.nan, 2.0]), evaluated([1.0, 2.0, 3.0]), paired=paired)
     numbers = (found.difference, found.ci_low, found.ci_high, found.probability_of_improvement)
     assert all(math.isnan(number) for number in numbers)
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_infinite_returns_pass_through_without_warnings(paired):
-    found = compare(evaluated([1.0, math.inf, 2.0]), evaluated([1.0, 2.0, math.inf]), paired=paired)
-    assert math.isnan(found.difference)
-    assert math.isnan(found.ci_low)
-    assert math.isnan(found.ci_high)
 
 
 @given(RETURNS, st.booleans())
@@ -110,18 +65,6 @@ def test_a_policy_against_itself_is_a_tie(returns, paired):
     assert found.probability_of_improvement == pytest.approx(0.5)
     assert found.ci_low <= 1e-12
     assert found.ci_high >= -1e-12
-
-
-@given(RETURNS, RETURNS, st.booleans())
-@settings(max_examples=30, deadline=None)
-def test_turning_the_question_round_turns_the_answer_round(left, right, paired):
-    there = compare(evaluated(left), evaluated(right), paired=paired)
-    back = compare(evaluated(right), evaluated(left), paired=paired)
-    assert back.difference == pytest.approx(-there.difference)
-    assert back.probability_of_improvement == pytest.approx(1.0 - there.probability_of_improvement)
-    assert back.n == there.n
-    if paired:
-        assert (back.ci_low, back.ci_high) == (pytest.approx(-there.ci_high), pytest.approx(-there.ci_low))
 
 
 @given(RETURNS, RETURNS)
@@ -170,8 +113,3 @@ def test_numbers_out_of_range_are_refused(options, says):
 def test_what_is_no_result_is_refused(paired):
     with pytest.raises(TypeError, match="result_b is of type int; give an EvalResult"):
         compare(evaluated([1.0, 2.0]), 3, paired=paired)
-
-
-def test_a_comparison_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Comparison(1.0, 0.0, 2.0, 0.5, 3, paired=True).n = 4

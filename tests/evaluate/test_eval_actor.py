@@ -9,7 +9,6 @@ from gymnasium.vector import SyncVectorEnv
 
 from swath.errors import Superseded
 from swath.evaluate.eval_actor import Ask, EvalActor, Token
-from swath.rollout.policies.exploration import ExplorationType
 from swath.seeds import derive
 from swath.weights.manifest import Manifest
 from swath.weights.names import flat_weights
@@ -57,11 +56,6 @@ class Constant(torch.nn.Module):
 
     def forward(self, observation):
         return torch.full(observation.shape[:-1], round(self.action.item()))
-
-
-class Sampling(torch.nn.Module):
-    def forward(self, observation):
-        return torch.randint(5, observation.shape[:-1])
 
 
 class Lent:
@@ -149,24 +143,11 @@ def test_weights_are_those_that_were_sent_last_and_are_counted():
     assert one_actor.rollout(ask(1, Constant(3), 1, asker="b"))["policy_version"] == 2
 
 
-def test_weights_that_do_not_fit_change_nothing():
-    one_actor = actor()
-    with pytest.raises(KeyError, match="missing"):
-        one_actor.rollout(ask(1, torch.nn.Linear(1, 1), 1))
-    assert one_actor.rollout(ask(2))["reward"] == 3.0
-
-
 def test_a_policy_without_weights_plays_and_takes_none():
     one_actor = actor(policy_maker=lambda: lambda observation: torch.ones(observation.shape[:-1], dtype=torch.long))
     assert one_actor.rollout(ask(1))["reward"] == 3.0
     with pytest.raises(TypeError, match="has none; submit None"):
         one_actor.rollout(ask(2, Constant(), 1))
-
-
-def test_sampling_is_repeatable():
-    one_actor = actor(lambda: Count(30), Sampling)
-    first, second = (one_actor.rollout(ask(n, exploration=ExplorationType.RANDOM)) for n in (1, 2))
-    assert first["reward"] == second["reward"] not in (0.0, 30.0)
 
 
 class Announcing(Count):
@@ -216,8 +197,3 @@ def test_after_an_exception_the_next_rollout_has_an_env_made_anew():
     assert any("RayEvalWorker" in note for note in caught.value.__notes__)
     assert one_actor.rollout(ask(2))["reward"] == 3.0
     assert len(made) == 2
-
-
-def test_a_key_that_the_env_does_not_write_is_named():
-    with pytest.raises(KeyError, match="bonus"):
-        actor().rollout(ask(reward_keys=("next", "bonus")))

@@ -15,8 +15,8 @@ from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 
 from swath import seeds
-from swath.errors import NoEffectWarning, WorkerLate
-from swath.evaluate.local import LocalEvaluation, Slots
+from swath.errors import NoEffectWarning
+from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.stopping import StopRule
 from swath.rollout.policies.exploration import ExplorationType
@@ -29,7 +29,7 @@ def asked(n=N, **options):
 
 
 def coins(num_envs, request=None, env=CoinEnv, policy=integer_policy):
-    return evaluate_once(policy, env, request or asked(), Slots(num_envs))
+    return evaluate_once(policy, env, request or asked(), num_envs)
 
 
 def root_with_as_many_long_as_short(n):
@@ -71,13 +71,6 @@ def test_short_episodes_do_not_crowd_out_long_ones():
     assert result["eval/frames"] == 20 * 22
 
 
-def test_two_policies_meet_the_same_episodes_and_another_root_gives_others():
-    first, second = coins(3), coins(5, policy=lambda observation: observation[..., 0] % 7)
-    np.testing.assert_array_equal(first.seeds, second.seeds)
-    np.testing.assert_array_equal(first.lengths, second.lengths)
-    assert not set(coins(3, asked(seed=1)).seeds.tolist()) & set(first.seeds.tolist())
-
-
 def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
     envs = []
 
@@ -92,22 +85,6 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
     assert all(env.closed for env in envs)
 
 
-def test_slots_without_an_episode_are_not_stepped_but_stay_in_the_batch():
-    envs, sizes = [], set()
-
-    def make():
-        envs.append(CoinEnv())
-        return envs[-1]
-
-    def policy(observation):
-        sizes.add(len(observation))
-        return integer_policy(observation)
-
-    coins(5, asked(2), make, policy)
-    assert [env.steps > 0 for env in envs] == [True, True, False, False, False]
-    assert sizes == {5}
-
-
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_max_steps_cuts_episodes_that_never_end_and_counts_as_truncation(num_envs):
     result = coins(num_envs, asked(10, limits=EvalLimits(max_steps=10)), EndlessEnv)
@@ -115,16 +92,6 @@ def test_max_steps_cuts_episodes_that_never_end_and_counts_as_truncation(num_env
     assert result.truncated.all()
     assert not result.terminated.any()
     assert result["eval/frames"] == 100
-
-
-def test_max_steps_cuts_beside_the_env_s_own_counter_and_leaves_shorter_episodes_alone():
-    def make():
-        return gym.wrappers.TimeLimit(CoinEnv(), 20)
-
-    result = coins(2, asked(limits=EvalLimits(max_steps=12)), make)
-    assert set(result.lengths.tolist()) == {SHORT, 12}
-    np.testing.assert_array_equal(result.truncated, result.lengths == 12)
-    np.testing.assert_array_equal(result.terminated, result.lengths == SHORT)
 
 
 def test_an_episode_that_ends_by_itself_at_the_limit_is_terminated_and_truncated():
@@ -152,7 +119,7 @@ def test_without_a_seed_nothing_is_seeded_and_no_episode_claims_a_seed():
 
 def test_k_tasks_are_played_in_turn():
     makers = [lambda: gym.wrappers.TransformReward(CoinEnv(), lambda r: 0.0), CoinEnv]
-    result = evaluate_once(integer_policy, makers, asked(9), Slots(4))
+    result = evaluate_once(integer_policy, makers, asked(9), 4)
     assert result.returns[::2].tolist() == [0.0] * 5
     assert result.returns[1::2].tolist() == [expected(seed)[0] for seed in result.seeds[1::2]]
 
@@ -165,35 +132,6 @@ def test_rounds_are_played_until_the_interval_is_narrow_and_go_on_with_the_seeds
     assert n % 6 == 0
     assert (result["eval/reward_ci_high"] - result["eval/reward_ci_low"]) / 2 <= 30.0
     np.testing.assert_array_equal(result.returns, coins(1, asked(n)).returns)
-
-
-def test_rounds_end_at_the_bound():
-    result = coins(4, EvalRequest(stop=StopRule(5, until_ci_halfwidth=1e-3, max_trajectories=17)))
-    assert (result.stopped, result["eval/num_episodes"]) == ("max", 15)
-    assert coins(4).stopped == "fixed"
-
-
-def test_the_result_has_all_keys_of_the_contract_under_its_prefix_and_says_what_it_is_for():
-    with LocalEvaluation(CoinEnv, log_prefix="valid") as evaluation:
-        result = evaluation.run(integer_policy, asked(step=40_000, policy_version=7))
-    assert {name.removeprefix("valid/") for name in result} == {
-        *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
-        *("reward_ci_low", "reward_ci_high", "num_episodes", "frames", "episode_length"),
-        *("duration_s", "fps", "step", "policy_version"),
-    }
-    assert (result["valid/step"], result.step, result["valid/policy_version"]) == (40_000, 40_000, 7)
-    assert result["valid/fps"] == result["valid/frames"] / result["valid/duration_s"]
-
-
-def test_an_empty_prefix_is_refused():
-    with pytest.raises(ValueError, match="log_prefix"):
-        LocalEvaluation(CoinEnv, log_prefix="")
-
-
-def test_the_same_envs_serve_several_evaluations_with_equal_numbers():
-    with LocalEvaluation(CoinEnv, Slots(3)) as evaluation:
-        first, second = evaluation.run(integer_policy, asked()), evaluation.run(integer_policy, asked())
-    np.testing.assert_array_equal(first.returns, second.returns)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -217,27 +155,6 @@ def test_sampled_actions_are_those_of_the_episode_whatever_the_number_of_envs(nu
     assert not np.array_equal(alone.returns, coins(None, policy=Sampling()).returns)
     again = asked(seed=0, exploration_type=ExplorationType.RANDOM)
     np.testing.assert_array_equal(alone.returns, coins(3, again, policy=Sampling()).returns)
-
-
-def test_a_policy_that_draws_although_it_should_not_is_repeatable_at_the_same_layout():
-    def restless(observation):
-        return torch.randint(0, 7, observation.shape[:-1])
-
-    torch.manual_seed(1)
-    first = coins(3, policy=restless)
-    torch.manual_seed(2)
-    np.testing.assert_array_equal(first.returns, coins(3, policy=restless).returns)
-
-
-def test_without_a_seed_sampled_actions_follow_the_process_s_own_generator():
-    def drawn(seed):
-        torch.manual_seed(seed)
-        env = CoinEnv()
-        env.reset(seed=1)
-        request = asked(5, seed=None, exploration_type=ExplorationType.RANDOM)
-        return evaluate_once(lambda obs: torch.randint(0, 7, obs.shape[:-1]), env, request).returns.tolist()
-
-    assert drawn(1) == drawn(1) != drawn(2)
 
 
 @pytest.mark.parametrize("seed", [0, None])
@@ -276,36 +193,6 @@ def test_the_module_itself_is_neither_called_nor_switched():
     assert set(copies[0].calls) == {(False, False)}
     np.testing.assert_array_equal(result.returns, coins(2).returns)
     assert torch.is_grad_enabled()
-
-
-def test_weights_are_those_of_the_moment_of_each_run():
-    policy = nn.Linear(2, 7).double()
-
-    class Greedy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = policy
-
-        def forward(self, observation):
-            return self.linear(observation.double()).argmax(-1)
-
-    greedy = Greedy()
-    with LocalEvaluation(CoinEnv, Slots(2)) as evaluation:
-        first = evaluation.run(greedy, asked())
-        with torch.no_grad():
-            policy.weight.copy_(-policy.weight)
-            policy.bias.copy_(-policy.bias)
-        second = evaluation.run(greedy, asked())
-    assert not np.array_equal(first.returns, second.returns)
-
-
-def test_a_policy_that_cannot_be_copied_is_refused_with_the_way_out():
-    class Stuck(Normed):
-        def __deepcopy__(self, memo):
-            raise RuntimeError("no")
-
-    with pytest.raises(TypeError, match=r"Stuck cannot be copied \(no\).*private copy"):
-        coins(1, policy=Stuck())
 
 
 def test_tensordict_modules_sample_by_the_type_asked_for_and_leave_the_process_s_type_alone():
@@ -360,64 +247,6 @@ def test_an_env_that_raises_reaches_the_caller_as_its_own_type_with_a_note_and_t
         np.testing.assert_array_equal(evaluation.run(integer_policy, asked()).returns, coins(1).returns)
 
 
-@pytest.mark.parametrize("at_reset", [0, 2])
-def test_an_env_that_raises_in_a_reset_does_too(at_reset):
-    with pytest.raises(KeyError, match="simulator is gone") as caught:
-        coins(1, env=lambda: FaultyEnv(at_reset=at_reset))
-    assert f"slot 0 in episode {at_reset}" in caught.value.__notes__[0]
-    assert caught.value.__cause__ is None
-
-
-def test_a_vector_env_that_raises_does_too():
-    vector = SyncVectorEnv([lambda: FaultyEnv(at_step=5), CoinEnv], autoreset_mode=AutoresetMode.SAME_STEP)
-    with pytest.raises(KeyError, match="simulator is gone"):
-        evaluate_once(integer_policy, vector, asked())
-
-
-def test_a_policy_that_raises_gets_a_note_too():
-    def moody(observation):
-        if int(observation[..., 1].max()) > 1:
-            raise ArithmeticError("lost my mind")
-        return integer_policy(observation)
-
-    with pytest.raises(ArithmeticError, match="lost my mind") as caught:
-        coins(2, policy=moody)
-    assert "in an evaluation with seed=0, 0 of 23 episodes complete" in caught.value.__notes__[0]
-
-
-def test_what_was_built_is_closed_after_a_failure_and_instances_are_left_open():
-    built = []
-
-    def make():
-        built.append(FaultyEnv(at_step=1))
-        return built[-1]
-
-    with pytest.raises(KeyError):
-        coins(2, env=make)
-    assert all(env.closed for env in built)
-    mine = CoinEnv()
-    evaluate_once(integer_policy, mine, asked(1))
-    assert not mine.closed
-
-
-def test_past_its_deadline_an_evaluation_says_who_is_late(monkeypatch):
-    ticks = iter(range(10**6))
-    monkeypatch.setattr("swath.evaluate.local.monotonic", lambda: next(ticks))
-    with pytest.raises(WorkerLate, match=r"timeout_s=200.*of 23 episodes complete.*max_steps") as caught:
-        coins(2, asked(limits=EvalLimits(timeout_s=200)), EndlessEnv)
-    assert (caught.value.workers, caught.value.deadline) == ((0,), 200)
-    assert isinstance(caught.value, TimeoutError)
-
-
-def test_nan_rewards_give_nan_statistics():
-    def make():
-        return gym.wrappers.TransformReward(CoinEnv(), lambda reward: float("nan"))
-
-    result = coins(2, env=make)
-    assert np.isnan(result["eval/reward"])
-    assert np.isnan(result["eval/reward_iqm"])
-
-
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # gymnasium's, about EnvPool's spaces
 def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
     envpool = pytest.importorskip("envpool")
@@ -461,7 +290,7 @@ def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_vector_statistics_of_a_wrapper_survive_our_resets_of_single_envs(mode):
     vector = RecordVectorStatistics(SyncVectorEnv([CoinEnv] * 4, autoreset_mode=mode))
-    result = evaluate_once(integer_policy, vector, asked(), Slots(trust_monitors=True))
+    result = evaluate_once(integer_policy, vector, asked())
     reference = coins(1)
     np.testing.assert_array_equal(result.returns, reference.returns)
     np.testing.assert_array_equal(result.lengths, reference.lengths)

@@ -52,12 +52,6 @@ def test_requests_run_one_at_a_time_in_order_and_count_their_steps():
     assert queue.at_rest
 
 
-def test_the_policy_version_counts_the_sets_of_weights_that_were_accepted():
-    queue = EvalQueue("queue")
-    versions = [queue.add(Brief(weighted=weighted)).policy_version for weighted in (False, True, False, True)]
-    assert versions == [0, 1, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("policy", "answer", "runs"),
     [("queue", True, [0, 1, 2]), ("skip", False, [0]), ("latest", True, [0, 2])],

@@ -1,6 +1,5 @@
 """Who plays what."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,11 +25,6 @@ def test_a_later_round_goes_on_with_the_numbers_and_keeps_each_in_its_slot():
     assert [share(quota, slot) for slot in range(4)] == [[12, 16], [13, 17], [10, 14, 18], [11, 15, 19]]
 
 
-def test_more_slots_than_episodes_leave_some_without():
-    quota = Quota(range(2), 5)
-    assert [share(quota, slot) for slot in range(5)] == [[0], [1], [], [], []]
-
-
 @given(st.integers(0, 50), st.integers(1, 60), st.integers(1, 12))
 def test_every_episode_is_played_once_by_the_slot_that_its_number_says(start, count, num_slots):
     quota = Quota(range(start, start + count), num_slots)
@@ -45,13 +39,6 @@ def test_waves_hold_the_same_episodes_at_most_one_per_slot(start, count, num_slo
     waves = list(Quota(range(start, start + count), num_slots).waves())
     assert [episode for wave in waves for episode in wave.episodes] == list(range(start, start + count))
     assert all(wave.target(slot) <= 1 for wave in waves for slot in range(num_slots))
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 3])
-def test_with_a_multiple_of_k_slots_every_slot_stays_with_one_of_k_tasks(tasks):
-    quota = Quota(range(30), 2 * tasks)
-    for slot in range(quota.num_slots):
-        assert {episode % tasks for episode in share(quota, slot)} == {slot % tasks}
 
 
 def test_the_slots_of_several_workers_are_numbered_through():

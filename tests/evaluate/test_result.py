@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.evaluate.record import Episodes, Films, Provenance
-from swath.evaluate.result import EvalResult
+from swath.evaluate.result import Episodes, EvalResult
 
 COLUMNS = {"returns": [1.5, -2.0], "lengths": [3, 4], "terminated": [1, 0], "truncated": [0, 1], "seeds": [11, -1]}
 ATTRIBUTES = ["step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated"]
@@ -20,9 +19,9 @@ ATTRIBUTES = ["step", "seeding", "stopped", "retries", "video_paths", "video_len
 
 def a_result(metrics=None, columns=None):
     numbers = {"eval/reward": -0.25, "eval/frames": 7} if metrics is None else metrics
-    about = Provenance(step=40_000, seeding="layout", stopped="ci", retries=2)
-    films = Films(("a-step0-episode0.mp4",), (3,), video_truncated=True)
-    return EvalResult(numbers, Episodes.of(columns or COLUMNS), about, films)
+    about = {"step": 40_000, "seeding": "layout", "stopped": "ci", "retries": 2}
+    films = {"video_paths": ("a-step0-episode0.mp4",), "video_lengths": (3,), "video_truncated": True}
+    return EvalResult(numbers, Episodes.of(columns or COLUMNS), **about, films=films)
 
 
 def assert_same(left, right):
@@ -49,16 +48,6 @@ def test_the_episodes_are_numpy_arrays_of_fixed_dtypes_that_share_no_memory_with
     dtypes = [getattr(result, name).dtype for name in COLUMNS]
     assert dtypes == [np.float64, np.int64, np.bool_, np.bool_, np.int64]
     assert result.returns.tolist() == [1.0, 2.0]
-
-
-def test_columns_of_different_lengths_are_refused_with_their_lengths():
-    with pytest.raises(ValueError, match="'lengths': 1"):
-        Episodes.of({**COLUMNS, "lengths": [1]})
-
-
-def test_without_further_words_a_result_is_seeded_by_episode_and_has_no_films():
-    result = EvalResult({}, Episodes.of(COLUMNS))
-    assert [getattr(result, name) for name in ATTRIBUTES] == [0, "episode", "fixed", 0, (), (), False]
 
 
 def test_the_tensordict_is_flat_and_scalar_with_double_precision():

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from swath.evaluate import service as module
 from swath.evaluate.parts import Wishes
 from swath.evaluate.queue import Brief, EvalQueue
 from swath.evaluate.request import EvalRequest
@@ -65,24 +64,6 @@ class Held(Company):
 
     def wake(self):
         self.woken.set()
-
-
-def test_an_interrupt_of_a_caller_cancels_its_evaluation_and_the_next_is_fine(service_of, monkeypatch):
-    company = Held()
-    service = service_of(company=company)
-
-    def interrupted(wait, timeout):
-        while not company.at_work.is_set():
-            wait(0.01)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "renewed", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            service.evaluate(Brief, 0)
-    company.perform = Company().perform
-    assert service.evaluate(Brief, 7).step == 7
-    assert service.counts()["cancelled"] == 1
 
 
 def test_where_no_thread_can_be_started_nothing_was_asked_for(service_of, monkeypatch):

@@ -89,19 +89,8 @@ def test_lists_are_in_episode_order(num_envs):
     assert {type(value) for value in lengths} == {int}
 
 
-def test_ten_episodes_are_the_default_and_the_public_names_are_one_function():
-    assert len(evaluate_policy(two, Walk, return_episode_rewards=True)[0]) == 10
-    assert swath.evaluate_policy is evaluate_policy
-
-
 def test_model_is_another_name_for_the_first_argument():
     assert evaluate_policy(model=two, env=Walk) == evaluate_policy(two, Walk)
-
-
-@pytest.mark.parametrize(("given", "says"), [({}, "neither"), ({"policy": two, "model": two}, "both")])
-def test_one_policy_is_needed_and_not_two(given, says):
-    with pytest.raises(TypeError, match=says):
-        evaluate_policy(**given, env=Walk)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +166,6 @@ def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_t
     assert mine.resets == [7] + [None] * 5
 
 
-def test_the_root_seed_chooses_the_episodes():
-    assert evaluate_policy(two, Walk, seed=3, return_episode_rewards=True)[1] == lengths_of(10, root=3)
-    assert lengths_of(10, root=3) != lengths_of(10)
-
-
 def test_max_steps_cuts_and_past_the_deadline_it_is_late(monkeypatch):
     assert evaluate_policy(two, Walk, 5, max_steps=2, return_episode_rewards=True) == ([4.0] * 5, [2] * 5)
     ticks = iter(range(10**6))
@@ -232,11 +216,6 @@ def test_max_steps_counts_over_lives_and_cuts_where_the_monitor_is_silent():
     )
     assert lengths == [min(length, 4) for length in lengths_of(8)]
     assert returns == [2.0 * length for length in lengths]
-
-
-def test_without_a_monitor_every_end_counts():
-    _, lengths = evaluate_policy(two, lambda: Lives(Walk()), 8, return_episode_rewards=True)
-    assert max(lengths) == 3
 
 
 def test_wrappers_that_change_rewards_are_warned_of_unless_a_monitor_tells_the_true_ones():

@@ -28,45 +28,6 @@ def evaluator(place="thread", **options):
     )
 
 
-@pytest.fixture(scope="module")
-def reference():
-    with evaluator() as ev:
-        return ev.evaluate()
-
-
-@pytest.mark.parametrize(
-    ("place", "layout"),
-    [("thread", {"num_envs": 3}), ("process", {}), ("process", {"num_envs": 2, "num_workers": 3})],
-    ids=str,
-)
-def test_numbers_do_not_depend_on_where_and_with_how_many_envs(place, layout, reference):
-    with evaluator(place, **layout) as ev:
-        result = ev.evaluate()
-    assert result.returns.tolist() == reference.returns.tolist()
-    assert result.seeds.tolist() == reference.seeds.tolist()
-    timing = {"eval/fps", "eval/duration_s"}
-    assert {key: result[key] for key in result.keys() - timing} == {
-        key: reference[key] for key in reference.keys() - timing
-    }
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_weights_are_those_of_the_moment_of_the_call(place):
-    policy = Leaning()
-    with evaluator(place, busy_policy="queue") as ev:
-        for weight in (1.0, -1.0, 1.0):
-            with torch.no_grad():
-                policy.weight[1] = weight
-            assert ev.trigger_eval(policy)
-        with torch.no_grad():
-            policy.weight.zero_()
-        results = [ev.wait() for _ in range(3)]
-        assert ev.wait() is None
-    assert results[0].returns.tolist() == results[2].returns.tolist() != results[1].returns.tolist()
-    assert [result.step for result in results] == [0, 1, 2]
-    assert [result["eval/policy_version"] for result in results] == [1, 2, 3]
-
-
 def test_the_policy_is_read_at_the_call_and_never_run():
     policy = Leaning()
     with Evaluator("CartPole-v1", policy, num_trajectories=3, max_steps=90) as ev:

@@ -12,10 +12,10 @@ from torch import nn
 
 from plain import plain
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
-from swath.errors import NoEffectWarning, WorkerLate
+from swath.errors import NoEffectWarning
 from swath.evaluators import Evaluator
 from swath.evaluators.collector_settings import CollectorSettings
-from swath.testing.uneven_env import LONG, SHORT, Shifted, UnevenEnv, played
+from swath.testing.uneven_env import SHORT, Shifted, UnevenEnv, played
 from swath.weight_update import MultiProcessWeightSyncScheme, NoWeightSyncScheme
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -40,11 +40,6 @@ def doubled(result):
 
 def mean_step(trajectories):
     return {"mean_step": trajectories["observation"][..., 1].float().mean(), "rows": trajectories.batch_size[0]}
-
-
-def slow(observation):
-    threading.Event().wait(0.02)
-    return observation.sum(-1) % 7
 
 
 FILMED = "swath.testing.uneven_env:UnevenEnv-v0"
@@ -108,10 +103,13 @@ WORKS = {
 }
 """What works in a thread and in a process, and how that shows."""
 
-ELSEWHERE = {"policy", "num_workers", "num_gpus", "ray_kwargs", "backend", "timeout_s"}
+ELSEWHERE = {"policy", "num_gpus", "ray_kwargs", "backend"}
 """In tests of their own below."""
 
-OTHER_FILES = {"init_fn", "placement_timeout_s", "dump_video", "video_dir", "video_fps", "keep_best"}
+OTHER_FILES = {
+    *("init_fn", "num_workers", "timeout_s", "placement_timeout_s", "dump_video", "video_dir", "video_fps"),
+    "keep_best",
+}
 
 
 def test_every_argument_has_its_test():
@@ -130,15 +128,6 @@ def test_it_has_its_effect(place, options, shows):
 def test_a_policy_of_any_form_acts_in_a_thread():
     for policy in (Shifted(2), lambda observation: (observation.sum(-1) + 2) % 7):
         assert shifted(2)(evaluated(policy=policy, policy_factory=None))
-
-
-def test_workers_share_the_episodes():
-    assert as_plain(evaluated("process", num_workers=2))
-
-
-def test_an_evaluation_that_takes_too_long_is_late():
-    with pytest.raises(WorkerLate, match=r"timeout_s=0\.2"):
-        evaluated(policy_factory=lambda: slow, timeout_s=0.2)
 
 
 def test_what_asks_for_a_process_of_its_own_has_one_with_the_thread_backend_too():
@@ -267,7 +256,7 @@ def test_a_policy_that_cannot_be_copied_is_refused_with_the_way_out():
 
 def test_ray_is_asked_for_where_it_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("swath.evaluators.placing.find_spec", lambda name: None)
+    monkeypatch.setattr("swath.evaluators.asked.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match=r"Ray is required.*pip install .swath\[ray\]"):
         evaluator("ray")
 
@@ -328,17 +317,6 @@ def test_settings_of_trajectories_that_nobody_sees_have_no_effect():
         CollectorSettings.of({"storing_device": "cpu"}, measured=False)
 
 
-def test_threads_of_torch_are_those_asked_for():
-    def threads(env):
-        policy = Shifted()
-        policy.register_buffer("threads", torch.tensor(torch.get_num_threads()))
-        policy.forward = lambda observation: (observation.sum(-1) + policy.threads) % 7
-        return policy
-
-    options = {"policy_factory": threads, "collector_kwargs": {"num_threads": 3}}
-    assert shifted(3)(evaluated("process", **options))
-
-
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["reward_keys", "done_keys"])
 def test_a_key_that_the_env_does_not_write_is_the_outcome(place, name):
@@ -384,7 +362,3 @@ def test_a_model_that_there_is_not_is_the_outcome(place):
         with pytest.raises(KeyError, match="'policy'"):
             ev.evaluate(weights_dict={"critic": Shifted()})
         assert as_plain(ev.evaluate())
-
-
-def test_lengths_are_those_of_the_env():
-    assert {*evaluated(num_trajectories=8).lengths} == {SHORT, LONG}

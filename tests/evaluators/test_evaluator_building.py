@@ -7,8 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluator_toys import PLACES, N, Named, built, evaluated, evaluator
-from torch import nn
+from evaluator_toys import PLACES, Named, built, evaluated, evaluator
 
 from swath.testing.uneven_env import Shifted, UnevenEnv, played
 
@@ -166,17 +165,6 @@ def test_factories_draw_the_same_in_every_place_worker_and_life():
     assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
 
 
-def test_factories_draw_the_same_in_every_worker_without_a_seed_too():
-    results = [
-        evaluated("process", policy_factory=lambda: Shifted(int(torch.randint(0, 7, ()))), seed=None, num_workers=4)
-        for _ in range(2)
-    ]
-    for result in results:
-        by_hand = [[played(seed, shift)[0] for seed in result.seeds] for shift in range(7)]
-        assert result.returns.tolist() in by_hand
-    assert results[0].seeds.tolist() != results[1].seeds.tolist()
-
-
 def test_factories_of_numpy_and_python_draw_the_same_in_every_worker():
     def drawn():
         return Shifted(int(np.random.randint(10**6)) + random.randrange(10**6))
@@ -191,14 +179,3 @@ def test_a_factory_that_hands_out_the_training_module_is_harmless():
         ev.evaluate(Shifted(3))
     assert training.training
     assert training.shift.item() == 0
-
-
-def test_a_product_that_cannot_be_copied_acts_itself():
-    class Held(nn.Module):
-        def __deepcopy__(self, memo):
-            raise RuntimeError("it is held")
-
-        def forward(self, observation):
-            return observation.sum(-1) % 7
-
-    assert evaluated(policy_factory=Held)["eval/num_episodes"] == N

@@ -2,10 +2,9 @@
 
 import logging
 import threading
-from functools import partial
 
 import pytest
-from eval_mischief import Broke, Mischief, TokenEnv, TokenPolicy
+from eval_mischief import Mischief, TokenEnv, TokenPolicy
 
 from swath.errors import WorkerLost
 from swath.evaluators import Evaluator
@@ -37,18 +36,6 @@ def mischief(tmp_path):
 
 def errors_in(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-
-
-def test_an_env_that_failed_and_cannot_be_closed_is_built_again_all_the_same(mischief, caplog):
-    mischief.order("step", "raise")
-    with Evaluator(partial(Jammed, mischief), TokenPolicy(), num_trajectories=3) as ev:
-        with pytest.raises(Broke):
-            ev.evaluate()
-        assert len(ev.evaluate().returns) == 3
-        assert ev.stats()["errors"] == 1
-    _, again, at_the_end = errors_in(caplog)
-    assert "raised when it was closed; another is built" in again
-    assert "raised when it was closed" in at_the_end
 
 
 def test_shutdown_logs_what_closing_raises_also_where_nothing_was_evaluated(mischief, caplog):

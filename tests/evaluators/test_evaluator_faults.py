@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from eval_mischief import Broke, Mischief, TokenEnv, TokenPolicy, evaluator
 
-from interrupts import signalled_elsewhere
-from swath.errors import Closed, RemoteFailure, WorkerLate, WorkerLost
+from swath.errors import Closed, WorkerLate, WorkerLost
 from swath.evaluators import Evaluator
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -64,7 +63,11 @@ def census():
 
 def _descendants(pid):
     for file in Path("/proc").glob(f"{pid}/task/*/children"):
-        for child in file.read_text().split():
+        try:
+            children = file.read_text().split()
+        except OSError:  # that thread has ended meanwhile
+            continue
+        for child in children:
             yield child
             yield from _descendants(child)
 
@@ -104,16 +107,6 @@ def test_what_users_code_raises_is_raised_once_and_the_next_evaluation_is_fine(p
     assert errors == ["the evaluation of step 7 failed: Broke: as it was told to"]
 
 
-def test_what_is_raised_in_several_lines_is_logged_in_one(caplog):
-    def broken(observation):
-        raise Broke("shapes differ:\n  (2,)\n  (3,)")
-
-    with Evaluator("CartPole-v1", broken, num_trajectories=1) as ev, pytest.raises(Broke):
-        ev.evaluate()
-    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert record.getMessage() == "the evaluation of step 0 failed: Broke: shapes differ: (2,) (3,)"
-
-
 @pytest.mark.parametrize(("where", "steps"), [("reset", 0), ("step", 2)])
 def test_an_env_that_raises_is_noted_with_its_slot_episode_and_seed(where, steps, mischief):
     mischief.order(where, "raise")
@@ -123,18 +116,6 @@ def test_an_env_that_raises_is_noted_with_its_slot_episode_and_seed(where, steps
         seed = int(ev.evaluate().seeds[0])
     said = f"raised by the env of slot 0 in episode 0, after {steps} steps; seed of its reset: {seed}; 0 of 6"
     assert said in "\n".join(raised.value.__notes__)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_an_env_that_cannot_be_built_again_is_one_more_error(place, mischief):
-    with evaluator(mischief, place) as ev:
-        assert is_fine(ev)
-        for where in ("step", "env"):
-            mischief.order(where, "raise")
-            with pytest.raises(Broke):
-                ev.evaluate()
-        assert is_fine(ev)
-        assert counts(ev, completed=2, errors=2, retries=0)
 
 
 def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_reset(mischief):
@@ -160,14 +141,6 @@ def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_res
     assert instance.closed
 
 
-def test_an_exception_that_cannot_be_sent_comes_as_text(mischief):
-    mischief.order("step", "raise odd")
-    with evaluator(mischief, "process") as ev:
-        with pytest.raises(RemoteFailure, match="Odd: cannot be rebuilt"):
-            ev.evaluate()
-        assert is_fine(ev)
-
-
 @pytest.mark.parametrize("error", [Broke("no"), SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_what_on_result_raises_is_counted_and_changes_nothing_else(error, caplog):
     faults = [error]
@@ -182,22 +155,6 @@ def test_what_on_result_raises_is_counted_and_changes_nothing_else(error, caplog
         assert counts(ev, completed=2, errors=0, callback_errors=1)
         assert ev.last_callback_error is error
     assert [record.levelno for record in caplog.records if "on_result raised" in record.getMessage()] == [logging.ERROR]
-
-
-@pytest.mark.parametrize("error", [Broke("no"), SystemExit(3)], ids=repr)
-def test_what_metrics_fn_raises_is_the_outcome(error):
-    faults = [error]
-
-    def metrics_fn(steps):
-        if faults:
-            raise faults.pop()
-        return {}
-
-    with evaluator(None, metrics_fn=metrics_fn) as ev:
-        with pytest.raises(type(error)):
-            ev.evaluate()
-        assert is_fine(ev)
-        assert counts(ev, completed=1, errors=1)
 
 
 # ---- deaths
@@ -336,17 +293,6 @@ def test_an_interrupt_cancels_what_the_caller_waits_for(place, mischief):
         assert counts(ev, accepted=2, completed=1, cancelled=1, errors=0)
 
 
-@pytest.mark.parametrize("place", ["thread", "process"])
-def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_shutdown_that_waits(place, mischief):
-    mischief.order("step", "hang")
-    with evaluator(mischief, place) as ev:
-        ev.trigger_eval()
-        mischief.gate.await_arrival()
-        with signalled_elsewhere(lambda: ev.closed), pytest.raises(KeyboardInterrupt):
-            ev.shutdown(600.0)
-        mischief.gate.open()
-
-
 def test_of_two_that_wait_for_one_outcome_one_has_it_and_the_other_nothing(mischief):
     mischief.order("step", "hang")
     got = []
@@ -412,12 +358,6 @@ def test_shutdown_before_any_request_starts_nothing(place):
     assert instance.closed
 
 
-def test_a_failed_construction_leaves_nothing_to_shut_down():
-    with pytest.raises(ValueError, match="busy_policy"):
-        evaluator(None, busy_policy="wait")
-    gc.collect()  # what is raised in __del__ would fail this test
-
-
 def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
     mischief.order("factory", "hang")
     ev = evaluator(mischief, "process")
@@ -427,12 +367,6 @@ def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
     assert not ev.pending
     with pytest.raises(Closed):
         ev.trigger_eval()
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_only_ray_has_to_find_room(place):
-    with pytest.raises(ValueError, match=r"placement_timeout_s=5 with backend"):
-        evaluator(None, place, placement_timeout_s=5.0)
 
 
 LEFT_OPEN = """

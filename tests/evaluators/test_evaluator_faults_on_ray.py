@@ -1,6 +1,5 @@
 """What goes wrong in an evaluation on Ray."""
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,6 @@ from eval_mischief import Broke, Mischief, evaluator
 
 import ray_cluster
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
-from swath.workers.ray.cluster import in_lasting_thread
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +89,3 @@ def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ra
             ev.evaluate()
         assert ev.evaluate().returns.tolist() == truth
     ray.kill(actor)
-
-
-def test_what_ends_with_its_thread_is_started_in_one_that_lasts():
-    threads = []
-
-    def start():
-        in_lasting_thread(lambda: threads.append(threading.current_thread()))
-
-    in_lasting_thread(lambda: threads.append(threading.current_thread()))
-    passing = threading.Thread(target=start)
-    passing.start()
-    passing.join()
-    assert threads[0] is threading.main_thread()
-    assert threads[1] is not passing
-    assert threads[1].is_alive()
-    assert threads[1].daemon
-
-
-def test_what_cannot_be_started_is_said_where_it_was_asked_for():
-    said = []
-
-    def start():
-        try:
-            in_lasting_thread(lambda: int("none"))
-        except ValueError as error:
-            said.append(error)
-
-    asking = threading.Thread(target=start)
-    asking.start()
-    asking.join()
-    assert len(said) == 1

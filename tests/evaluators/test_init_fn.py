@@ -1,7 +1,6 @@
 """`init_fn` runs first in each new worker process: before torch is there, and before what it is given is opened."""
 
 import json
-import os
 import sys
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 import torch_first
 
 import ray_cluster
-from swath import MultiSyncCollector
 from swath.errors import NoEffectWarning
 from swath.evaluators import Evaluator
 
@@ -73,12 +71,3 @@ def test_with_a_thread_it_is_not_called(monkeypatch):
         ev = Evaluator("CartPole-v1", torch_first.Right(), init_fn=torch_first.fail, num_trajectories=1)
     with ev:
         ev.evaluate()
-
-
-def test_collectors_run_it_first_too(seen):
-    with MultiSyncCollector(
-        [torch_first.env], torch_first.Right(), frames_per_batch=4, init_fn=torch_first.note_modules, backend="process"
-    ) as collector:
-        collector.next()
-    assert json.loads(seen.read_text()) == []
-    assert os.environ[torch_first.SEEN] == str(seen)

@@ -118,13 +118,6 @@ def test_the_reward_is_a_return_and_each_step_has_a_frame(worker):
     assert result["frames"].device.type == "cpu"
 
 
-def test_an_outcome_is_read_once(worker):
-    worker.submit(None, 1)
-    assert worker.poll(None) is not None
-    assert worker.poll() is None
-    assert worker.poll(None) is None
-
-
 def test_weights_are_those_of_the_moment_and_stay(worker):
     policy = Constant(2)
     worker.submit(policy, 3)
@@ -162,12 +155,6 @@ def test_weights_that_do_not_fit_are_an_outcome(worker):
         worker.poll(None)
     worker.submit(None, 2)
     assert worker.poll(None)["episode_length"] == 2
-
-
-@pytest.mark.parametrize("max_steps", [0, -1, True, 2.5])
-def test_max_steps_is_a_positive_integer(worker, max_steps):
-    with pytest.raises((ValueError, TypeError), match="max_steps"):
-        worker.submit(None, max_steps)
 
 
 # Names
@@ -307,14 +294,6 @@ def test_what_init_fn_raises_is_an_outcome_once(ray):
         with pytest.raises(OSError, match="no such env"):
             worker.poll(None)
         assert worker.poll() is None
-
-
-def test_what_makes_the_env_may_raise(ray):
-    with RayEvalWorker(None, raising, Upright, **OPTIONS) as worker:
-        worker.submit(None, 2)
-        with pytest.raises(OSError, match="no such env"):
-            worker.poll(None)
-        assert worker.poll(None) is None
 
 
 def test_without_room_it_says_so_and_ends_at_once(ray):

@@ -7,10 +7,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
-from swath.evaluate.moments import Moments
 from swath.evaluators import Evaluator
 from swath.testing.uneven_env import UnevenEnv
 
@@ -78,13 +77,6 @@ def test_what_does_not_fit_changes_nothing(sent, error):
         assert env.obs_rms.count == before[1]
 
 
-def test_envs_in_other_processes_are_not_reached_and_the_way_out_is_named():
-    evaluator = Evaluator(AsyncVectorEnv([normal]), still, num_trajectories=1)
-    with pytest.raises(KeyError, match=r"AsyncVectorEnv live in other processes.*num_envs"):
-        evaluator.evaluate(weights_dict={"env.obs_rms": SENT})
-    evaluator.shutdown(60)  # its process may take long to end
-
-
 def test_something_else_is_refused_at_the_call():
     with Evaluator(normal, still, num_trajectories=1) as evaluator:
         with pytest.raises(TypeError, match="weights are of type list"):
@@ -93,16 +85,6 @@ def test_something_else_is_refused_at_the_call():
             with pytest.raises(TypeError, match=r"weights_dict is .*by model id"):
                 evaluator.trigger_eval(weights_dict=wrong)
         assert not evaluator.pending
-
-
-def test_statistics_keep_the_types_they_had():
-    holder = SimpleNamespace(mean=np.zeros(2, np.float32), var=torch.ones(2), count=3)
-    module = Moments(holder)
-    module.mean += 1
-    module.count.fill_(7)
-    module.put_back()
-    assert (holder.mean.dtype, holder.mean.tolist(), holder.count) == (np.float32, [1.0, 1.0], 7)
-    assert isinstance(holder.var, torch.Tensor)
 
 
 def test_an_env_without_statistics_says_so():

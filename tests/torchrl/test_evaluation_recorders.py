@@ -8,7 +8,7 @@ from torchrl.data import Bounded
 from torchrl.envs import Compose, StepCounter, TransformedEnv
 from torchrl.envs.transforms import Transform
 from torchrl.record import VideoRecorder
-from torchrl_toys import Answer, Counting, Images
+from torchrl_toys import Answer, Counting
 
 from swath.evaluators import Evaluator
 
@@ -91,16 +91,6 @@ def test_nothing_is_written_and_nothing_kept_where_it_is_not_wanted(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rounds_of_one_evaluation_are_written_together(tmp_path):
-    with Evaluator(
-        recorded(Files(tmp_path)), still(), num_trajectories=2, until_ci_halfwidth=1e-9, max_trajectories=6
-    ) as evaluator:
-        lengths = evaluator.evaluate(step=1).lengths
-    (path,) = tmp_path.iterdir()
-    assert len(lengths) == 6
-    assert int(path.read_text()) >= sum(lengths)
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_a_dump_that_fails_is_logged_and_counted_and_the_result_stands(place, caplog):
     make = functools.partial(recorded, Broken())
@@ -118,42 +108,9 @@ def test_a_dump_without_step_is_called_without_it(tmp_path):
     assert int((tmp_path / "seen").read_text()) == length + 1
 
 
-def test_an_evaluation_that_failed_leaves_no_frame_to_the_next(tmp_path):
-    fails = [True]
-
-    def act(observation):
-        if fails[0] and observation.max() > 1:
-            raise OSError("no action")
-        return torch.zeros_like(observation)
-
-    with Evaluator(recorded(Files(tmp_path)), Answer(act), num_trajectories=1) as evaluator:
-        with pytest.raises(OSError, match="no action"):
-            evaluator.evaluate()
-        fails[0] = False
-        result = evaluator.evaluate(step=5)
-    (path,) = tmp_path.iterdir()
-    assert int(path.read_text()) == result.lengths[0] + 1
-
-
 def test_pixels_that_an_env_writes_are_filmed():
     with Evaluator(Pixels, still(), num_trajectories=2, num_envs=2, record_video=1) as evaluator:
         result = evaluator.evaluate()
     film = result["eval/video"]
     assert film.shape == (result.lengths[0], 6, 8, 3)
     assert film[:, 0, 0, 0].tolist() == list(range(1, result.lengths[0] + 1))
-
-
-def test_pixels_with_colours_first_are_turned():
-    class Few(Images):
-        def _seen(self):
-            return super()._seen()
-
-    policy = Answer(lambda observation: torch.zeros((*observation.shape[:-1], 4), dtype=torch.int8))
-    with Evaluator(Few, policy, num_trajectories=1, record_video=1) as evaluator:
-        assert evaluator.evaluate()["eval/video"].shape[1:] == (16, 16, 3)
-
-
-def test_an_env_without_pictures_says_how_to_build_one():
-    evaluator = Evaluator(Counting, still(), num_trajectories=1, record_video=1)
-    with evaluator, pytest.raises(ValueError, match="rgb_array"):
-        evaluator.evaluate()

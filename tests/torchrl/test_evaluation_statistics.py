@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from tensordict.nn import TensorDictModule
 from torchrl.envs import Compose, EnvCreator, GymEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import VecNorm, VecNormV2
@@ -84,26 +83,6 @@ def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(
     weights = {"env.transform[1]": env.transform[1]}
     seen = first_observation(counting, weights=weights, times=2, backend=place, **layout)
     assert seen == [pytest.approx(normalised(env), rel=1e-5)] * 2
-
-
-def test_a_single_transform_and_weights_as_a_tensordict_do_as_well():
-    env = trained(alone)
-    sent = Evaluator.extract_weights(env.transform)
-    seen = first_observation(alone, weights={"env.transform": sent})
-    loc, scale = env.transform.loc["observation"], env.transform.scale["observation"]
-    assert seen == [pytest.approx(float(-loc / scale), rel=1e-5)]
-
-
-def test_statistics_are_kept_with_the_best_weights(tmp_path):
-    env = trained()
-    sent = {"env.transform[1]": env.transform[1]}
-    with Evaluator(counting, policy_factory=pushing, num_trajectories=1, keep_best=tmp_path / "best") as evaluator:
-        evaluator.evaluate(weights_dict=sent)
-        assert evaluator.stats()["write_errors"] == 0
-    kept = load_file(tmp_path / "best" / "best.safetensors")
-    (name,) = (name for name in kept if "loc" in name)
-    assert name.startswith("env.transform[1]::")
-    assert kept[name].tolist() == env.transform[1]._loc["observation"].tolist()
 
 
 def test_an_id_that_leads_nowhere_is_a_key_error_with_those_there_are_and_nothing_is_applied():

@@ -15,8 +15,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.evaluate.predictor import Predictor, Predicts
-from swath.evaluate.runner import EpisodeOf
-from swath.evaluate.watching import Performer
+from swath.evaluate.runner import EpisodeOf, Performer
 from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
 from swath.rollout.policies.bind import bind
 from swath.rollout.policies.binding import Binding
@@ -83,10 +82,7 @@ class EvalPolicy:
     def _predictor(self, spec: HostSpec) -> Performer:
         if isinstance(spec, ArraySpec):
             return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
-        raise TypeError(
-            f"{type(self.policy).__name__}.predict takes arrays, and TorchRL and PettingZoo envs give TensorDicts; "
-            "pass a policy for those, or a gymnasium env"
-        )
+        raise TypeError(f"{type(self.policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
 
 
 class RowByRow:

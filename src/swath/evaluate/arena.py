@@ -59,10 +59,7 @@ class Making:
         """
         there = host.spec.device
         if self.device is not None and there is not None and self.device.type != there.type:
-            raise ValueError(
-                f"env_device={str(self.device)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out "
-                "or give 'cpu'"
-            )
+            raise ValueError(f"env_device={str(self.device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
 
 
 AS_THEY_ARE = Making()
@@ -186,7 +183,4 @@ def _single(making: Making, source: Source, owned: list[Host]) -> Host:
 
 def _require_size(env: Any, size: int, num_envs: int | None) -> None:
     if num_envs not in (None, size):
-        raise ValueError(
-            f"num_envs={num_envs} for {env}, which is {size} env{'s' * (size > 1)} already; leave it out, or pass an "
-            "id or a callable that builds one"
-        )
+        raise ValueError(f"num_envs={num_envs} for {env}, which has {size} already; leave it out, or pass a callable")

@@ -17,52 +17,19 @@ from time import monotonic
 from typing import Any
 
 from swath.errors import Closed, FleetFailed, PlacementFailed
-from swath.evaluate.numbers import Facts
+from swath.evaluate.jobs import Jobs, WorkerOptions
+from swath.evaluate.numbers import Facts, Rounds
 from swath.evaluate.parts import Footage, Part, Wishes
 from swath.evaluate.playing import Playing
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.rounds import Rounds
 from swath.evaluate.sending import Sending
-from swath.options import Restarts, Survival
 from swath.weights.snapshot import Snapshot
-from swath.workers.base import Backend, Job
+from swath.workers.base import Backend
 from swath.workers.fleet import Fleet
 from swath.workers.renewed import join
-from swath.workers.tickets import Name
 
 LEAST_S = 0.2
 """How long what no worker has closed may take to be closed, at least."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How an evaluator has its workers.
-
-    Attributes:
-        backend: makes the place where they live.
-        job: how each life is begun.
-        leftover: what closes what no worker has closed.
-        workers: how many.
-        retries: how many may be lost within one evaluation.
-        start_timeout_s: how long one may take to be up.
-        placement_timeout_s: before that, to be placed.
-        model_ids: whose weights may be sent; `None` for all there are.
-    """
-
-    backend: Callable[[], Backend]
-    job: Callable[[Name], Job]
-    leftover: Callable[[], Sequence[Callable[[], None]]]
-    workers: int = 1
-    retries: int = 1
-    start_timeout_s: float = 300.0
-    placement_timeout_s: float = 60.0
-    model_ids: frozenset[str] | None = None
-
-    @property
-    def survival(self) -> Survival:
-        """What the fleet does about deaths within one evaluation."""
-        restarts = Restarts(max_per_worker=self.retries, backoff_s=0.0, forgive_after_s=None)
-        return Survival(restarts, placement_timeout_s=self.placement_timeout_s, start_timeout_s=self.start_timeout_s)
 
 
 @dataclass(frozen=True)
@@ -101,7 +68,8 @@ class Company:
     """Workers that play evaluations one after another.
 
     Args:
-        terms: how to have them.
+        options: where they live, and how many they are.
+        jobs: makes how each life is begun.
 
     Attributes:
         complete: how many episodes of the present evaluation are played.
@@ -110,10 +78,10 @@ class Company:
         starting: whether workers are being brought up.
     """
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, options: WorkerOptions, jobs: Jobs) -> None:
+        self._options, self._jobs = options, jobs
         self._fleet: Fleet | None = None
-        self._sending = Sending(terms.model_ids)
+        self._sending = Sending(options.model_ids)
         self._timeout_s = 0.0
         self._evaluations = 0
         self._earlier_restarts = 0
@@ -157,7 +125,7 @@ class Company:
 
         Raises:
             Cancelled: `stopped` said so.
-            WorkerLost: workers were lost more often than the terms allow.
+            WorkerLost: workers were lost more often than `retries`.
             WorkerLate: it took too long, or workers did not come up in time.
             PlacementFailed: there was no room for them.
             KeyError, ValueError, TypeError: weights that do not fit.
@@ -200,7 +168,7 @@ class Company:
 
     def _close_leftover(self, timeout: float, errors: list[BaseException]) -> None:
         """In a thread, for it is code of the user, which may hang."""
-        closers = self._terms.leftover()
+        closers = self._jobs.leftover()
         if not closers:
             return
         closing = threading.Thread(target=_call_all, args=(closers, errors), name="swath eval closes", daemon=True)
@@ -215,13 +183,13 @@ class Company:
     def _playing(self, timeout_s: float, stopped: Callable[[], bool]) -> Iterator[Playing]:
         """Calls to the workers; whoever still answers to one at the end is waited for a moment, then ended."""
         assert self._fleet is not None
-        playing = Playing(self._fleet, self._terms.retries, timeout_s, stopped)
+        playing = Playing(self._fleet, self._options.retries, timeout_s, stopped)
         try:
             yield playing
         except FleetFailed as failure:
             raise failure.causes[-1] from None
         finally:
-            self.retries += min(playing.losses, self._terms.retries)
+            self.retries += min(playing.losses, self._options.retries)
             playing.let_go()
 
     def _assemble(self, stopped: Callable[[], bool]) -> None:
@@ -236,7 +204,7 @@ class Company:
             self._part_with(fleet)
             if failure is not None and gone:
                 raise failure.causes[-1]  # others are not begun elsewhere without a word
-            self._earlier_restarts += self._terms.workers
+            self._earlier_restarts += self._options.number
         self._engage()
 
     def _engage(self) -> None:
@@ -261,11 +229,11 @@ class Company:
 
     def _fleet_of_its_own(self) -> tuple[Fleet, Backend]:
         """Not begun yet; `close` ends it from now on."""
-        terms = self._terms
-        backend = terms.backend()  # it may join a cluster, which takes seconds: `close` does not wait for that
+        options = self._options
+        backend = options.backend()  # it may join a cluster, which takes seconds: `close` does not wait for that
         with self._lock:
             if not self._closed:
-                fleet = self._fleet = Fleet(backend, terms.job, terms.workers, terms.survival)
+                fleet = self._fleet = Fleet(backend, self._jobs, options.number, options.survival)
                 self.starting = True
                 return fleet, backend
         backend.close()

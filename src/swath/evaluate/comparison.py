@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from swath.evaluate.interval import CONFIDENCE, RESAMPLES, Bootstrap, Floats
-from swath.evaluate.record import NO_SEED
-from swath.evaluate.result import EvalResult
+from swath.evaluate.result import NO_SEED, EvalResult
 from swath.evaluate.statistics import Ints
 
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
@@ -94,10 +93,7 @@ def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
 
 def _own_seeds(name: str, result: EvalResult) -> Ints:
     if result.seeding != "episode":
-        raise ValueError(
-            f"{name}.seeding is {result.seeding!r}: its episodes had no seeds of their own, pairs need "
-            f"'episode'; {_WAY_OUT}"
-        )
+        raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_WAY_OUT}")
     own: Ints = result.seeds[result.seeds != NO_SEED]
     if len(np.unique(own)) != len(own):
         raise ValueError(f"{name} has several episodes with one seed, which leaves the pairs open; {_WAY_OUT}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.evaluate.watching import Scene
+from swath.evaluate.runner import Scene
 from swath.options import count
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
@@ -46,11 +46,6 @@ class Film:
 
     def stepped(self, scene: Scene) -> None:
         """Nothing to do."""
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Frames of each filmed episode."""
-        return tuple(len(take) for take in self._takes)
 
     def takes(self) -> dict[int, Array]:
         """Each filmed episode, by number, as uint8 `[T, H, W, 3]`, T its steps; one without a frame is left out."""

@@ -1,4 +1,4 @@
-"""Evaluations in the calling thread, without worker or queue: what `evaluate_policy` and `swath train` stand on.
+"""Evaluations in the calling thread, without worker or queue: what `evaluate_policy` stands on.
 
 env ──▶ make_host ─┐
                    ├──▶ Runner ──▶ Rounds ──▶ EvalResult
@@ -8,7 +8,6 @@ policy ─▶ private ─┘
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -19,29 +18,14 @@ from swath.errors import WorkerLate
 from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import make_host, only_together
 from swath.evaluate.layers import counts_for_all, frozen, is_monitored
-from swath.evaluate.numbers import Facts, result_of
+from swath.evaluate.numbers import Facts, Rounds, result_of
 from swath.evaluate.privacy import private, private_streams
 from swath.evaluate.quota import Quota
+from swath.evaluate.reading import Scoring, if_monitored, monitored, own_sums
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
-from swath.evaluate.rounds import Rounds
-from swath.evaluate.runner import Manner, Runner
-from swath.evaluate.scoring import Scoring, if_monitored, monitored, own_sums
-from swath.evaluate.watching import Watcher
+from swath.evaluate.runner import Manner, Runner, Watcher
 from swath.rollout.hosts.specs import ArraySpec
-
-
-@dataclass(frozen=True)
-class Slots:
-    """How a local evaluation makes its slots.
-
-    Attributes:
-        num_envs: how many; `None`: 1 for an id or callable, the size of an instance or list.
-        trust_monitors: take return and length from `info["episode"]` where a wrapper of the env writes it.
-    """
-
-    num_envs: int | None = None
-    trust_monitors: bool = False
 
 
 class LocalEvaluation:
@@ -52,15 +36,11 @@ class LocalEvaluation:
 
     Args:
         env: a gymnasium id, a callable, an env, a vector env, a Stable-Baselines3 `VecEnv`, or a list of one kind.
-        slots: how many envs are stepped together.
-        log_prefix: keys of results are `f"{log_prefix}/{name}"`.
+        num_envs: how many are stepped together; `None`: 1 for an id or callable, the size of an instance or list.
     """
 
-    def __init__(self, env: Any, slots: Slots | None = None, *, log_prefix: str = "eval") -> None:
-        if not log_prefix:
-            raise ValueError("log_prefix='' must be a non-empty string, e.g. 'eval'")
-        self._slots, self._prefix = slots or Slots(), log_prefix
-        self._host, self._owned = make_host(env, self._slots.num_envs)
+    def __init__(self, env: Any, num_envs: int | None = None) -> None:
+        self._host, self._owned = make_host(env, num_envs)
 
     @property
     def env(self) -> Any:
@@ -82,7 +62,7 @@ class LocalEvaluation:
             acting = EvalPolicy(mine, host.spec, request.exploration_type, request.seed)
             runner = Runner(host, acting.bind, request, self._manner(request, watchers))
             rounds, seconds = _played(runner, request)
-        return result_of(rounds, Facts(seconds, runner.seeding), request, self._prefix)
+        return result_of(rounds, Facts(seconds, runner.seeding), request, "eval")
 
     def close(self) -> None:
         """Close the envs that were built here; twice is fine."""
@@ -98,11 +78,10 @@ class LocalEvaluation:
         self.close()
 
     def _manner(self, request: EvalRequest, watchers: Sequence[Watcher]) -> Manner:
-        trusting = self._slots.trust_monitors
         reading = request.reading.applied_to(self._host)
-        scoring = _trusting(self.env) if trusting and isinstance(self._host.spec, ArraySpec) else reading
-        together = only_together(self._host, request) or (trusting and counts_for_all(self.env))
-        return Manner(scoring, together, watchers)
+        if not isinstance(self._host.spec, ArraySpec):
+            return Manner(reading, only_together(self._host, request), watchers)
+        return Manner(_trusting(self.env), only_together(self._host, request) or counts_for_all(self.env), watchers)
 
 
 def _trusting(env: Any) -> Scoring:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from swath.evaluate.layers import below, transform_paths
-from swath.evaluate.moments import Moments, has_moments
 from swath.evaluate.privacy import module_of
 from swath.evaluate.setting import Setting
 from swath.weights.channel import Update
@@ -105,10 +105,7 @@ class Models:
         root, _, path = model_id.partition(".")
         found = list(_at(self._setting.host.env, path)) if root == _ENV and path else []
         if not found or not all(isinstance(each, nn.Module) for each in found):
-            raise KeyError(
-                f"there is no model {model_id!r} that takes weights; there are {self._ids()}; envs in other processes "
-                "and in batches of TorchRL are not reached: give one env, and num_envs"
-            )
+            raise KeyError(f"there is no model {model_id!r} that takes weights; there are {self._ids()}")
         return found
 
     def _ids(self) -> list[str]:
@@ -174,10 +171,7 @@ def _require_like(model_id: str, mine: Any, theirs: Any) -> None:
         return
     names = set(theirs) if isinstance(theirs, Mapping) else set()
     if names != set(mine):
-        raise KeyError(
-            f"statistics for {model_id!r} have the entries {sorted(map(str, names))}, it has {sorted(map(str, mine))}; "
-            "nothing was changed"
-        )
+        raise KeyError(f"statistics for {model_id!r} have the entries {sorted(names)}, it has {sorted(mine)}")
     for name, value in mine.items():
         wanted, got = _shape(value), _shape(theirs[name])
         if wanted != got:
@@ -186,3 +180,54 @@ def _require_like(model_id: str, mine: Any, theirs: Any) -> None:
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+
+
+# Running statistics that are no module but an object with `mean`, `var` and `count`
+
+NAMES = ("mean", "var", "count")
+
+
+def has_moments(value: Any) -> bool:
+    """Whether this is an object, or a mapping of three, with mean, variance and count."""
+    if isinstance(value, Mapping):
+        return set(value.keys()) == set(NAMES)
+    return not isinstance(value, nn.Module | torch.Tensor) and all(hasattr(value, name) for name in NAMES)
+
+
+def moments_of(value: Any) -> dict[str, torch.Tensor]:
+    """Mean, variance and count as tensors of their own, in float64."""
+    get = value.__getitem__ if isinstance(value, Mapping) else lambda name: getattr(value, name)
+    return {name: _tensor(get(name)) for name in NAMES}
+
+
+class Moments(nn.Module):
+    """A copy of such an object's statistics that weights can be put into, and from there into the object.
+
+    Args:
+        holder: the object.
+    """
+
+    def __init__(self, holder: Any) -> None:
+        super().__init__()
+        self._holder = holder
+        for name, value in moments_of(holder).items():
+            self.register_buffer(name, value)
+
+    def put_back(self) -> None:
+        """The object has what is here, in its own types."""
+        for name in NAMES:
+            value, before = getattr(self, name), getattr(self._holder, name)
+            setattr(self._holder, name, _as_before(value, before))
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    held = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+    return torch.from_numpy(np.array(held, dtype=np.float64))
+
+
+def _as_before(value: torch.Tensor, before: Any) -> Any:
+    if isinstance(before, np.ndarray):
+        return value.numpy().astype(before.dtype).copy()
+    if isinstance(before, torch.Tensor):
+        return value.to(before.dtype).to(before.device)
+    return type(before)(value.item())

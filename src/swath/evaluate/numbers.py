@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.evaluate.record import Films, Provenance
+import numpy as np
+
+from swath.evaluate.interval import mean_interval
+from swath.evaluate.ledger import Booked, gathered
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.result import EvalResult
-from swath.evaluate.rounds import Rounds
+from swath.evaluate.result import Episodes, EvalResult
 from swath.evaluate.statistics import summarise
+from swath.evaluate.stopping import Stopped
 from swath.rollout.hosts.specs import Seeding
 
 NAMES = frozenset(
@@ -23,6 +26,44 @@ NAMES = frozenset(
 """What entries of results are called, those included that are there only if they are asked for."""
 
 
+class Rounds:
+    """Rounds of episodes until the request has enough.
+
+    Args:
+        request: says how many a round has, and when to stop.
+
+    Attributes:
+        due: the episodes of the round to be played.
+        stopped: why no more are played; `None` while some are.
+    """
+
+    def __init__(self, request: EvalRequest) -> None:
+        self._rule, self._root = request.stop, request.seed
+        self._rows: dict[int, Booked] = {}
+        self.due = range(self._rule.num_trajectories)
+        self.stopped: Stopped | None = None
+
+    def played(self, rows: Mapping[int, Booked]) -> None:
+        """The round is over; its episodes by number.
+
+        Raises:
+            ValueError: some are missing.
+        """
+        missing = set(self.due) - set(rows)
+        if missing:
+            raise ValueError(f"episodes {sorted(missing)} of the round {self.due} were not played")
+        self._rows.update(rows)
+        n = len(self._rows)
+        returns = np.array([self._rows[episode].total for episode in range(n)])
+        self.stopped = self._rule.verdict(n, mean_interval(returns, self._root))
+        if self.stopped is None:
+            self.due = range(n, n + self._rule.num_trajectories)
+
+    def episodes(self) -> Episodes:
+        """All that were played, in their order."""
+        return gathered(self._rows)
+
+
 @dataclass(frozen=True)
 class Facts:
     """What is known of an evaluation beside its episodes.
@@ -31,14 +72,14 @@ class Facts:
         seconds: from the first reset to the last end; of several rounds the sum.
         seeding: how far seeds reached.
         retries: how often a worker was lost and its share played again.
-        films: what was filmed.
+        films: what was filmed: the attributes of a result that begin with `video_`.
         more: further entries of the result, by name without prefix.
     """
 
     seconds: float
     seeding: Seeding
     retries: int = 0
-    films: Films = field(default_factory=Films)
+    films: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -55,6 +96,9 @@ def result_of(rounds: Rounds, facts: Facts, request: EvalRequest, prefix: str) -
     return EvalResult(
         {f"{prefix}/{name}": value for name, value in numbers.items()},
         episodes,
-        Provenance(request.step, facts.seeding, rounds.stopped, facts.retries),
-        facts.films,
+        step=request.step,
+        seeding=facts.seeding,
+        stopped=rounds.stopped,
+        retries=facts.retries,
+        films=facts.films,
     )

@@ -147,7 +147,7 @@ class Playing:
         if self._stopped():
             raise Cancelled
         if not done and monotonic() >= self._until:
-            raise self._late_at(what) if isinstance(what, str) else self._late(what)
+            raise self._late(what)
         return done
 
     def _close(self, done: Sequence[Ticket]) -> list[tuple[int, Ticket]]:
@@ -171,7 +171,7 @@ class Playing:
                 name = handle.name
                 why = f"{described(name)} was ended: it is stuck in code of the user"
                 self._fleet.replace(handle, WorkerLost(why, worker=name.worker, life=name.life))
-            elif isinstance(ticket.outcome, Value) and _is_parcel(ticket.outcome.value):
+            elif isinstance(ticket.outcome, Value) and hasattr(ticket.outcome.value, "close"):
                 ticket.outcome.value.close()
         self._open.clear()
 
@@ -190,7 +190,7 @@ class Playing:
         for worker, ticket in self._close(done):
             try:
                 answer = ticket.value
-                if _is_parcel(answer):
+                if not isinstance(answer, Report):
                     footage.append(answer.open().kept())
             except (WorkerLost, PayloadLost) as loss:
                 self._lost(worker, loss)
@@ -211,31 +211,18 @@ class Playing:
             raise loss
         self._until = monotonic() + self._timeout_s
 
-    def _late(self, part: Part) -> WorkerLate:
-        unfinished = {slot: n for report in self._reports.values() for slot, n in report.unfinished.items()}
-        late = tuple(sorted(set(self._fleet.standings()) - {w for w, r in self._reports.items() if r.over}))
-        return WorkerLate(
-            f"the evaluation took longer than timeout_s={self._timeout_s:g}: {self._complete()} of "
-            f"{part.episodes.stop} episodes complete; steps made in the unfinished ones, as far as is known: "
-            f"{unfinished}; workers {list(late)} are late, those that are stuck are ended and replaced; give it more "
-            "time, fewer episodes, or max_steps",
-            workers=late,
-            deadline=self._timeout_s,
-        )
-
-    def _late_at(self, method: str) -> WorkerLate:
+    def _late(self, what: Part | str) -> WorkerLate:
         late = tuple(sorted(self._open))
+        if isinstance(what, str):
+            doing = f"{what}() of workers {list(late)}"
+        else:
+            doing = f"the evaluation, with {self._complete()} of {what.episodes.stop} episodes complete,"
         return WorkerLate(
-            f"workers {list(late)} have not answered {method}() within timeout_s={self._timeout_s:g}; those that are "
-            "stuck are ended and replaced; look at what they are stuck in, or give them more time",
+            f"{doing} took longer than timeout_s={self._timeout_s:g}; workers {list(late)} are ended where they are "
+            "stuck, and replaced; give it more time, fewer episodes, or max_steps",
             workers=late,
             deadline=self._timeout_s,
         )
-
-
-def _is_parcel(answer: Any) -> bool:
-    """Whether this is of what is large the small part, and a way to the rest."""
-    return hasattr(answer, "head")
 
 
 def _told(ticket: Ticket) -> list[str]:

@@ -53,9 +53,7 @@ class Predictor:
             self._join(observation), state=self.state, episode_start=self.starts, deterministic=self._deterministic
         )
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError(
-                f"{type(self._model).__name__}.predict returned {answer!r}; it must return (actions, state)"
-            )
+            raise TypeError(f"predict returned {answer!r}; it must return (actions, state)")
         action, self.state = answer
         self.starts = np.zeros_like(self.starts)
         return [self._checked(action)]
@@ -73,10 +71,7 @@ class Predictor:
         leaf, rows = self._spec.action[0], np.asarray(action)
         wanted = (self._spec.num_envs, *leaf.shape)
         if rows.shape != wanted or len(self._spec.action) > 1:
-            raise ValueError(
-                f"{type(self._model).__name__}.predict returned actions of shape {rows.shape}; "
-                f"{self._spec.action_space} of {self._spec.num_envs} envs wants {wanted}"
-            )
+            raise ValueError(f"predict returned actions of shape {rows.shape}; the envs want {wanted}")
         require_fitting((leaf.key,), [rows], self._spec)
         return rows
 

@@ -17,6 +17,8 @@ from swath.rollout.policies.placement import device_of
 from swath.rollout.random_state import PrivateStreams, preserved
 from swath.seeds import derive
 
+_WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
+
 
 @contextmanager
 def private(policy: Any) -> Iterator[Any]:
@@ -32,17 +34,16 @@ def private(policy: Any) -> Iterator[Any]:
     yield private_copy(policy)
 
 
-def private_copy(policy: Any, instead: str = "pass a function that calls it") -> Any:
+def private_copy(policy: Any) -> Any:
     """A copy of any policy, in evaluation mode, that can act while the original is trained.
-
-    Args:
-        policy: any policy.
-        instead: what the caller may do if it cannot be copied.
 
     Raises:
         TypeError: the policy cannot be copied.
     """
-    return _evaluating(_copied(policy, instead))
+    try:
+        return _evaluating(copy.deepcopy(policy))
+    except Exception as error:
+        raise TypeError(f"{type(policy).__name__} cannot be copied ({error}); {_WAY_OUT}") from error
 
 
 def made_private(product: Any, *, alone: bool) -> Any:
@@ -77,11 +78,7 @@ def require_own(policy: Any) -> None:
     referred = getclosurevars(policy)
     for name, value in {**referred.globals, **referred.nonlocals}.items():
         if isinstance(value, torch.nn.Module):
-            raise TypeError(
-                f"{the_policy(policy)} is a function that refers to {name}, {type(value).__name__}, and "
-                "cannot be copied with it; evaluation runs a private copy, so pass a module that does the same, or "
-                "policy_factory, which builds one"
-            )
+            raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
 
 
 def _evaluating(policy: Any) -> Any:
@@ -89,16 +86,6 @@ def _evaluating(policy: Any) -> Any:
     if module is not None:
         module.eval()
     return policy
-
-
-def _copied(policy: Any, instead: str) -> Any:
-    try:
-        return copy.deepcopy(policy)
-    except Exception as error:
-        raise TypeError(
-            f"the policy {type(policy).__name__} cannot be copied ({error}); evaluation runs a private copy, so give "
-            f"it `__deepcopy__`, or {instead}"
-        ) from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.evaluate.watching import Scene
+from swath.evaluate.runner import Scene
 from swath.keys import NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
 from swath.options import TrajFormat
 from swath.rollout.buffer import Buffer, column_of

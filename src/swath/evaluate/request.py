@@ -32,9 +32,7 @@ class EvalLimits:
     def __post_init__(self) -> None:
         if self.max_steps is not None:
             count("max_steps", self.max_steps)
-        seconds = self.timeout_s
-        if isinstance(seconds, bool) or not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-            raise ValueError(f"timeout_s={seconds!r} must be a finite number of seconds > 0")
+        require_deadline("timeout_s", self.timeout_s)
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,16 @@ class EvalRequest:
         if self.seed is not None:
             object.__setattr__(self, "seed", _integer("seed", self.seed, ", or None to seed nothing"))
         object.__setattr__(self, "step", step_of(self.step))
+
+
+def require_deadline(name: str, value: object) -> None:
+    """Check a deadline.
+
+    Raises:
+        ValueError: not a finite number of seconds > 0.
+    """
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise ValueError(f"{name}={value!r} must be a finite number of seconds > 0")
 
 
 def step_of(step: object) -> int:

@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from tensordict import TensorDict
 
-from swath.evaluate.record import EPISODE_DTYPES, Episodes, Films, Provenance
-from swath.evaluate.strict_json import pack, unpack
+from swath.evaluate.interval import Floats
+from swath.evaluate.statistics import Ints
+from swath.evaluate.stopping import Stopped
+from swath.rollout.hosts.specs import Seeding
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Bools: TypeAlias = NDArray[np.bool_]
 
 _MARK = "swath_eval_result"
 _FORMAT = 1
 _FILM = "video"
+_PROVENANCE = ("step", "seeding", "stopped", "retries")
+_FILMS = ("video_paths", "video_lengths", "video_truncated")
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+NO_SEED = -1
+"""The seed of an episode that had none of its own."""
+
+EPISODE_DTYPES: dict[str, type[np.generic]] = {
+    "returns": np.float64,
+    "lengths": np.int64,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+    "seeds": np.int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """The N episodes of an evaluation, in episode order.
+
+    Attributes:
+        returns: float64 [N].
+        lengths: int64 [N], env steps.
+        terminated: bool [N].
+        truncated: bool [N], cuts by `max_steps` included.
+        seeds: int64 [N], -1 where an episode had none of its own.
+    """
+
+    returns: Floats
+    lengths: Ints
+    terminated: Bools
+    truncated: Bools
+    seeds: Ints
+
+    @classmethod
+    def of(cls, columns: Mapping[str, ArrayLike]) -> Self:
+        """Episodes from array-likes by name, copied into the dtypes above."""
+        return cls(**{name: np.array(columns[name], dtype=kind) for name, kind in EPISODE_DTYPES.items()})
 
 
 class EvalResult(dict[str, Any]):
@@ -25,8 +69,7 @@ class EvalResult(dict[str, Any]):
     Args:
         metrics: the numbers, under their names with prefix.
         episodes: the episodes behind them.
-        provenance: how the result came about.
-        films: what was filmed.
+        films: what was filmed: the attributes that begin with `video_`.
 
     Attributes:
         returns: float64 [N], one per episode, in episode order as all of these.
@@ -47,23 +90,21 @@ class EvalResult(dict[str, Any]):
         self,
         metrics: Mapping[str, Any],
         episodes: Episodes,
-        provenance: Provenance | None = None,
-        films: Films | None = None,
+        *,
+        step: int = 0,
+        seeding: Seeding = "episode",
+        stopped: Stopped = "fixed",
+        retries: int = 0,
+        films: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(metrics)
-        about, filmed = provenance or Provenance(), films or Films()
-        self.returns = episodes.returns
-        self.lengths = episodes.lengths
-        self.terminated = episodes.terminated
-        self.truncated = episodes.truncated
-        self.seeds = episodes.seeds
-        self.step = about.step
-        self.seeding = about.seeding
-        self.stopped = about.stopped
-        self.retries = about.retries
-        self.video_paths = filmed.video_paths
-        self.video_lengths = filmed.video_lengths
-        self.video_truncated = filmed.video_truncated
+        self.returns, self.lengths, self.seeds = episodes.returns, episodes.lengths, episodes.seeds
+        self.terminated, self.truncated = episodes.terminated, episodes.truncated
+        self.step, self.seeding, self.stopped, self.retries = step, seeding, stopped, retries
+        filmed = films or {}
+        self.video_paths: tuple[str, ...] = tuple(filmed.get("video_paths", ()))
+        self.video_lengths: tuple[int, ...] = tuple(filmed.get("video_lengths", ()))
+        self.video_truncated: bool = filmed.get("video_truncated", False)
 
     def to_tensordict(self) -> TensorDict:
         """A flat TensorDict of batch size [] with the same keys: float64 and int64 scalars, tensors on the CPU."""
@@ -71,21 +112,11 @@ class EvalResult(dict[str, Any]):
 
     def to_json(self) -> str:
         """The whole result but its films as strict JSON; numbers that are not finite are written as strings."""
-        columns = {name: pack(getattr(self, name).tolist()) for name in EPISODE_DTYPES}
         parts = {
-            "metrics": {name: pack(value) for name, value in self.items() if not _is_film(name, value)},
-            "episodes": columns,
-            "provenance": {
-                "step": self.step,
-                "seeding": self.seeding,
-                "stopped": self.stopped,
-                "retries": self.retries,
-            },
-            "films": {
-                "video_paths": list(self.video_paths),
-                "video_lengths": list(self.video_lengths),
-                "video_truncated": self.video_truncated,
-            },
+            "metrics": {name: _pack(value) for name, value in self.items() if not _is_film(name, value)},
+            "episodes": {name: _pack(getattr(self, name).tolist()) for name in EPISODE_DTYPES},
+            "provenance": {name: getattr(self, name) for name in _PROVENANCE},
+            "films": {name: getattr(self, name) for name in _FILMS},
         }
         return json.dumps({_MARK: _FORMAT, **parts}, allow_nan=False)
 
@@ -98,15 +129,12 @@ class EvalResult(dict[str, Any]):
         """
         parts = json.loads(text)
         if not isinstance(parts, dict) or parts.get(_MARK) != _FORMAT:
-            raise ValueError(
-                f"this is not the JSON of an EvalResult (format {_FORMAT}); EvalResult.to_json() writes it"
-            )
-        films = parts["films"]
+            raise ValueError(f"this is not the JSON of an EvalResult, format {_FORMAT}")
         return cls(
-            {name: unpack(value) for name, value in parts["metrics"].items()},
-            Episodes.of({name: unpack(column) for name, column in parts["episodes"].items()}),
-            Provenance(**parts["provenance"]),
-            Films(tuple(films["video_paths"]), tuple(films["video_lengths"]), films["video_truncated"]),
+            {name: _unpack(value) for name, value in parts["metrics"].items()},
+            Episodes.of({name: _unpack(column) for name, column in parts["episodes"].items()}),
+            **parts["provenance"],
+            films=parts["films"],
         )
 
 
@@ -118,3 +146,25 @@ def _as_tensor(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+
+
+def _pack(value: Any) -> Any:
+    """A bool, int, float, tensor, or list of numbers, as what `json.dumps(…, allow_nan=False)` takes."""
+    if isinstance(value, torch.Tensor):
+        kind = str(value.dtype).removeprefix("torch.")
+        return {"dtype": kind, "shape": list(value.shape), "values": _pack(value.flatten().tolist())}
+    if isinstance(value, list):
+        return [_pack(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+def _unpack(value: Any) -> Any:
+    """The value that `_pack` wrote."""
+    if isinstance(value, dict):
+        values = torch.tensor(_unpack(value["values"]), dtype=getattr(torch, value["dtype"]))
+        return values.reshape(value["shape"])
+    if isinstance(value, list):
+        return [_unpack(item) for item in value]
+    return _NOT_FINITE[value] if isinstance(value, str) else value

@@ -11,22 +11,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluate.ledger import Booked, Ledger
-from swath.evaluate.limit import EpisodeLimit
+from swath.evaluate.ledger import Booked, EpisodeLimit, Ledger
 from swath.evaluate.quota import Quota
-from swath.evaluate.record import NO_SEED
+from swath.evaluate.reading import Score, Scoring, own_sums
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.scoring import Score, Scoring, own_sums
-from swath.evaluate.watching import Performer, Scene, Watcher
+from swath.evaluate.result import NO_SEED
+from swath.keys import Key
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.specs import Seeding, TensorDictSpec
-from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
+from swath.rollout.loop import Actor, Rules, Stage, Step, never_forgive, steps
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
+
+
+class Performer(Actor, Protocol):
+    """A policy that is bound to a host, and tells the keys of what it answers, those of the action first."""
+
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An evaluation as it stands.
+
+    Attributes:
+        host: the envs.
+        quota: which slot plays what.
+        ledger: sums so far, complete episodes.
+        playing: number of the episode that each slot plays; `None` where none is left.
+        policy: what acts.
+    """
+
+    host: Host
+    quota: Quota
+    ledger: Ledger
+    playing: Sequence[int | None]
+    policy: Performer
+
+
+class Watcher(Protocol):
+    """Sees every step of every slot that plays. It runs in the thread that steps the envs; its exceptions pass."""
+
+    def saw(self, step: Step, slot: int, scene: Scene) -> None:
+        """A slot made this step; rewards are summed, an end is not yet booked."""
+
+    def stepped(self, scene: Scene) -> None:
+        """All slots made their step, and ends are booked."""
+
 
 EpisodeOf = Callable[[int], int | None]
 """The number of the episode that a slot plays."""

@@ -241,10 +241,7 @@ class EvaluationService:
 
     def _require_rest(self) -> None:
         if not self._queue.at_rest:
-            raise SwathError(
-                "the evaluator has work that is pending, queued, or unread; wait for it, then read it with poll() or "
-                "wait()"
-            )
+            raise SwathError("the evaluator has work that is pending, queued, or unread; read it with wait() first")
 
     def _start(self) -> None:
         """Have the thread run, before there is anything for it to do: where there can be none, nothing was asked."""
@@ -260,10 +257,7 @@ class EvaluationService:
             if len(waiting) < MANY_WAITING or self._warned:
                 return
             self._warned = True
-        warn(
-            f"{len(waiting)} evaluations wait, and their weights take {sum(waiting):,} bytes; trigger fewer, give the "
-            "evaluator more workers, or choose busy_policy='latest'"
-        )
+        warn(f"{len(waiting)} evaluations wait, and their weights take {sum(waiting):,} bytes; trigger fewer")
 
     def _coordinate(self) -> None:
         """What the thread does until the service is closed; outcomes are shown before the next evaluation begins."""

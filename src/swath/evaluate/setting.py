@@ -30,19 +30,6 @@ _log = logging.getLogger("swath")
 
 
 @dataclass(frozen=True)
-class Speedup:
-    """What is done to a policy so that it answers sooner; `True`, or a mapping of options.
-
-    Attributes:
-        compile: whether and how torch compiles it.
-        cudagraph: whether and how it is captured in a CUDA graph.
-    """
-
-    compile: bool | Mapping[str, Any] | None = None
-    cudagraph: bool | Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
 class SettingRequest:
     """What a worker of an evaluation builds.
 
@@ -56,7 +43,8 @@ class SettingRequest:
         alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
             and evaluations draw from them, too.
         making: how envs are built.
-        speedup: how the policy is made quicker.
+        compile: whether and how torch compiles the policy; `True`, or a mapping of options.
+        cudagraph: whether and how it is captured in a CUDA graph.
     """
 
     env: Any
@@ -67,7 +55,8 @@ class SettingRequest:
     seed: int | None = 0
     alone: bool = True
     making: Making = field(default_factory=Making)
-    speedup: Speedup = field(default_factory=Speedup)
+    compile: bool | Mapping[str, Any] | None = None
+    cudagraph: bool | Mapping[str, Any] | None = None
 
 
 class Setting:
@@ -97,7 +86,7 @@ class Setting:
         try:
             self.policy = self._policy()
             self.device = request.device or device_of(self.policy)
-            self.acts = compiled(self.policy, request.speedup.compile, request.speedup.cudagraph)
+            self.acts = compiled(self.policy, request.compile, request.cudagraph)
         except BaseException:
             self._open.close()
             if self._owned:

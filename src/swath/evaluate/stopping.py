@@ -43,19 +43,13 @@ class StopRule:
 
     def _check_fixed(self) -> None:
         if self.max_trajectories is not None:
-            raise ValueError(
-                f"max_trajectories={self.max_trajectories} bounds the rounds of until_ci_halfwidth, which is None; "
-                "give until_ci_halfwidth too, or only num_trajectories"
-            )
+            raise ValueError(f"max_trajectories={self.max_trajectories} needs until_ci_halfwidth, which is None")
 
     def _check_sequential(self, halfwidth: float) -> None:
         if not (isinstance(halfwidth, int | float) and 0 < halfwidth < math.inf):
             raise ValueError(f"until_ci_halfwidth={halfwidth!r} must be a finite number > 0")
         if self.num_trajectories < 2:
-            raise ValueError(
-                f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more, got {self.num_trajectories}: "
-                "one episode has no interval"
-            )
+            raise ValueError(f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more, got 1")
         if self.max_trajectories is not None:
             count("max_trajectories", self.max_trajectories, least=self.num_trajectories)
 

@@ -4,203 +4,24 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-import torch
-
-from swath.errors import warn_of_no_effect
-from swath.evaluate.arena import Making, require_form
+from swath.evaluate.arena import require_form
+from swath.evaluate.jobs import Place, WorkerOptions
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.setting import Speedup
-from swath.evaluators.placing import Place
+from swath.evaluate.setting import SettingRequest
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.sources import is_env_instance
 
-
-@dataclass(frozen=True)
-class Deadlines:
-    """How long things may take, in seconds.
-
-    Attributes:
-        start_s: `init_fn`, env and policy in a new worker.
-        placement_s: Ray, to place an actor.
-
-    Raises:
-        ValueError: not a finite number > 0.
-    """
-
-    start_s: float = 300.0
-    placement_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        for name, value in (("start_timeout_s", self.start_s), ("placement_timeout_s", self.placement_s)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ValueError(f"{name}={value!r} must be a finite number of seconds > 0")
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    """Where evaluations run, and with how many.
-
-    Attributes:
-        place: the backend.
-        number: of workers, who share the episodes.
-        retries: how many may be lost within one evaluation.
-        deadlines: until when they must be up.
-        init: runs first in each new worker process.
-        resources: what Ray is asked for, by actor.
-        threads: of torch in each worker that has a process of its own; `None` for one.
-        model_ids: whose weights may be sent; `None` for all there are.
-
-    Raises:
-        ValueError: a number out of range, or not for this backend.
-        TypeError: `init` is no function.
-    """
-
-    place: Place = "thread"
-    number: int = 1
-    retries: int = 1
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    init: Callable[[], Any] | None = None
-    resources: Mapping[str, Any] = field(default_factory=dict)
-    threads: int | None = None
-    model_ids: frozenset[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.init is not None and not callable(self.init):
-            raise TypeError(f"init_fn is of type {type(self.init).__name__}; it must be callable, or None")
-        count("num_workers", self.number)
-        count("retries", self.retries, least=0)
-        if self.place == "thread" and self.number != 1:
-            raise ValueError(
-                f"num_workers={self.number} with backend='thread', which has one; use 'process' or 'ray', or num_envs "
-                "to step more envs together"
-            )
-        if self.place != "ray" and self.deadlines.placement_s != Deadlines.placement_s:
-            raise ValueError(
-                f"placement_timeout_s={self.deadlines.placement_s:g} with backend={self.place!r}: only Ray has to find "
-                "room for workers; leave it out"
-            )
-        if self.place == "thread" and self.init is not None:
-            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
-            object.__setattr__(self, "init", None)
-        if self.place == "thread" and self.threads is not None:
-            raise ValueError(
-                f"num_threads={self.threads} with backend='thread', which shares torch's threads with training; use "
-                "'process' or 'ray', or leave it out"
-            )
-
-
-@dataclass(frozen=True)
-class Cast:
-    """What plays, and in what.
-
-    Attributes:
-        env: any form of env.
-        num_envs: slots of each worker.
-        policy: the policy, never run itself.
-        factory: builds the policy where it runs.
-        device: where the policy runs.
-        making: how envs are built.
-        speedup: how the policy is made quicker.
-    """
-
-    env: Any
-    num_envs: int | None = None
-    policy: Any = None
-    factory: Callable[..., Any] | None = None
-    device: torch.device | None = None
-    making: Making = field(default_factory=Making)
-    speedup: Speedup = field(default_factory=Speedup)
-
-    def check(self, place: Place) -> None:
-        """Whether this can be played there.
-
-        Raises:
-            ValueError: no policy, or two; something that cannot travel to another process; a number of envs that an
-                instance or list cannot have.
-            TypeError: the factory is no function, or env or policy is something else.
-        """
-        self._check_policy()
-        if place != "thread":
-            self._check_travels(place)
-        require_form(self.env, self.num_envs, self.making)
-
-    def _check_policy(self) -> None:
-        if self.policy is None and self.factory is None:
-            raise ValueError("`policy` or `policy_factory` must be provided; got neither")
-        if self.policy is not None and self.factory is not None:
-            raise ValueError("give `policy` or `policy_factory`, not both")
-        if self.factory is not None and not callable(self.factory):
-            raise TypeError(f"policy_factory is of type {type(self.factory).__name__}; it must be callable")
-        if self.policy is not None and not (callable(self.policy) or isinstance(self.policy, Predicts)):
-            raise TypeError(
-                f"policy is of type {type(self.policy).__name__}; it must be a callable, an nn.Module, a TensorDict "
-                "module, or an object with predict"
-            )
-
-    def _check_travels(self, place: Place) -> None:
-        if self.policy is not None:
-            raise ValueError(
-                f"backend={place!r} builds the policy in the worker, so it needs policy_factory instead of policy; "
-                "send weights with evaluate() and trigger_eval()"
-            )
-        if is_creator(self.env):
-            raise ValueError(
-                f"backend={place!r} builds the env in the worker, and an EnvCreator shares memory with this process; "
-                "give the function that it was made of"
-            )
-        entries = self.env if isinstance(self.env, list | tuple) else [self.env]
-        instances = [type(entry).__name__ for entry in entries if is_env_instance(entry)]
-        if instances:
-            raise ValueError(
-                f"backend={place!r} builds the env in the worker, so it needs an id or a callable that returns the "
-                f"env, got an instance of {instances[0]}"
-            )
-
-
-def is_creator(env: Any) -> bool:
-    """Whether this is TorchRL's maker of envs with a common state; torchrl is not imported for it."""
-    creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", None)
-    return creator is not None and isinstance(env, creator)
-
-
-@dataclass(frozen=True)
-class Filming:
-    """What is filmed, and where films go.
-
-    Attributes:
-        episodes: how many of the first.
-        max_bytes: frames held at most.
-        folder: where they are written; `None` leaves them in the result.
-        fps: frames per second of files; `None` for the env's own rate, else 30.
-
-    Raises:
-        ValueError: a number out of range, or options that need others.
-        ImportError: what writes films is not installed.
-    """
-
-    episodes: int = 0
-    max_bytes: int = 2**30
-    folder: Path | None = None
-    fps: float | None = None
-
-    def __post_init__(self) -> None:
-        count("record_video", self.episodes, least=0)
-        count("max_video_bytes", self.max_bytes)
-        for name, value, needed in (("video_dir", self.folder, self.episodes), ("video_fps", self.fps, self.folder)):
-            if value is not None and not needed:
-                needs = "record_video of 1 or more" if name == "video_dir" else "video_dir, where films are written"
-                raise ValueError(f"{name}={value!r} has no meaning without {needs}")
-        if self.fps is not None and not (isinstance(self.fps, int | float) and 0 < self.fps < math.inf):
-            raise ValueError(f"video_fps={self.fps!r} must be a finite number > 0")
-        if self.folder is not None:
-            need("imageio_ffmpeg", extra="video", why="to write films")
+NUM_GPUS = 1
+_HERE, _APART = "Collector", "MultiSyncCollector"
+_OURS = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
 
 
 @dataclass(frozen=True)
@@ -209,20 +30,37 @@ class Extras:
 
     Attributes:
         prefix: of the names in results.
-        filming: what is filmed.
         per_episode: whether results have the returns and lengths of all episodes.
+        episodes: how many of the first are filmed.
+        max_bytes: frames held at most.
+        folder: where films are written; `None` leaves them in the result.
+        fps: frames per second of files; `None` for the env's own rate, else 30.
 
     Raises:
-        ValueError: no prefix.
+        ValueError: no prefix, a number out of range, or options that need others.
+        ImportError: what writes films is not installed.
     """
 
     prefix: str = "eval"
-    filming: Filming = field(default_factory=Filming)
     per_episode: bool = False
+    episodes: int = 0
+    max_bytes: int = 2**30
+    folder: Path | None = None
+    fps: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str) or not self.prefix:
             raise ValueError(f"log_prefix={self.prefix!r} must be a non-empty string, e.g. 'eval'")
+        count("record_video", self.episodes, least=0)
+        count("max_video_bytes", self.max_bytes)
+        if self.folder is not None and not self.episodes:
+            raise ValueError(f"video_dir={str(self.folder)!r} has no meaning without record_video of 1 or more")
+        if self.fps is not None and self.folder is None:
+            raise ValueError(f"video_fps={self.fps!r} has no meaning without video_dir, where films are written")
+        if self.fps is not None and not (isinstance(self.fps, int | float) and 0 < self.fps < math.inf):
+            raise ValueError(f"video_fps={self.fps!r} must be a finite number > 0")
+        if self.folder is not None:
+            need("imageio_ffmpeg", extra="video", why="to write films")
 
     def check(self, request: EvalRequest) -> None:
         """Whether so many episodes can be filmed.
@@ -230,8 +68,132 @@ class Extras:
         Raises:
             ValueError: there are fewer.
         """
-        if self.filming.episodes > request.stop.num_trajectories:
-            raise ValueError(
-                f"record_video={self.filming.episodes} films more episodes than "
-                f"num_trajectories={request.stop.num_trajectories}"
-            )
+        episodes = request.stop.num_trajectories
+        if self.episodes > episodes:
+            raise ValueError(f"record_video={self.episodes} films more episodes than num_trajectories={episodes}")
+
+
+def require_workers(options: WorkerOptions) -> None:
+    """Check what a backend does not have.
+
+    Raises:
+        ValueError: an option that is for another backend.
+    """
+    if options.place == "thread" and options.number != 1:
+        raise ValueError(f"num_workers={options.number} with backend='thread', which has one; use num_envs")
+    if options.place == "thread" and options.threads is not None:
+        raise ValueError(f"num_threads={options.threads} with backend='thread', which shares those of training")
+    if options.place != "ray" and options.placement_timeout_s != WorkerOptions.placement_timeout_s:
+        seconds = options.placement_timeout_s
+        raise ValueError(f"placement_timeout_s={seconds:g} with backend={options.place!r}: it is for backend='ray'")
+
+
+def require_playable(request: SettingRequest, place: Place) -> None:
+    """Check env and policy.
+
+    Raises:
+        ValueError: no policy, or two; something that cannot travel to another process; a number of envs that an
+            instance or list cannot have.
+        TypeError: the factory is no function, or env or policy is something else.
+    """
+    policy, factory = request.policy, request.factory
+    if policy is None and factory is None:
+        raise ValueError("`policy` or `policy_factory` must be provided; got neither")
+    if policy is not None and factory is not None:
+        raise ValueError("give `policy` or `policy_factory`, not both")
+    if factory is not None and not callable(factory):
+        raise TypeError(f"policy_factory is of type {type(factory).__name__}; it must be callable")
+    if policy is not None and not (callable(policy) or isinstance(policy, Predicts)):
+        raise TypeError(f"policy is of type {type(policy).__name__}; it must be callable, or an object with predict")
+    if place != "thread":
+        _require_travels(request, place)
+    require_form(request.env, request.num_envs, request.making)
+
+
+def _require_travels(request: SettingRequest, place: Place) -> None:
+    if request.policy is not None:
+        raise ValueError(f"backend={place!r} builds the policy in the worker: it needs policy_factory, not policy")
+    if is_creator(request.env):
+        raise ValueError(f"an EnvCreator shares memory with this process; give backend={place!r} its function instead")
+    entries = request.env if isinstance(request.env, list | tuple) else [request.env]
+    instances = [type(entry).__name__ for entry in entries if is_env_instance(entry)]
+    if instances:
+        got = f"it needs an id or a callable, got an instance of {instances[0]}"
+        raise ValueError(f"backend={place!r} builds the env in the worker: {got}")
+
+
+def is_creator(env: Any) -> bool:
+    """Whether this is TorchRL's maker of envs with a common state; torchrl is not imported for it."""
+    creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", None)
+    return creator is not None and isinstance(env, creator)
+
+
+def place_of(backend: Any, *, apart: bool = False) -> Place:
+    """Where workers live: a thread becomes a process if something asks for a process of its own.
+
+    Raises:
+        ValueError: an unknown backend.
+        RuntimeError: Ray is not installed.
+    """
+    if backend not in get_args(Place):
+        raise ValueError(f"Unknown backend {backend!r}; choose one of {', '.join(map(repr, get_args(Place)))}")
+    if backend == "ray" and find_spec("ray") is None:
+        raise RuntimeError("Ray is required for backend='ray': pip install \"swath[ray]\"")
+    place: Place = "process" if backend == "thread" and apart else backend
+    return place
+
+
+def is_apart(collector_cls: Any) -> bool:
+    """Whether this collector class, or its name, stands for a child process.
+
+    Raises:
+        ValueError: another class; evaluation has its own runner.
+    """
+    name = collector_cls
+    if isinstance(collector_cls, type) and collector_cls.__module__.partition(".")[0] in ("swath", "torchrl"):
+        name = collector_cls.__name__
+    if name not in (None, _HERE, _APART):
+        raise ValueError(f"collector_cls={collector_cls!r}: evaluation has its own runner; use {_HERE!r}, {_APART!r}")
+    return bool(name == _APART)
+
+
+def resources_of(
+    place: Place, workers: int, num_gpus: Any, ray_kwargs: Any, said: str = "ray_kwargs"
+) -> dict[str, Any]:
+    """What each worker asks of its place, as options of `ray.remote`; nothing elsewhere.
+
+    Args:
+        place: where workers live.
+        workers: how many.
+        num_gpus: as it was given.
+        ray_kwargs: other options, as they were given.
+        said: what these are called, in messages.
+
+    Raises:
+        TypeError: not a mapping, or not a number.
+        ValueError: something that this place cannot follow, or that is not the user's to say.
+    """
+    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | float):
+        raise TypeError(f"num_gpus={num_gpus!r} must be a number")
+    if not 0 <= num_gpus < float("inf"):
+        raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
+    if ray_kwargs is not None and not isinstance(ray_kwargs, Mapping):
+        raise TypeError(f"{said} is of type {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
+    options = dict(ray_kwargs or {})
+    if place != "ray":
+        _require_unasked(place, num_gpus, options)
+        return {}
+    for option in _OURS:
+        if option in options:
+            raise ValueError(f"{said} has {option!r}, which Swath sets itself; leave it out")
+    if "num_gpus" in options:
+        raise ValueError(f"{said} has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
+    if "name" in options and workers > 1:
+        raise ValueError(f"{said} has name={options['name']!r} for num_workers={workers}; a name is for one worker")
+    return {**options, "num_gpus": num_gpus}
+
+
+def _require_unasked(place: Place, num_gpus: float, options: Mapping[str, Any]) -> None:
+    for name, given, default in (("num_gpus", num_gpus, NUM_GPUS), ("ray_kwargs", options, {})):
+        if given != default:
+            raise ValueError(f"{name}={given!r} with backend={place!r}: it is for backend='ray'; leave it out")

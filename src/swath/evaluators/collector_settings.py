@@ -10,7 +10,6 @@ import torch
 
 from swath.collect.making.devices import as_device
 from swath.errors import warn_of_no_effect
-from swath.evaluate.setting import Speedup
 from swath.options import TrajFormat, count
 
 _ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -24,62 +23,29 @@ _ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """What holds in any case, by the values that say so."""
 
 _REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("create_env_fn",), "it is the env of the Evaluator"),
-    **dict.fromkeys(("policy", "policy_factory", "device", "exploration_type", "seed"), "give it to the Evaluator"),
-    **dict.fromkeys(("backend", "init_fn", "placement_timeout_s"), "give it to the Evaluator"),
-    **dict.fromkeys(("weight_sync_schemes", "frames_per_batch"), "give it to the Evaluator"),
-    **dict.fromkeys(("envs_per_worker",), "use num_envs of the Evaluator"),
-    **dict.fromkeys(("num_workers", "num_collectors"), "use num_workers of the Evaluator"),
-    **dict.fromkeys(("max_frames_per_traj",), "use max_steps of the Evaluator"),
-    **dict.fromkeys(("trajs_per_batch",), "use num_trajectories of the Evaluator"),
-    **dict.fromkeys(("fragment_timeout_s",), "use timeout_s of the Evaluator"),
-    **dict.fromkeys(("restarts", "min_workers", "on_env_error"), "use retries of the Evaluator; an env that raises "
-                    "ends the evaluation"),
-    **dict.fromkeys(("remote_configs", "ray_init_config", "backend_options"), "use ray_kwargs of the Evaluator"),
-    **dict.fromkeys(("split_trajs", "set_truncated", "compact_obs", "cat_results"), "trajectories are whole episodes; "
-                    "traj_format says how they are laid out"),
-    **dict.fromkeys(("replay_buffer", "trajs_per_write", "extend_buffer", "use_buffers"), "an evaluation writes no "
-                    "replay buffer; metrics_fn gets the trajectories"),
-    **dict.fromkeys(("pre_collect_hook", "post_collect_hook"), "use metrics_fn or on_result"),
-    **dict.fromkeys(("interruptor", "preemptive_threshold"), "every episode is played to its end; cancel() stops an "
-                    "evaluation"),
-    **dict.fromkeys(("weight_updater", "weight_recv_schemes", "update_at_each_batch", "update_after_each_batch",
-                     "max_weight_update_interval"), "weights come with each request"),
-    **dict.fromkeys(("progress",), "a Progress shows evaluations that it is told of: on_result=progress.evaluated"),
-    **dict.fromkeys(("track_policy_version",), "results and steps always carry the version"),
-    **dict.fromkeys(("trust_policy", "check_finite", "auto_register_policy_transforms", "no_cuda_sync"),
-                    "evaluation calls the policy in one way"),
-    **dict.fromkeys(("worker_idx", "num_workers_per_collector", "collector_class", "collector_kwargs", "sync",
-                     "prefetch", "max_staleness", "use_env_creator", "num_sub_threads"),
-                    "evaluation has its own runner, which has none"),
-}  # fmt: skip
+    name: why
+    for why, names in {
+        "give it to the Evaluator": "create_env_fn policy policy_factory device exploration_type seed backend init_fn "
+        "placement_timeout_s weight_sync_schemes frames_per_batch",
+        "the Evaluator has num_envs, num_workers, max_steps, num_trajectories, timeout_s, retries and ray_kwargs for "
+        "it": "envs_per_worker num_workers num_collectors max_frames_per_traj trajs_per_batch fragment_timeout_s "
+        "restarts min_workers on_env_error remote_configs ray_init_config backend_options",
+        "metrics_fn and on_result get whole episodes; traj_format says how they are laid out": "split_trajs "
+        "set_truncated compact_obs cat_results replay_buffer trajs_per_write extend_buffer use_buffers "
+        "pre_collect_hook post_collect_hook",
+        "weights come with each request": "weight_updater weight_recv_schemes update_at_each_batch "
+        "update_after_each_batch max_weight_update_interval",
+        "evaluation has its own runner, which has none": "interruptor preemptive_threshold progress "
+        "track_policy_version trust_policy check_finite auto_register_policy_transforms no_cuda_sync worker_idx "
+        "num_workers_per_collector collector_class collector_kwargs sync prefetch max_staleness use_env_creator "
+        "num_sub_threads",
+    }.items()
+    for name in names.split()
+}
 """Names of collectors that mean nothing here, and why."""
 
 
-@dataclass(frozen=True)
-class Steps:
-    """What `metrics_fn` gets.
-
-    Attributes:
-        traj_format: `"padded"` or `"cat"`.
-        storing_device: where it is.
-        postproc: what is made of it before.
-
-    Raises:
-        ValueError: an unknown format.
-        TypeError: a `postproc` that cannot be called.
-    """
-
-    traj_format: TrajFormat = "padded"
-    storing_device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    postproc: Callable[[Any], Any] | None = None
-
-    def __post_init__(self) -> None:
-        if self.traj_format not in ("padded", "cat"):
-            raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
-        object.__setattr__(self, "storing_device", as_device("storing_device", self.storing_device))
-        if self.postproc is not None and not callable(self.postproc):
-            raise TypeError(f"postproc is of type {type(self.postproc).__name__}; it must be callable")
+_OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
 
 
 @dataclass(frozen=True)
@@ -87,31 +53,47 @@ class CollectorSettings:
     """What `collector_kwargs` ask for.
 
     Attributes:
-        steps: what `metrics_fn` gets.
+        traj_format: how trajectories for `metrics_fn` are laid out: `"padded"` or `"cat"`.
+        storing_device: where they are.
+        postproc: what is made of them before.
         create_env_kwargs: keywords for the id or callable.
         env_device: where envs run, if that can be chosen.
         policy_device: where the policy runs.
-        speedup: how the policy is made quicker.
+        compile_policy: whether and how torch compiles the policy.
+        cudagraph_policy: whether and how it is captured in a CUDA graph.
         num_threads: of torch in each worker; `None` for the default.
+
+    Raises:
+        ValueError: an unknown format, a number out of range, or no device.
+        TypeError: a `postproc` that cannot be called, or keywords that are none.
     """
 
-    steps: Steps = field(default_factory=Steps)
+    traj_format: TrajFormat = "padded"
+    storing_device: torch.device | str = "cpu"
+    postproc: Callable[[Any], Any] | None = None
     create_env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     env_device: torch.device | None = None
     policy_device: torch.device | None = None
-    speedup: Speedup = field(default_factory=Speedup)
+    compile_policy: bool | Mapping[str, Any] | None = None
+    cudagraph_policy: bool | Mapping[str, Any] | None = None
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
         keywords = self.create_env_kwargs
+        if self.traj_format not in ("padded", "cat"):
+            raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
+        if self.postproc is not None and not callable(self.postproc):
+            raise TypeError(f"postproc is of type {type(self.postproc).__name__}; it must be callable")
         if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
             raise TypeError(f"create_env_kwargs is {keywords!r}; it must be a dict of keywords for the env")
         if self.num_threads is not None:
             count("num_threads", self.num_threads)
+        for name in ("storing_device", "env_device", "policy_device"):
+            object.__setattr__(self, name, as_device(name, getattr(self, name)))
 
     @classmethod
     def of(cls, given: Any, *, measured: bool) -> CollectorSettings:
-        """From a mapping of keywords.
+        """From a mapping of keywords; `None` stands for the default of each.
 
         Args:
             given: the mapping, or `None`.
@@ -125,15 +107,10 @@ class CollectorSettings:
             return cls()
         if not isinstance(given, Mapping):
             raise TypeError(f"collector_kwargs is of type {type(given).__name__}; give a dict of keywords of Collector")
-        used = {name: value for name, value in given.items() if not _holds_anyway(name, value)}
-        of_steps = {name: used.pop(name) for name in _names(Steps) if name in used}
-        for name in () if measured else _given(of_steps):
+        used = {name: value for name, value in given.items() if not _holds_anyway(name, value) and value is not None}
+        for name in () if measured else used.keys() & _OF_TRAJECTORIES:
             warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
-        speedup = Speedup(used.pop("compile_policy", None), used.pop("cudagraph_policy", None))
-        for name in ("env_device", "policy_device"):
-            if used.get(name) is not None:
-                used[name] = as_device(name, used[name])
-        return cls(steps=Steps(**_given(of_steps)), speedup=speedup, **_given(used))
+        return cls(**used)
 
     def device(self, device: Any) -> torch.device | None:
         """Where the policy runs, given `device` too.
@@ -147,18 +124,6 @@ class CollectorSettings:
         return asked or mine
 
 
-_USED = ("create_env_kwargs", "env_device", "policy_device", "compile_policy", "cudagraph_policy", "num_threads")
-
-
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
-
-
-def _given(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are not `None`, which stands for the default."""
-    return {name: value for name, value in keywords.items() if value is not None}
-
-
 def _holds_anyway(name: str, value: Any) -> bool:
     """Whether nothing needs to be done for it.
 
@@ -166,15 +131,15 @@ def _holds_anyway(name: str, value: Any) -> bool:
         TypeError: no collector knows the name.
         ValueError: evaluation cannot follow it.
     """
-    if name in _ALWAYS:
-        values, why = _ALWAYS[name]
-        if not any(value is each or (type(value) is type(each) and value == each) for each in values):
-            wanted = " or ".join(map(repr, values))
-            raise ValueError(f"collector_kwargs: {name}={value!r} must be {wanted}, for {why}; leave it out")
-        return True
+    known = [each.name for each in fields(CollectorSettings)]
+    if name in known:
+        return False
     if name in _REFUSED:
         raise ValueError(f"collector_kwargs has {name!r}: {_REFUSED[name]}")
-    if name not in (*_USED, *_names(Steps)):
-        known = ", ".join((*_names(Steps), *_USED))
-        raise TypeError(f"collector_kwargs has {name!r}, which no collector knows; evaluation follows {known}")
-    return False
+    if name not in _ALWAYS:
+        raise TypeError(f"collector_kwargs has {name!r}, which no collector knows; known are {', '.join(known)}")
+    values, why = _ALWAYS[name]
+    if not any(value is each or (type(value) is type(each) and value == each) for each in values):
+        wanted = " or ".join(map(repr, values))
+        raise ValueError(f"collector_kwargs: {name}={value!r} must be {wanted}, for {why}; leave it out")
+    return True

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
 from swath.evaluate.layers import is_monitored, reward_changers
-from swath.evaluate.local import LocalEvaluation, Slots
+from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.predictor import Predictor, observation_joiner
 from swath.evaluate.request import EvalLimits, EvalRequest
-from swath.evaluate.result import EvalResult
+from swath.evaluate.runner import Scene, Watcher
 from swath.evaluate.stopping import StopRule
-from swath.evaluate.watching import Scene, Watcher
 from swath.options import count
 from swath.rollout.hosts.claims import require_free
 from swath.rollout.hosts.infos import info_of
@@ -24,46 +23,6 @@ from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.spaces import Leaves, joiner
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
-
-
-@overload
-def evaluate_policy(
-    policy: Any = ...,
-    env: Any = ...,
-    n_eval_episodes: int = ...,
-    deterministic: bool = ...,
-    render: bool = ...,
-    callback: Callback | None = ...,
-    reward_threshold: float | None = ...,
-    return_episode_rewards: Literal[False] = ...,
-    warn: bool = ...,
-    *,
-    model: Any = ...,
-    num_envs: int | None = ...,
-    max_steps: int | None = ...,
-    seed: int | None = ...,
-    timeout_s: float = ...,
-) -> tuple[float, float]: ...
-
-
-@overload
-def evaluate_policy(
-    policy: Any = ...,
-    env: Any = ...,
-    n_eval_episodes: int = ...,
-    deterministic: bool = ...,
-    render: bool = ...,
-    callback: Callback | None = ...,
-    reward_threshold: float | None = ...,
-    *,
-    return_episode_rewards: Literal[True],
-    warn: bool = ...,
-    model: Any = ...,
-    num_envs: int | None = ...,
-    max_steps: int | None = ...,
-    seed: int | None = ...,
-    timeout_s: float = ...,
-) -> tuple[list[float], list[int]]: ...
 
 
 def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of Stable-Baselines3
@@ -135,7 +94,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     if env is None:
         raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
     require_free(env)
-    with LocalEvaluation(env, Slots(num_envs, trust_monitors=True)) as evaluation:
+    with LocalEvaluation(env, num_envs) as evaluation:
         if warn:
             _warn_of_reward_changers(evaluation.env)
         result = evaluation.run(actor, request, _watchers(actor, callback, render=render))
@@ -143,7 +102,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         mean, std = float(result.returns.mean()), float(result.returns.std())
     if reward_threshold is not None and not mean > reward_threshold:
         raise AssertionError(f"mean return {mean:.2f} is not above reward_threshold={reward_threshold:.2f}")
-    return _lists(result) if return_episode_rewards else (mean, std)
+    return (result.returns.tolist(), result.lengths.tolist()) if return_episode_rewards else (mean, std)
 
 
 def _the_policy(policy: Any, model: Any) -> Any:
@@ -151,10 +110,6 @@ def _the_policy(policy: Any, model: Any) -> Any:
         got = "neither" if policy is None else "both"
         raise TypeError(f"evaluate_policy() needs a policy, as its first argument or as `model=`; got {got}")
     return model if policy is None else policy
-
-
-def _lists(result: EvalResult) -> tuple[list[float], list[int]]:
-    return result.returns.tolist(), result.lengths.tolist()
 
 
 def _warn_of_reward_changers(env: Any) -> None:

@@ -13,28 +13,37 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDict
 
+from swath.errors import warn_of_no_effect
 from swath.evaluate.arena import Making
 from swath.evaluate.company import Company
+from swath.evaluate.jobs import Jobs, Place, WorkerOptions
 from swath.evaluate.parts import Wishes
 from swath.evaluate.queue import BusyPolicy, EvalQueue
 from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits, EvalRequest, step_of
 from swath.evaluate.result import EvalResult
 from swath.evaluate.service import EvaluationService, Plan
+from swath.evaluate.setting import SettingRequest
 from swath.evaluate.stopping import StopRule
-from swath.evaluators.asked import Cast, Deadlines, Extras, Filming, WorkerOptions, is_creator
-from swath.evaluators.audience import Audience
+from swath.evaluators.asked import (
+    NUM_GPUS,
+    Extras,
+    is_apart,
+    is_creator,
+    place_of,
+    require_playable,
+    require_workers,
+    resources_of,
+)
 from swath.evaluators.collector_settings import CollectorSettings
-from swath.evaluators.finishing import Finisher
-from swath.evaluators.hiring import terms_of
 from swath.evaluators.keeping import keeper_of
-from swath.evaluators.metrics import Metrics
-from swath.evaluators.placing import NUM_GPUS, Place, is_apart, place_of, resources_of
+from swath.evaluators.reporting import Reporter
 from swath.evaluators.weights import Declared, Source, extract_weights
 from swath.nearest import spelled
 from swath.options import count
 from swath.rollout.hosts.claims import claim, require_free
 from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+from swath.seeds import fresh_root
 
 _REPORT_EVERY = 1000
 
@@ -148,34 +157,50 @@ class Evaluator:
             Reading.of(reward_keys, done_keys),
         )
         folder = None if video_dir is None else Path(video_dir)
-        extras = Extras(log_prefix, Filming(record_video, max_video_bytes, folder, video_fps), per_episode)
+        extras = Extras(log_prefix, per_episode, record_video, max_video_bytes, folder, video_fps)
         extras.check(request)
         settings = CollectorSettings.of(collector_kwargs, measured=metrics_fn is not None)
         declared = Declared.of(weight_sync_schemes)
         place = place_of(backend, apart=is_apart(collector_cls) or declared.ids is not None)
-        workers = WorkerOptions(
+        if place == "thread" and init_fn is not None:
+            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
+            init_fn = None
+        options = WorkerOptions(
             place,
             num_workers,
             retries,
-            Deadlines(start_timeout_s, placement_timeout_s),
+            start_timeout_s,
+            placement_timeout_s,
             init_fn,
             resources_of(place, num_workers, num_gpus, ray_kwargs),
             settings.num_threads,
             declared.ids,
         )
-        making = Making(settings.create_env_kwargs, record_video > 0, settings.env_device)
-        cast = Cast(env, num_envs, policy, policy_factory, settings.device(device), making, settings.speedup)
-        cast.check(place)
+        require_workers(options)
+        played = SettingRequest(
+            env,
+            num_envs,
+            policy,
+            policy_factory,
+            settings.device(device),
+            fresh_root() if request.seed is None else request.seed,  # products of factories are alike in all workers
+            place != "thread",
+            Making(settings.create_env_kwargs, record_video > 0, settings.env_device),
+            settings.compile_policy,
+            settings.cudagraph_policy,
+        )
+        require_playable(played, place)
         every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        wishes = Wishes(record_video, max_video_bytes // workers.number, every, metrics_fn is not None, dump_video)
-        self._source, self._workers = Source(policy, declared, is_creator(env)), workers
+        wishes = Wishes(record_video, max_video_bytes // num_workers, every, metrics_fn is not None, dump_video)
+        self._source, self._options = Source(policy, declared, is_creator(env)), options
         queue = EvalQueue(busy_policy, reported=on_result is not None)
         self._keeper = keeper_of(keep_best, log_prefix, policy)
-        self._audience = Audience(on_result, self._keeper, log_prefix)
-        self._finisher = Finisher(extras, Metrics(metrics_fn, settings.steps))
+        self._reporter = Reporter(extras, metrics_fn, settings, on_result, self._keeper)
         require_free(env)
-        company = Company(terms_of(cast, workers, seed))
-        self._service = EvaluationService(company, Plan(request, wishes, self._finisher, self._audience), queue)
+        company = Company(options, Jobs(played, options))
+        self._service = EvaluationService(
+            company, Plan(request, wishes, self._reporter.finish, self._reporter.show), queue
+        )
         claim(env, self._service)
 
     def evaluate(
@@ -242,7 +267,7 @@ class Evaluator:
     @property
     def last_callback_error(self) -> BaseException | None:
         """What `on_result` raised last."""
-        return self._audience.last_error
+        return self._reporter.last_error
 
     def cancel(self) -> int:
         """Drop waiting requests of `trigger_eval`, stop a running one; how many. They have no result."""
@@ -254,13 +279,12 @@ class Evaluator:
         Of the result there are mean, interval, number of episodes and step, under their names in results; nothing
         before the first.
         """
-        audience = self._audience
         more = {
-            "callback_errors": audience.callback_errors,
-            "write_errors": audience.write_errors + self._finisher.write_errors,
-            "workers": self._workers.number,
+            "callback_errors": self._reporter.callback_errors,
+            "write_errors": self._reporter.write_errors,
+            "workers": self._options.number,
         }
-        return {**self._service.counts(), **more, **audience.newest}
+        return {**self._service.counts(), **more, **self._reporter.newest}
 
     def state_dict(self) -> dict[str, Any]:
         """What another evaluator needs to go on counting.
@@ -315,6 +339,6 @@ class Evaluator:
         counts = self._service.counts()
         running = self._service.running()
         now = "" if running is None else "step {}, {} of {} episodes; ".format(*running)
-        workers = f"{self._workers.number} worker{'s' * (self._workers.number > 1)}"
+        workers = f"{self._options.number} worker{'s' * (self._options.number > 1)}"
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
-        return f"<Evaluator {self._workers.place} {workers}: {now}{done}{', closed' * self.closed}>"
+        return f"<Evaluator {self._options.place} {workers}: {now}{done}{', closed' * self.closed}>"

@@ -1,20 +1,16 @@
 """The best weights so far, on disk: one safetensors file, and the result beside it as JSON.
 
 result better than the bar ──▶ weights ──▶ .safetensors, then .json ──▶ the bar is raised
-
-The weights carry the result, too: a kill between the two files leaves no bar below that of the weights.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from swath.evaluate.privacy import module_of
@@ -24,7 +20,6 @@ from swath.rollout.policies.calling import the_policy
 from swath.weights.names import POLICY
 
 _SUFFIX = ".safetensors"
-_ABOUT = "eval_result"
 
 
 def _parts(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -50,9 +45,7 @@ def keeper_of(path: str | Path | None, prefix: str, policy: Any) -> Keeper | Non
     if path is None:
         return None
     if policy is not None and module_of(policy) is None:
-        raise ValueError(
-            f"keep_best={str(path)!r} keeps weights, and {the_policy(policy)} has none; leave it out, or give a module"
-        )
+        raise ValueError(f"keep_best={str(path)!r} keeps weights, and {the_policy(policy)} has none; leave it out")
     return Keeper(path, prefix)
 
 
@@ -65,7 +58,7 @@ class Keeper:
         prefix: of the names in results.
 
     Attributes:
-        bar: the mean return to beat; minus infinity if there is none. What is found on disk sets it.
+        bar: the mean return to beat; minus infinity if there is none. A JSON found on disk sets it.
 
     Raises:
         ValueError: a path with another suffix, or files there that are something else.
@@ -105,37 +98,17 @@ class Keeper:
             raise TypeError(f"keep_best writes tensors only; {', '.join(strange)} is extra state of another kind")
         with replacing(self._weights) as draft:
             plain = {name: value.detach().cpu().clone().contiguous() for name, value in named.items()}
-            save_file(plain, str(draft), metadata={_ABOUT: result.to_json()})
+            save_file(plain, str(draft))
         with replacing(self._result) as draft:
             draft.write_text(result.to_json())
         self.bar = float(result[self._key])
 
     def _found(self) -> float:
-        """The best of what is there: weights whose result was not written beside them any more tell it themselves."""
-        found = [-math.inf]
-        if self._result.is_file():
-            found.append(self._bar_of(self._result, self._result.read_text()))
-        if self._weights.is_file() and (told := self._told()) is not None:
-            found.append(self._bar_of(self._weights, told))
-        return max(found)
-
-    def _told(self) -> str | None:
+        """The best of what is there."""
+        if not self._result.is_file():
+            return -math.inf
         try:
-            with safe_open(self._weights, "pt") as file:
-                about = file.metadata() or {}
-        except (SafetensorError, OSError) as error:
-            raise self._strange(self._weights, error) from None
-        return about.get(_ABOUT)
-
-    def _bar_of(self, path: Path, text: str) -> float:
-        try:
-            bar = EvalResult.from_json(text)[self._key]
-        except (json.JSONDecodeError, KeyError, ValueError, TypeError) as error:
-            raise self._strange(path, error) from None
+            bar = EvalResult.from_json(self._result.read_text())[self._key]
+        except (KeyError, ValueError, TypeError) as error:
+            raise ValueError(f"{self._result} is no result with {self._key!r} ({error}); move it away") from None
         return -math.inf if math.isnan(bar) else float(bar)
-
-    def _strange(self, path: Path, error: Exception) -> ValueError:
-        return ValueError(
-            f"{path} is not the result of an evaluation with {self._key!r} ({error}); move it away, or choose another "
-            "keep_best"
-        )

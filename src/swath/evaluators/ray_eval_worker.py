@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
 import torch
 
-from swath.evaluate.eval_actor import PUBLIC, EvalActor
+from swath.evaluate.eval_actor import EvalActor
+from swath.evaluate.jobs import WorkerOptions
 from swath.evaluate.reading import Reading
-from swath.evaluate.request import EvalLimits
-from swath.evaluators.asked import Deadlines as Patience
-from swath.evaluators.placing import NUM_GPUS, resources_of
-from swath.evaluators.rollout_handle import Address, Deadlines, RolloutHandle
+from swath.evaluators.asked import NUM_GPUS, place_of, resources_of
+from swath.evaluators.rollout_handle import Address, RolloutHandle
 from swath.evaluators.weights import snapshot_of
 from swath.options import count
 from swath.rollout.policies.exploration import ExplorationType
-from swath.workers.base import Job
 
 NAMESPACE = "swath"
 
@@ -79,21 +76,17 @@ class RayEvalWorker:
         max_video_bytes: int = 2**30,
         **remote_kwargs: Any,
     ) -> None:
-        _require_ray()
+        place_of("ray")
         Reading.of(reward_keys, done_keys)
-        for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker), ("init_fn", init_fn)):
-            if not (callable(function) or (given == "init_fn" and function is None)):
+        for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker)):
+            if not callable(function):
                 raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
         at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
         resources = resources_of("ray", 1, num_gpus, remote_kwargs, "remote_kwargs")
-        threads = max(1, int(resources.get("num_cpus") or 1))
+        options = WorkerOptions("ray", 1, retries, start_timeout_s, placement_timeout_s, init_fn, resources)
         makers = cloudpickle.dumps((env_maker, policy_maker))
         build = partial(EvalActor, makers, done_keys, seed, count("max_video_bytes", max_video_bytes))
-        job = partial(Job, build, threads=threads, before=init_fn, resources=resources, public=PUBLIC)
-        Patience(start_timeout_s, placement_timeout_s)
-        EvalLimits(None, timeout_s)
-        deadlines = Deadlines(timeout_s, start_timeout_s, placement_timeout_s)
-        self._handle = RolloutHandle(job, at, deadlines, count("retries", retries, least=0))
+        self._handle = RolloutHandle(build, at, options, timeout_s)
         self._reward_keys = reward_keys
 
     @classmethod
@@ -110,7 +103,7 @@ class RayEvalWorker:
             ValueError: there is no actor of that name.
             TypeError: the actor of that name is something else.
         """
-        _require_ray()
+        place_of("ray")
         Reading.of(reward_keys, ("next", "done"))
         worker = cls.__new__(cls)
         handle = RolloutHandle(None, _address(name, NAMESPACE if namespace is None else namespace))
@@ -191,11 +184,6 @@ class RayEvalWorker:
     def __repr__(self) -> str:
         """A status line; asks nobody."""
         return f"<RayEvalWorker {self._handle}>"
-
-
-def _require_ray() -> None:
-    if find_spec("ray") is None:
-        raise RuntimeError('Ray is required for RayEvalWorker: pip install "swath[ray]"')
 
 
 def _address(name: str | None, namespace: str) -> Address | None:

@@ -18,6 +18,8 @@ from uuid import uuid4
 
 from swath.errors import Closed, PlacementFailed, SwathError, WorkerLate, WorkerLost
 from swath.evaluate.eval_actor import PUBLIC, Ask, Token
+from swath.evaluate.jobs import WorkerOptions
+from swath.evaluate.request import require_deadline
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Job
 from swath.workers.outcome import Error, Outcome
@@ -39,20 +41,9 @@ class Address(NamedTuple):
     name: str
     namespace: str
 
-
-@dataclass(frozen=True)
-class Deadlines:
-    """How long things may take, in seconds.
-
-    Attributes:
-        rollout_s: one rollout, in an actor that is up.
-        start_s: `init_fn`, env and policy in a new actor.
-        placement_s: before that, Ray, to place it.
-    """
-
-    rollout_s: float = 3600.0
-    start_s: float = 300.0
-    placement_s: float = 60.0
+    def __str__(self) -> str:
+        """In words."""
+        return f"named {self.name!r} in namespace {self.namespace!r}"
 
 
 @dataclass
@@ -80,10 +71,10 @@ class RolloutHandle:
     """Asks for rollouts, and brings their outcomes. Any thread may use it.
 
     Args:
-        job: how each life of the actor is begun; `None`: it was built by another handle, which replaces it.
+        build: makes what lives in the actor; `None`: it was built by another handle, which replaces it.
         at: under which name it is found; `None` for none.
-        deadlines: how long things may take.
-        retries: how often a rollout is repeated after its actor was lost.
+        options: of the actor.
+        timeout_s: seconds for one rollout.
 
     Raises:
         ValueError: the name is taken, or nobody has it; or this process is a client of a cluster, not part of it.
@@ -92,12 +83,14 @@ class RolloutHandle:
 
     def __init__(
         self,
-        job: Callable[[Name], Job] | None,
+        build: Callable[[], Any] | None,
         at: Address | None,
-        deadlines: Deadlines | None = None,
-        retries: int = 0,
+        options: WorkerOptions | None = None,
+        timeout_s: float = 3600.0,
     ) -> None:
-        self._job, self._at, self._deadlines, self._retries = job, at, deadlines or Deadlines(), retries
+        self._build, self._at, self._options = build, at, options or WorkerOptions("ray")
+        require_deadline("timeout_s", timeout_s)
+        self._timeout_s = timeout_s
         self._backend = LastingBackend()
         self._lives, self._began = 0, monotonic()
         self._asker, self._number = uuid4().hex, 0
@@ -106,7 +99,7 @@ class RolloutHandle:
         self._version = 0
         self._lock = threading.RLock()
         self._closed = False
-        self._actor: RayHandle = self._found_at(at) if job is None and at is not None else self._first()
+        self._actor: RayHandle = self._found_at(at) if build is None and at is not None else self._first()
 
     def __str__(self) -> str:
         """Its state in words."""
@@ -173,7 +166,7 @@ class RolloutHandle:
             self._closed = True
         backend, actor = self._backend, self._actor
         backend.wake()
-        if self._job is None:
+        if self._build is None:
             backend.wait([actor.ready, actor.ended], timeout)  # what was found is up, though this handle may be new
         if actor.ready.done and not actor.ended.done:
             backend.call_aside(actor, "announce", None)
@@ -185,31 +178,27 @@ class RolloutHandle:
 
     def _first(self) -> RayHandle:
         if self._at is not None and self._backend.found(*self._at) is not None:
-            raise ValueError(
-                f"there is an actor named {self._at.name!r} in namespace {self._at.namespace!r} already; reach it "
-                "with RayEvalWorker.from_name(), or choose another name"
-            )
+            raise ValueError(f"there is an actor {self._at} already; reach it with RayEvalWorker.from_name()")
         return self._begun()
 
     def _begun(self) -> RayHandle:
         """Another life."""
-        assert self._job is not None
+        assert self._build is not None
         if self._backend.cluster.gone():
             self._backend.close()
             self._backend = LastingBackend()
-        job = self._job(Name(0, self._lives))
+        options, threads = self._options, max(1, int(self._options.resources.get("num_cpus") or 1))
+        name = Name(0, self._lives)
+        job = Job(self._build, name, threads, options.init, options.resources, PUBLIC)
         self._lives, self._began = self._lives + 1, monotonic()
         return self._backend.spawn(job) if self._at is None else self._backend.spawn_lasting(job, *self._at)
 
     def _found_at(self, at: Address) -> RayHandle:
         actor = self._backend.found(*at)
         if actor is None:
-            raise ValueError(
-                f"there is no actor named {at.name!r} in namespace {at.namespace!r}: it was shut down, is lost, or "
-                "another name or namespace was given to RayEvalWorker"
-            )
+            raise ValueError(f"there is no actor {at}: it was shut down, is lost, or has another name")
         if not all(hasattr(actor, method) for method in PUBLIC):
-            raise TypeError(f"the actor named {at.name!r} in namespace {at.namespace!r} is no RayEvalWorker: {actor}")
+            raise TypeError(f"the actor {at} is no RayEvalWorker: {actor}")
         return self._backend.adopt(actor, Job(dict, Name(0, 0)))
 
     def _kill(self) -> None:
@@ -223,7 +212,7 @@ class RolloutHandle:
         """Have it played by the actor there is, or by another if this handle can begin one."""
         weights = self._weights if run.weighted else None
         if self._actor.killed is not None or self._backend.wait([self._actor.ended], 0.0):
-            if self._job is None:
+            if self._build is None:
                 return
             self._actor, weights = self._begun(), self._weights
         backend, actor = self._backend, self._actor
@@ -251,10 +240,10 @@ class RolloutHandle:
     def _again(self, run: _Run, loss: Error) -> Outcome | None:
         """Have it played by another actor; why not, if so."""
         run.losses += 1
-        if self._job is None:
+        if self._build is None:
             why = f"{loss.exception}; the handle that built it begins another, then from_name() finds that one"
             return Error(WorkerLost(why))
-        if run.losses > self._retries or self._backend.cluster.gone():
+        if run.losses > self._options.retries or self._backend.cluster.gone():
             return loss
         self._release(run)
         try:
@@ -265,23 +254,23 @@ class RolloutHandle:
 
     def _due(self, run: _Run) -> float:
         """When it is late, or what it waits for."""
-        actor, deadlines = self._actor, self._deadlines
+        actor = self._actor
         if (ready := actor.ready.settled) is not None:
-            return max(run.asked, ready) + deadlines.rollout_s
+            return max(run.asked, ready) + self._timeout_s
         if (placed := actor.placed.settled) is not None:
-            return placed + deadlines.start_s
-        return self._began + deadlines.placement_s
+            return placed + self._options.start_timeout_s
+        return self._began + self._options.placement_timeout_s
 
     def _late(self) -> SwathError:
-        actor, deadlines = self._actor, self._deadlines
+        actor, options = self._actor, self._options
         if actor.ready.done:
-            return _too_long("the rollout", "timeout_s", deadlines.rollout_s)
+            return _too_long("the rollout", "timeout_s", self._timeout_s)
         if actor.placed.done:
-            return _too_long("init_fn, env_maker and policy_maker", "start_timeout_s", deadlines.start_s)
+            return _too_long("init_fn, env_maker and policy_maker", "start_timeout_s", options.start_timeout_s)
         asked, available = self._backend.room(actor)
         return PlacementFailed(
-            f"the actor was not placed within placement_timeout_s={deadlines.placement_s:g}: it asks for {asked}; "
-            f"there is {available}; ask for less (num_gpus=0, say) or wait longer; the next submit asks again",
+            f"the actor was not placed within placement_timeout_s={options.placement_timeout_s:g}: it asks for "
+            f"{asked}; there is {available}; ask for less (num_gpus=0, say); the next submit asks again",
             asked=asked,
             available=available,
         )

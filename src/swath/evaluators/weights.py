@@ -10,7 +10,7 @@ from typing import Any
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
-from swath.evaluate.moments import has_moments, moments_of
+from swath.evaluate.models import has_moments, moments_of
 from swath.evaluate.privacy import module_of
 from swath.evaluate.queue import Brief
 from swath.weight_update.declared import require_schemes
@@ -88,9 +88,7 @@ class Source:
 
 def _by_id(weights_dict: Any) -> dict[str, Any]:
     if not isinstance(weights_dict, Mapping) or not all(isinstance(model_id, str) for model_id in weights_dict):
-        raise TypeError(
-            f"weights_dict is {weights_dict!r}; give a dict of weights by model id, as {{'policy': module}}"
-        )
+        raise TypeError(f"weights_dict is {weights_dict!r}; give a dict of weights by model id")
     return dict(weights_dict)
 
 
