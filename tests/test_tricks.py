@@ -28,8 +28,9 @@ def tricks(text: str) -> list[str]:
                 found.append(ast.unparse(target))
             case ast.Call(func=ast.Name("locals")) | ast.FunctionDef(name="__new__"):
                 found.append("locals()" if isinstance(node, ast.Call) else "__new__")
-            case ast.Call(func=ast.Name("getattr" | "setattr"), args=[_, ast.Constant(str(name)), *_]):
-                found += [ast.unparse(node)] if name.startswith("_") and not name.endswith("__") else []
+            case ast.Call(func=ast.Name("getattr" | "setattr"), args=[of, ast.Constant(str(name)), *_]):
+                own = ast.unparse(of) == "self" or not name.startswith("_") or name.endswith("__")
+                found += [] if own else [ast.unparse(node)]
             case ast.Call(func=ast.Attribute(attr="update" | "pop" | "setdefault" | "clear", value=on)):
                 found += [ast.unparse(node)] if ast.unparse(on) == "sys.modules" else []
             case ast.ImportFrom(module=str(module), level=0, names=names):

@@ -91,6 +91,17 @@ def test_parameters_named_after_entries_get_these_by_keyword_also_optional_ones(
         answered(policy, spec)
 
 
+def test_a_compiled_module_is_called_as_the_module_inside_it():
+    class Named(nn.Module):
+        def forward(self, position, task):
+            return {"action": task, "seen": position}
+
+    spec = spec_of(SEVERAL, spaces.Discrete(2))
+    result = answered(torch.compile(Named(), backend="eager"), spec)
+    by_key = dict(zip([leaf.key for leaf in spec.observation], observed(spec, 1), strict=True))
+    np.testing.assert_array_equal(result["seen"], by_key["position"])
+
+
 def test_in_keys_are_given_in_order():
     class Ordered(nn.Module):
         in_keys = ["task", ("in", "side")]

@@ -55,10 +55,11 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool) -> Conve
     Raises:
         TypeError: it fits no way of calling; the message has its parameters, the env's keys and the way out.
     """
-    policy = getattr(policy, "_orig_mod", policy)  # what `torch.compile` was given
     if isinstance(policy, TensorDictModuleBase) or trust:
         return Convention("tensordict", explores=True)
     parameters = _parameters(policy)
+    if not parameters and (inner := _only_child(policy)) is not None:  # as what `torch.compile` returns has it
+        return convention(inner, observation, trust=trust)
     explores = _EXPLORATION in parameters
     inputs = {name: parameter for name, parameter in parameters.items() if name != _EXPLORATION}
     if _takes_tensordict(inputs):
@@ -127,6 +128,11 @@ def _ordered_call(function: Any, at: Sequence[int], extra: Mapping[str, Any]) ->
     if list(at) == [0]:
         return _single_call(function, ("",), extra)
     return lambda inputs: function(*[inputs[place] for place in at], **extra)
+
+
+def _only_child(policy: Any) -> torch.nn.Module | None:
+    children = list(policy.children()) if isinstance(policy, torch.nn.Module) else []
+    return children[0] if len(children) == 1 else None
 
 
 def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
