@@ -155,15 +155,6 @@ def test_an_idle_worker_that_dies_is_replaced_too(stage, fleet):
     assert [name for name, _ in stage.spawned] == [Name(0, 0), Name(1, 0), Name(1, 1)]
 
 
-def test_a_death_that_only_an_answer_tells_of_is_a_death(stage, fleet):
-    made = fleet(1)
-    stage.raises["collect"] = WorkerLost("the actor died", worker=0, life=0)
-    ticket = ask(made, 0)
-    assert made.wait([ticket]) == [ticket]
-    assert not made.up
-    assert stage.killed == [(Name(0, 0), 1.0)]
-
-
 def test_an_exception_is_an_answer_and_the_worker_lives_on(stage, fleet):
     made = fleet(1)
     stage.raises["collect"] = RuntimeError("env broke")
@@ -239,24 +230,6 @@ def test_a_worker_that_cannot_be_replaced_is_given_up_and_the_others_go_on(stage
     assert made.failure is None
 
 
-@pytest.mark.parametrize("verb", ["wait", "answers"])
-def test_who_is_answered_that_a_worker_is_lost_does_not_find_it_up(verb, stage, fleet, monkeypatch):
-    made = fleet(2)
-    handle, ticket = made.up[0], ask(made, 0)
-    look = made._watch.look
-
-    def a_death_after_a_look(tickets=()):
-        known = look(tickets)
-        stage.end(handle)
-        return known
-
-    monkeypatch.setattr(made._watch, "look", a_death_after_a_look)
-    getattr(made, verb)([ticket])
-    assert isinstance(ticket.outcome.exception, WorkerLost)
-    assert list(made.up) == [1]
-    assert stage.spawned[2:] == [(Name(0, 1), 0.0)]
-
-
 def test_with_too_few_left_what_is_answered_comes_first_then_the_failure_again_and_again(stage, fleet):
     made = fleet(2, restarts=Restarts(0))
     finished, running = ask(made, 1), ask(made, 1)
@@ -308,14 +281,6 @@ def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(st
     assert (stage.now, made.late, made.restarts) == (70.0, 1, 1)
 
 
-def test_a_fragment_has_its_time_from_when_the_worker_has_nothing_older_to_do(stage, fleet):
-    made = fleet(1, fragment_timeout_s=20.0)
-    stage.takes["collect"] = 15.0
-    tickets = [ask(made, 0, late=True) for _ in range(4)]
-    assert [answer(made, ticket) for ticket in tickets] == [(Name(0, 0), "collect")] * 4
-    assert (stage.now, made.late) == (60.0, 0)
-
-
 def test_a_fragment_asked_of_a_life_that_is_being_built_has_its_time_from_when_it_is_up(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
     stage.starts, stage.takes["collect"] = {0: 100.0}, 15.0
@@ -342,12 +307,6 @@ def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
     stage.now = 500.0
     assert made.wait([ticket]) == [ticket]
     assert made.late == 0
-
-
-def test_without_a_deadline_nobody_is_late(stage, fleet):
-    made = fleet(1, fragment_timeout_s=None)
-    stage.takes["collect"] = 1e6
-    assert answer(made, ask(made, 0, late=True)) == (Name(0, 0), "collect")
 
 
 REPLACEMENTS = {
@@ -466,12 +425,6 @@ def test_closing_at_once_asks_nobody(stage, fleet, options):
     made = fleet(2)
     made.close(**options)
     assert (stage.calls, stage.closed, stage.now) == ([], 1, 0.0)
-
-
-def test_a_fleet_that_was_never_brought_up_can_be_closed(stage, fleet):
-    made = fleet(2, up=False)
-    assert made.close() == []
-    assert stage.closed == 1
 
 
 def test_the_status_line_counts_phases(stage, fleet):

@@ -27,24 +27,9 @@ def toy(name):
     return Job(partial(ToyWorker, 10 * name.life), name)
 
 
-def refuses_later(name):
-    """Cannot be built a second time."""
-    return Job(partial(ToyWorker, error=ValueError("no such env") if name.life else None), name)
-
-
 def exits_later(name):
     """Ends its process when it is built a second time."""
     return Job(partial(os._exit, 3) if name.life else ToyWorker, name)
-
-
-def never_built(name):
-    """Worker 1 raises when it is built."""
-    return Job(partial(ToyWorker, error=ValueError("no such env") if name.worker == 1 else None), name)
-
-
-def never_built_at_all(name):
-    """Raises when it is built."""
-    return Job(partial(ToyWorker, error=ValueError("no such env")), name)
 
 
 def value(fleet, ticket):
@@ -134,29 +119,6 @@ class OnAnyPlace:
         assert value(fleet, fleet.call(fleet.up[1], "add", 1)) == 1
         with pytest.raises(WorkerLost):
             value(fleet, fleet.call(first, "add", 5))
-
-    def test_what_a_builder_raises_leaves_as_itself(self, make_fleet):
-        with pytest.raises(ValueError, match="no such env"):
-            make_fleet(3, never_built).bring_up()
-
-    def test_replacements_that_cannot_be_built_are_causes(self, make_fleet):
-        fleet = make_fleet(1, refuses_later, Survival(Restarts(2, backoff_s=0.0)))
-        fleet.bring_up()
-        fleet.replace(fleet.up[0], RuntimeError("it has had its day"))
-        with pytest.raises(FleetFailed) as failed:
-            wait_for(fleet, 0)
-        assert [type(cause) for cause in failed.value.causes] == [RuntimeError, ValueError, ValueError]
-
-    def test_workers_are_added(self, fleet):
-        assert fleet.add([toy, toy]) == (2, 3)
-        assert value(fleet, fleet.call(fleet.up[3], "add", 2)) == 2
-        with pytest.raises(ValueError, match="no such env"):
-            fleet.add([never_built_at_all])
-        assert list(fleet.up) == [0, 1, 2, 3]
-
-    def test_a_toy_that_cannot_close_says_so(self, fleet):
-        errors = fleet.close(30.0)
-        assert [type(error) for error in errors] == [AttributeError, AttributeError]
 
 
 class OnConcurrentPlaces(OnAnyPlace):

@@ -1,7 +1,6 @@
 """The nursery that the process backends of a driver share."""
 
 import os
-import subprocess
 import sys
 import threading
 
@@ -9,10 +8,8 @@ import pytest
 
 from swath.errors import PlacementFailed
 from swath.testing.backend.asking import ask, descriptors, exists, job, result, result_of_end
-from swath.testing.toy_worker import Gate
 from swath.workers.process import nursery_process
 from swath.workers.process.backend import ProcessBackend
-from swath.workers.process.reader import Reader
 
 
 @pytest.fixture
@@ -55,29 +52,6 @@ def test_a_backend_that_is_closed_at_once_takes_nothing_of_the_next_ones_workers
         backend.close()
 
 
-def test_a_backend_that_is_closed_before_it_has_heard_that_workers_are_there_ends_what_they_have_started(
-    monkeypatch, tmp_path
-):
-    gate, told = Gate.at(tmp_path / "gate"), tmp_path / "child"
-
-    def start_another_and_wait():
-        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-        told.write_text(str(child.pid))
-        gate.go_through()
-
-    with monkeypatch.context() as deaf:
-        deaf.setattr(Reader, "start", lambda self: None)
-        backend = ProcessBackend(preload=())
-    worker = backend.spawn(job(before=start_another_and_wait))
-    gate.await_arrival()
-    child = int(told.read_text())
-    reader = backend._processes._reader
-    reader.post(backend.close)
-    reader.start()
-    result_of_end(backend, worker)
-    assert not exists(child, 60.0), "what a worker has started outlives its backend"
-
-
 def test_modules_that_one_backend_asks_for_are_there_for_all(warm_processes, tmp_path, monkeypatch):
     (tmp_path / "asked_for.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
@@ -116,22 +90,3 @@ def test_a_backend_whose_nursery_cannot_begin_leaves_nothing(monkeypatch):
         ProcessBackend()
     assert descriptors() <= before[0]
     assert set(threading.enumerate()) <= before[1]
-
-
-def test_a_nursery_that_ends_before_it_has_begun_says_so_and_leaves_no_zombie(monkeypatch):
-    begun = nursery_process._started
-    processes = []
-
-    def killed_at_once():
-        process, sock = begun()
-        process.kill()
-        process.wait()
-        processes.append(process)
-        return process, sock
-
-    monkeypatch.setattr(nursery_process, "_started", killed_at_once)
-    before = descriptors()
-    with pytest.raises(PlacementFailed, match=r"ended before it had begun, with exit code -9"):
-        nursery_process.NurseryProcess(bare=True)
-    assert processes[0].returncode == -9
-    assert descriptors() <= before

@@ -48,19 +48,6 @@ def test_directory_paths_variables_and_arguments_are_the_callers_of_now(backend,
     assert ask_anew(backend, look) == ("yes", False, tmp_path, ["program", "--flag"], 42)
 
 
-def test_a_directory_that_is_gone_says_so(backend, monkeypatch, tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    with pytest.raises(FileNotFoundError):
-        backend.spawn(job())
-
-
-def test_workers_begin_with_one_thread(backend):
-    assert ask_anew(backend, lambda: [task.name for task in Path("/proc/self/task").iterdir()] == [str(os.getpid())])
-
-
 def test_libraries_are_told_how_many_threads_they_may_start(backend):
     def settings():
         import torch

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import wait
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,8 +18,6 @@ from swath.testing.backend.asking import ask, error_of, job, result, result_of_e
 from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
-from swath.workers.outcome import Error
-from swath.workers.ray import cluster
 from swath.workers.tickets import Name
 
 MEGABYTE = 2**20
@@ -113,35 +109,6 @@ def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
     assert Cluster().default_for(10_000_000) == {"num_cpus": 1}
 
 
-def test_an_answer_of_the_cluster_that_gets_lost_is_asked_for_again(monkeypatch):
-    asked, came, over = [], threading.Semaphore(0), threading.Event()
-
-    def is_answered():
-        return asked.count(asked[-1]) >= asked[-1]
-
-    def question(answers_at):
-        asked.append(answers_at)
-        lost = not is_answered()
-        came.release()
-        if lost:
-            over.wait()
-        return len(asked)
-
-    def waited(answers, _):
-        assert came.acquire(timeout=PATIENCE_S)
-        return wait(answers, PATIENCE_S if is_answered() else 0.0)
-
-    monkeypatch.setattr(cluster, "wait", waited)
-    assert cluster.answer_of(partial(question, 2)) == 2
-    with pytest.raises(ConnectionError, match="gcs_server"):
-        cluster.answer_of(partial(question, 9))
-    assert asked == [2] * 2 + [9] * 6
-    monkeypatch.undo()
-    with pytest.raises(ZeroDivisionError):
-        cluster.answer_of(lambda: 1 / 0)
-    over.set()
-
-
 def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(backend):
     worker = backend.spawn(Job(ToyWorker, Name(0, 0), resources={"num_cpus": 1000, "memory": 2**30}))
     asked, free = backend.room(worker)
@@ -167,16 +134,6 @@ def test_options_that_ray_does_not_know_are_the_answer_to_ready(backend):
     with pytest.raises(ValueError, match="num_cpu"):
         result(backend, worker.ready)
     assert "num_cpu" in str(result_of_end(backend, worker))
-
-
-def test_thread_settings_of_a_runtime_env_are_the_users():
-    from swath.workers.ray.actors import _setup
-
-    own = {"env_vars": {"OMP_NUM_THREADS": "3"}}
-    assert _setup(Job(ToyWorker, Name(0, 0), threads=2)).variables["OMP_NUM_THREADS"] == "2"
-    variables = _setup(Job(ToyWorker, Name(0, 0), threads=2, resources={"runtime_env": own})).variables
-    assert "OMP_NUM_THREADS" not in variables
-    assert variables["MKL_NUM_THREADS"] == "2"
 
 
 # Values
@@ -310,44 +267,6 @@ def test_a_backend_that_is_collected_ends_its_actors(ray):
         del backend
         gc.collect()
         assert select.select([process], [], [], PATIENCE_S)[0]
-
-
-def test_a_worker_that_ray_cannot_reach_is_given_up_and_killed(ray, backend):
-    worker = backend.spawn(job())
-    pid = ask(backend, worker, "pid")
-    unreachable = Failed(ray.exceptions.ActorUnavailableError("no route", actor_id=None))
-    with os.fdopen(os.pidfd_open(pid), "rb") as process:
-        backend._actors._answered(worker, worker.ready, None, unreachable)
-        assert "is lost: " in str(result_of_end(backend, worker))
-        assert select.select([process], [], [], PATIENCE_S)[0]
-
-
-def test_a_call_that_is_answered_with_a_loss_finds_the_life_ended(ray, backend, monkeypatch):
-    worker, board = backend.spawn(job()), backend._actors.board
-    result(backend, worker.ready)
-    settle = board.settle
-
-    def meanwhile(ticket, outcome):
-        monkeypatch.undo()
-        call = backend.call(worker, "pid")
-        assert worker.ended.done or not isinstance(call.outcome, Error)
-        return settle(ticket, outcome)
-
-    monkeypatch.setattr(board, "settle", meanwhile)
-    backend._actors._end(worker, "was ended by a test")
-    assert worker.ended.done
-    assert "was ended by a test" in str(backend.call(worker, "pid").outcome.exception)
-    ray.kill(worker.actor)
-
-
-class Failed:
-    """A future."""
-
-    def __init__(self, error):
-        self._error = error
-
-    def exception(self):
-        return self._error
 
 
 # Ray itself

@@ -1,8 +1,7 @@
-"""Where processes of workers begin: `python -P entry.py FD`.
+"""Where processes of workers begin: `python -P entry.py FD DRIVER PATH`.
 
 The interpreter that is started here is the nursery: it imports once what all workers need, and forks them. It is run by
-path, not by name, so that it needs nothing of its own surroundings: where modules are found is the first thing that
-its parent tells it.
+path, not by name, so that it needs nothing of its own surroundings: where modules are found is an argument.
 """
 
 from __future__ import annotations
@@ -10,33 +9,26 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Sequence
 
-_LENGTH = struct.Struct("<I")
 
+def main(fd: int, driver: int, path: Sequence[str]) -> None:
+    """Be a nursery for whoever holds the other end of the socket.
 
-def greeting(driver: int, path: Sequence[str]) -> bytes:
-    """What the parent sends first: who it is, and where modules are found."""
-    data = json.dumps([driver, list(path)]).encode()
-    return _LENGTH.pack(len(data)) + data
-
-
-def main(fd: int) -> None:
-    """Be a nursery for whoever holds the other end of the socket."""
+    Args:
+        fd: of the socket.
+        driver: the process that began this one.
+        path: where modules are found.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
-    first = sock.recv(_LENGTH.size, socket.MSG_WAITALL)
-    if len(first) < _LENGTH.size:
-        return  # the driver is gone already
-    (length,) = _LENGTH.unpack(first)
-    driver, sys.path[:] = json.loads(sock.recv(length, socket.MSG_WAITALL))
+    sys.path[:] = path
     from swath.workers.process.nursery import serve  # noqa: PLC0415  it is found only now
 
     serve(sock, driver)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from swath.workers.process import entry
 from swath.workers.process.wire import Ended, Wire
 
 _END_S = 2.5
+_TRIES = 3
 _SURROUNDINGS = {
     "OMP_NUM_THREADS": "1",  # no library starts threads before the forks
     "MKL_NUM_THREADS": "1",
@@ -30,9 +32,6 @@ class NurseryProcess:
     Args:
         bare: whether nothing is ever imported in it.
 
-    Raises:
-        PlacementFailed: it ended at once.
-
     Attributes:
         bare: likewise.
         driver: the process that began it; a fork of that must begin its own.
@@ -44,14 +43,6 @@ class NurseryProcess:
         self.driver = os.getpid()
         self.users = 0
         self._process, sock = _started()
-        try:
-            sock.sendall(entry.greeting(self.driver, module_path()))
-        except OSError:
-            sock.close()
-            raise PlacementFailed(
-                f"the process that starts workers ended before it had begun, with exit code {self.reap()} (negative: a "
-                "signal); look for what ends new processes here, memory limits for example, and try again"
-            ) from None
         self._wire = Wire(sock, patient=True)
 
     @property
@@ -96,7 +87,7 @@ def join(*, bare: bool = False) -> tuple[NurseryProcess, socket.socket]:
         bare: the one in which nothing is imported.
     """
     with _lock:
-        while True:
+        for _ in range(_TRIES):
             nursery = _nurseries.get(bare)
             if nursery is None or not nursery.usable:
                 nursery = _nurseries[bare] = NurseryProcess(bare=bare)
@@ -104,6 +95,10 @@ def join(*, bare: bool = False) -> tuple[NurseryProcess, socket.socket]:
             if nursery.adopt(there):
                 return nursery, here
             here.close()
+    raise PlacementFailed(
+        f"the process that starts workers ended {_TRIES} times as soon as it was begun; look for what ends new "
+        "processes here, memory limits for example"
+    )
 
 
 def leave(nursery: NurseryProcess, *, at_once: bool) -> None:
@@ -134,7 +129,7 @@ def _started() -> tuple[subprocess.Popen[bytes], socket.socket]:
     here, there = socket.socketpair()
     try:
         process = subprocess.Popen(  # noqa: S603  ourselves
-            [sys.executable, "-P", str(Path(entry.__file__)), str(there.fileno())],
+            [sys.executable, "-P", entry.__file__, str(there.fileno()), str(os.getpid()), json.dumps(module_path())],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **_SURROUNDINGS},
             pass_fds=[there.fileno()],
