@@ -1,10 +1,6 @@
 """Ctrl-C at any moment."""
 
-import signal
 import sys
-import threading
-import time
-from contextlib import contextmanager
 
 
 def interrupted_at(at, function, files):
@@ -31,18 +27,3 @@ def interrupted_at(at, function, files):
         return None, True
     finally:
         sys.settrace(before)
-
-
-@contextmanager
-def signalled_elsewhere(when):
-    """Ctrl-C that the system gives to another thread than the main one, as soon as `when()` is true."""
-
-    def interrupt():
-        while not when():
-            time.sleep(0.001)
-        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-
-    other = threading.Thread(target=interrupt, daemon=True)
-    other.start()
-    yield
-    other.join()

@@ -17,7 +17,7 @@ import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
 from swath.testing.toy_worker import Gate
-from swath.workers.ray.lasting import LastingBackend
+from swath.workers.ray.backend import RayBackend
 
 NAME = "the tests' own"
 OPTIONS = {"num_gpus": 0, "num_cpus": 1}
@@ -317,7 +317,7 @@ def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
 
 def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
     worker, raised = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=60.0), []
-    waits, wait_of = threading.Event(), LastingBackend.wait
+    waits, wait_of = threading.Event(), RayBackend.wait
 
     def noted(*args):
         waits.set()
@@ -330,7 +330,7 @@ def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
             raised.append(closed)
 
     worker.submit(None, 2)
-    monkeypatch.setattr(LastingBackend, "wait", noted)
+    monkeypatch.setattr(RayBackend, "wait", noted)
     waiting = threading.Thread(target=wait)
     waiting.start()
     assert waits.wait(60)

@@ -26,7 +26,6 @@ from swath.evaluate.sending import Sending
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Backend
 from swath.workers.fleet import Fleet
-from swath.workers.renewed import join
 
 LEAST_S = 0.2
 """How long what no worker has closed may take to be closed, at least."""
@@ -173,7 +172,8 @@ class Company:
             return
         closing = threading.Thread(target=_call_all, args=(closers, errors), name="swath eval closes", daemon=True)
         closing.start()
-        if not join(closing, timeout):
+        closing.join(timeout)
+        if closing.is_alive():
             self._closing = closing
 
     def _progressed(self, complete: int) -> None:

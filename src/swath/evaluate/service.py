@@ -24,7 +24,6 @@ from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
 from swath.options import seconds
 from swath.seeds import fresh_root
-from swath.workers.renewed import join, renewed
 
 _log = logging.getLogger("swath")
 
@@ -213,7 +212,7 @@ class EvaluationService:
         for error in self._company.close(max(0.0, until - monotonic())):
             _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         if thread is not None and not mine:
-            join(thread, max(0.0, until - monotonic()) + JOIN_S)
+            thread.join(max(0.0, until - monotonic()) + JOIN_S)
         alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
         if first and (stuck := [*self._company.left_behind, *alive]):
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
@@ -233,7 +232,7 @@ class EvaluationService:
             return request
 
     def _wait(self, over: Callable[[], bool], timeout: float | None) -> None:
-        renewed(lambda left: self._changed.wait_for(over, left), timeout)
+        self._changed.wait_for(over, timeout)
 
     def _require_other_thread(self) -> None:
         if threading.current_thread() is self._thread:

@@ -23,8 +23,8 @@ from swath.evaluate.request import require_deadline
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Job
 from swath.workers.outcome import Error, Outcome
+from swath.workers.ray.backend import RayBackend
 from swath.workers.ray.handle import RayHandle
-from swath.workers.ray.lasting import LastingBackend
 from swath.workers.tickets import Name, Ticket
 
 _KILL_S = 2.0
@@ -91,7 +91,7 @@ class RolloutHandle:
         self._build, self._at, self._options = build, at, options or WorkerOptions("ray")
         require_deadline("timeout_s", timeout_s)
         self._timeout_s = timeout_s
-        self._backend = LastingBackend()
+        self._backend = RayBackend()
         self._lives, self._began = 0, monotonic()
         self._asker, self._number = uuid4().hex, 0
         self._run: _Run | None = None
@@ -186,7 +186,7 @@ class RolloutHandle:
         assert self._build is not None
         if self._backend.cluster.gone():
             self._backend.close()
-            self._backend = LastingBackend()
+            self._backend = RayBackend()
         options, threads = self._options, max(1, int(self._options.resources.get("num_cpus") or 1))
         name = Name(0, self._lives)
         job = Job(self._build, name, threads, options.init, options.resources, PUBLIC)

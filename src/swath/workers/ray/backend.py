@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swath.errors import SwathError
+from swath.extras import need
 from swath.workers.base import Handle, Job, Watched
 from swath.workers.ray.actors import RayActors
 from swath.workers.ray.cluster import Cluster, asked
@@ -59,6 +60,27 @@ class RayBackend:
             Closed: the backend is closed.
         """
         return self._actors.spawn(job)
+
+    def spawn_lasting(self, job: Job, name: str, namespace: str) -> RayHandle:
+        """Begin a worker's life under a name; or join that which has it already, begun by another driver."""
+        given = {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
+        return self._actors.spawn(job, given)
+
+    def adopt(self, actor: Any, job: Job) -> RayHandle:
+        """What is held of an actor that was found; of the job only the name counts."""
+        return self._actors.adopt(actor, job)
+
+    def found(self, name: str, namespace: str) -> Any:
+        """The actor of that name; `None` if there is none."""
+        ray: Any = need("ray", extra="ray", why="for workers on Ray")
+        try:
+            return ray.get_actor(name, namespace=namespace)
+        except ValueError:
+            return None
+
+    def call_aside(self, handle: RayHandle, method: str, *args: Any) -> Ticket:
+        """Send a call that is answered in a thread of its own, once the worker is built."""
+        return self._actors.call(handle, method, args, aside=True)
 
     @property
     def gone(self) -> str | None:
