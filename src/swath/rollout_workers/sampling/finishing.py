@@ -15,9 +15,13 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds, is_trained, number_chunks
 from swath.rollout_workers.sampling.columns import Taken, columns_of
-from swath.rollout_workers.sampling.estimates import add_estimates
-from swath.rollout_workers.sampling.post_processor import Chunk, PostProcessor, estimator_of
-from swath.rollout_workers.sampling.sequences import as_learnt_from
+from swath.rollout_workers.sampling.post_processor import (
+    Chunk,
+    PostProcessor,
+    add_estimates,
+    as_learnt_from,
+    estimator_of,
+)
 from swath.rollout_workers.tallies import LONE_AGENT
 
 LONG = 5_000

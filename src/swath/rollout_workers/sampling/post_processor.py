@@ -9,9 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from swath.rollout_workers.advantages import Estimator
+import numpy as np
+
+from swath.rollout.spaces import Array
+from swath.rollout_workers.advantages import Chunks, Estimator, estimate
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import Listener
+from swath.rollout_workers.nests import map_nest
 from swath.rollout_workers.policy import Policy
 
 Original: TypeAlias = tuple[str, Any, SampleBatch]
@@ -106,3 +111,64 @@ def _overrides(policy: Any) -> bool:
 def _definer(policy: Any) -> type:
     """The class whose `postprocess_trajectory` it is."""
     return next(kind for kind in type(policy).__mro__ if _METHOD in vars(kind))
+
+
+def as_learnt_from(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
+    """The batch as a policy learns from it: chunks of these lengths, in sequences if it is recurrent."""
+    if not policy.is_recurrent() or not batch.count:
+        return batch
+    return in_sequences(batch, lengths, policy.config["model"]["max_seq_len"])
+
+
+def in_sequences(batch: SampleBatch, lengths: Sequence[int], most: int) -> SampleBatch:
+    """The batch with `seq_lens`, and one row per sequence in `state_in_…`.
+
+    Args:
+        batch: chunks, one behind the other, with one row per transition in `state_in_…`.
+        lengths: rows of each chunk.
+        most: rows of a sequence.
+    """
+    seq_lens = [min(most, length - begin) for length in lengths for begin in range(0, length, most)]
+    first = np.cumsum([0, *seq_lens[:-1]])
+    columns = {
+        name: map_nest(lambda leaf: leaf[first], column) if is_state_in(name) else column
+        for name, column in batch.items()
+    }
+    columns[ColumnNames.SEQ_LENS] = np.array(seq_lens, dtype=np.int32)
+    return SampleBatch(columns, _max_seq_len=most, _num_grad_updates=batch.num_grad_updates)
+
+
+def add_estimates(policy: Any, batch: SampleBatch, starts: Array, estimator: Estimator) -> None:
+    """Write `advantages` and `value_targets`; with a critic `values_bootstrapped`, for which it is asked once.
+
+    Args:
+        policy: whose `compute_values` are the critic's.
+        batch: chunks, one behind the other.
+        starts: their first rows.
+        estimator: which formulas.
+    """
+    terminated = batch[ColumnNames.TERMINATEDS]
+    ends = np.zeros(len(terminated), dtype=np.bool_)
+    ends[starts[1:] - 1] = ends[-1] = True
+    values = batch[ColumnNames.VF_PREDS] if estimator.use_critic else None
+    chunks = Chunks(batch[ColumnNames.REWARDS], values, terminated, ends)
+    after = chunks.bootstrapped(_open_values(policy, batch, chunks))
+    estimates = estimate(chunks, after, estimator)
+    if estimator.use_critic:
+        batch[ColumnNames.VALUES_BOOTSTRAPPED] = after
+    batch[ColumnNames.ADVANTAGES] = estimates.advantages
+    batch[ColumnNames.VALUE_TARGETS] = estimates.value_targets
+
+
+def _open_values(policy: Any, batch: SampleBatch, chunks: Chunks) -> Array:
+    """The values of the states behind the open ends; 0 without a critic."""
+    rows = np.flatnonzero(chunks.open_ends)
+    if chunks.values is None or not len(rows):
+        return np.zeros(len(rows), dtype=np.float32)
+    columns = {ColumnNames.OBS: batch[ColumnNames.NEXT_OBS]}
+    for name in batch:
+        if name.startswith(STATE_OUT):
+            columns[STATE_IN + name.removeprefix(STATE_OUT)] = batch[name]
+    reached = {name: map_nest(lambda leaf: leaf[rows], column) for name, column in columns.items()}
+    values = policy.compute_values(reached)
+    return np.asarray(values, dtype=np.float32).reshape(-1)

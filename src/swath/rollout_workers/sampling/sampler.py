@@ -26,9 +26,8 @@ from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
-from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, noted
-from swath.rollout_workers.sampling.results import Result, Results
+from swath.rollout_workers.sampling.results import Result, Results, SamplerCounts
 from swath.rollout_workers.sampling.waiting import Run, Waiting
 from swath.rollout_workers.sampling.watching import Watch
 from swath.rollout_workers.tallies import LONE_AGENT

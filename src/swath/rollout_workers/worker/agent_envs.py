@@ -13,9 +13,7 @@ from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv
-from swath.rollout_workers.sampling.counts import SamplerCounts
-from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
-from swath.rollout_workers.sampling.multi_agent.company import Company
+from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
 from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
@@ -23,6 +21,7 @@ from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
 from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentParts, MultiAgentSampler
 from swath.rollout_workers.sampling.multi_agent.seats import Play
 from swath.rollout_workers.sampling.post_processor import PostProcessor
+from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.worker.env_making import EnvMaker, make_envs
 from swath.rollout_workers.worker.envs import Complete, Envs
 from swath.rollout_workers.worker.policies import Policies

@@ -10,7 +10,7 @@ from swath.rollout.episodes.trajectory_ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.setup import env_space
-from swath.rollout_workers.sampling.counts import SamplerCounts
+from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
 from swath.rollout_workers.worker.policies import Policies

@@ -11,7 +11,7 @@ from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
-from swath.rollout_workers.sampling.counts import SamplerCounts
+from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.worker.dataset import DatasetReader
 from swath.rollout_workers.worker.learning import Batch
 from swath.rollout_workers.worker.policy_methods import PolicyMethods

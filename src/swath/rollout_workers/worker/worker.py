@@ -21,12 +21,11 @@ from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.chunks import UnrollIds
 from swath.rollout_workers.worker.agent_envs import made_envs
-from swath.rollout_workers.worker.arguments import config_of, set_environment
+from swath.rollout_workers.worker.arguments import WorkerLog, config_of, set_environment
 from swath.rollout_workers.worker.dataset import DatasetReader, shard_of
 from swath.rollout_workers.worker.env_making import EnvMaker
 from swath.rollout_workers.worker.learning import Batch, Learning
 from swath.rollout_workers.worker.learning_methods import LearningMethods
-from swath.rollout_workers.worker.logs import WorkerLog
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.sampling_setup import Station
 from swath.rollout_workers.worker.seeding import Seeds

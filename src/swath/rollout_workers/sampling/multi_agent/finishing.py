@@ -13,12 +13,18 @@ from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.sampling.chunks import UnrollIds
-from swath.rollout_workers.sampling.estimates import add_estimates
 from swath.rollout_workers.sampling.multi_agent.handing import Chunks
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Seat
-from swath.rollout_workers.sampling.post_processor import Chunk, Original, Originals, PostProcessor, estimator_of
-from swath.rollout_workers.sampling.sequences import as_learnt_from
+from swath.rollout_workers.sampling.post_processor import (
+    Chunk,
+    Original,
+    Originals,
+    PostProcessor,
+    add_estimates,
+    as_learnt_from,
+    estimator_of,
+)
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,15 @@ from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.metrics_log import MetricsLog
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.rollout_metrics import RolloutMetrics
-from swath.rollout_workers.sampling.counts import SamplerCounts
 from swath.rollout_workers.sampling.finishing import LongEpisodes, noted
-from swath.rollout_workers.sampling.multi_agent.actor import AgentsActor
-from swath.rollout_workers.sampling.multi_agent.company import Company
+from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
 from swath.rollout_workers.sampling.multi_agent.handing import Chunks, chunks_of, let_go, take_out
 from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress, Share
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Sight
+from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.sampling.watching import WATCHED, Scene
 
 T = TypeVar("T")
