@@ -86,12 +86,6 @@ def test_the_reward_is_the_return_of_one_whole_episode():
     assert not numbers["truncated"].any()
 
 
-def test_max_steps_truncates():
-    numbers = actor().rollout(ask(max_steps=2))
-    assert numbers["episode_lengths"].tolist() == [2]
-    assert numbers["truncated"].tolist() == [True]
-
-
 def test_a_batch_stops_with_the_first_that_is_done():
     numbers = actor(two).rollout(ask())
     assert numbers["episode_lengths"].tolist() == [3, 3]

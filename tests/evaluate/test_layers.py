@@ -9,7 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
 from gymnasium.wrappers import vector as of_vectors
 
-from swath.evaluate.layers import counts_for_all, frozen, is_monitored, layers, reward_changers
+from swath.evaluate.layers import counts_for_all, frozen, is_monitored, layers
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
 
@@ -30,36 +30,12 @@ def normalised():
     return NormalizeReward(NormalizeObservation(FloatCoin()))
 
 
-def names(env):
-    return [type(layer).__name__ for layer in layers(env)]
-
-
-def test_layers_are_listed_from_the_outermost_wrapper_to_every_env_at_the_bottom():
-    assert names(normalised()) == ["NormalizeReward", "NormalizeObservation", "FloatCoin"]
-    vector = of_vectors.RecordEpisodeStatistics(SyncVectorEnv([CoinEnv, lambda: RecordEpisodeStatistics(CoinEnv())]))
-    assert names(vector) == [
-        "RecordEpisodeStatistics",
-        "SyncVectorEnv",
-        CoinEnv.__name__,
-        "RecordEpisodeStatistics",
-        CoinEnv.__name__,
-    ]
-    assert names([CoinEnv(), FloatCoin()]) == [CoinEnv.__name__, "FloatCoin"]
-
-
 def test_monitors_are_found_at_any_depth():
     assert not is_monitored(CoinEnv())
     assert is_monitored(gym.wrappers.TimeLimit(RecordEpisodeStatistics(CoinEnv()), 5))
     assert is_monitored(SyncVectorEnv([lambda: RecordEpisodeStatistics(CoinEnv())]))
     assert not counts_for_all(SyncVectorEnv([lambda: RecordEpisodeStatistics(CoinEnv())]))
     assert counts_for_all(of_vectors.RecordEpisodeStatistics(SyncVectorEnv([CoinEnv])))
-
-
-def test_known_wrappers_that_change_rewards_are_named():
-    assert reward_changers(CoinEnv()) == []
-    changed = TransformReward(NormalizeReward(NormalizeObservation(FloatCoin())), lambda r: r)
-    assert reward_changers([changed, CoinEnv()]) == ["NormalizeReward", "TransformReward"]
-    assert reward_changers(of_vectors.ClipReward(SyncVectorEnv([CoinEnv]), 0, 1)) == ["ClipReward"]
 
 
 def statistics_of(env):

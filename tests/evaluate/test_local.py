@@ -2,7 +2,6 @@
 
 import random
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -94,34 +93,12 @@ def test_max_steps_cuts_episodes_that_never_end_and_counts_as_truncation(num_env
     assert result["eval/frames"] == 100
 
 
-def test_an_episode_that_ends_by_itself_at_the_limit_is_terminated_and_truncated():
-    result = coins(1, asked(limits=EvalLimits(max_steps=SHORT)))
-    assert result.truncated.all()
-    assert result.terminated.any()
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-def test_max_steps_cuts_in_vector_envs_too(mode):
-    vector = SyncVectorEnv([CoinEnv] * 3, autoreset_mode=mode)
-    result = evaluate_once(integer_policy, vector, asked(limits=EvalLimits(max_steps=12)))
-    reference = coins(1, asked(limits=EvalLimits(max_steps=12)))
-    np.testing.assert_array_equal(result.returns, reference.returns)
-    np.testing.assert_array_equal(result.truncated, reference.truncated)
-
-
 def test_without_a_seed_nothing_is_seeded_and_no_episode_claims_a_seed():
     env = CoinEnv()
     result = evaluate_once(integer_policy, env, asked(4, seed=None))
     assert env.resets == [None] * 4
     assert result.seeds.tolist() == [-1] * 4
     assert result.seeding == "none"
-
-
-def test_k_tasks_are_played_in_turn():
-    makers = [lambda: gym.wrappers.TransformReward(CoinEnv(), lambda r: 0.0), CoinEnv]
-    result = evaluate_once(integer_policy, makers, asked(9), 4)
-    assert result.returns[::2].tolist() == [0.0] * 5
-    assert result.returns[1::2].tolist() == [expected(seed)[0] for seed in result.seeds[1::2]]
 
 
 def test_rounds_are_played_until_the_interval_is_narrow_and_go_on_with_the_seeds():

@@ -49,12 +49,6 @@ def test_envs_of_every_form_give_the_same_numbers(form, place):
     assert result.seeding == "episode"
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_vector_env_is_not_multiplied(place):
-    with pytest.raises(ValueError, match=r"num_envs=2.*batched already"):
-        evaluated(place, env=lambda: several(2), num_envs=2)
-
-
 def test_tasks_of_a_list_take_turns():
     envs = [lambda: Named("plain"), lambda: Named("double")]
     for num_envs in (2, 4):

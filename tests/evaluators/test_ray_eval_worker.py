@@ -149,14 +149,6 @@ def test_another_handle_takes_over_and_the_first_is_told(worker):
     assert worker.poll(None) is None
 
 
-def test_weights_that_do_not_fit_are_an_outcome(worker):
-    worker.submit(torch.nn.Linear(1, 1), 2)
-    with pytest.raises(KeyError, match="missing"):
-        worker.poll(None)
-    worker.submit(None, 2)
-    assert worker.poll(None)["episode_length"] == 2
-
-
 # Names
 
 
