@@ -238,7 +238,7 @@ def test_a_rollout_whose_actor_another_handle_shuts_down_is_closed(ray):
 # Faults
 
 
-def test_an_actor_that_is_lost_is_replaced_and_the_rollout_repeated(ray, gate):
+def test_an_actor_that_is_lost_at_work_or_idle_is_replaced_and_the_rollout_repeated(ray, gate):
     with RayEvalWorker(None, partial(Endless, gate), Constant, name="repeated", **OPTIONS) as worker:
         worker.submit(Constant(3), 4)
         gate.await_arrival()
@@ -246,9 +246,12 @@ def test_an_actor_that_is_lost_is_replaced_and_the_rollout_repeated(ray, gate):
         gate.open()
         result = worker.poll(None)
         assert (result["reward"], result["policy_version"]) == (12.0, 1)
+        kill("repeated")
+        again = played(worker, 2)
+        assert (again["reward"], again["policy_version"]) == (6.0, 1)
 
 
-def test_without_retries_a_loss_is_the_outcome_and_an_idle_actor_is_replaced_with_its_weights(ray, gate):
+def test_without_retries_a_loss_is_the_outcome_and_the_next_rollout_has_the_weights_that_were_sent(ray, gate):
     with RayEvalWorker(None, partial(Endless, gate), Constant, name="no retries", retries=0, **OPTIONS) as worker:
         worker.submit(Constant(3), 2)
         gate.await_arrival()
@@ -257,10 +260,8 @@ def test_without_retries_a_loss_is_the_outcome_and_an_idle_actor_is_replaced_wit
         with pytest.raises(WorkerLost):
             worker.poll(None)
         assert worker.poll() is None
-        for _ in range(2):
-            again = played(worker, 4)
-            assert (again["reward"], again["policy_version"]) == (12.0, 1)
-            kill("no retries")
+        again = played(worker, 4)
+        assert (again["reward"], again["policy_version"]) == (12.0, 1)
 
 
 def test_init_fn_runs_first_and_finds_no_torch(ray):
