@@ -60,9 +60,6 @@ WEIGHTS: list = [
 ]
 EVALUATION: list = [
     pytest.param(
-        lambda: evaluator_of_creator(backend="process"), ValueError, "EnvCreator .* its function", id="EnvCreator away"
-    ),
-    pytest.param(
         lambda: evaluator_of_creator().trigger_eval(weights_dict={"env.transform": {}}),
         ValueError,
         "EnvCreator are shared with training; leave env.transform out",

@@ -23,9 +23,13 @@ from swath.evaluate.parts import Footage, Part, Wishes
 from swath.evaluate.playing import Playing
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.sending import Sending
+from swath.rollout.hosts.torchrl_source import CREATOR, creator_apart
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Backend
 from swath.workers.fleet import Fleet
+from swath.workers.packing import travels
+
+travels(*CREATOR, creator_apart)
 
 LEAST_S = 0.2
 """How long what no worker has closed may take to be closed, at least."""

@@ -113,8 +113,6 @@ def require_playable(request: SettingRequest, place: Place) -> None:
 def _require_travels(request: SettingRequest, place: Place) -> None:
     if request.policy is not None:
         raise ValueError(f"backend={place!r} builds the policy in the worker: it needs policy_factory, not policy")
-    if is_creator(request.env):
-        raise ValueError(f"an EnvCreator shares memory with this process; give backend={place!r} its function instead")
     entries = request.env if isinstance(request.env, list | tuple) else [request.env]
     instances = [type(entry).__name__ for entry in entries if is_env_instance(entry)]
     if instances:

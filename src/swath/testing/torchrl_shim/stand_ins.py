@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from swath.collectors.multi import MultiAsyncCollector
+from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiCollector
 
 
 class AsyncCollector(MultiAsyncCollector):
@@ -27,3 +27,17 @@ class AsyncCollector(MultiAsyncCollector):
         **keywords: Any,
     ) -> None:
         super().__init__([create_env_fn], policy, create_env_kwargs=create_env_kwargs, **keywords)
+
+
+class _Callable(type):
+    """Builds what the function `swath.MultiCollector` builds, and knows its instances: TorchRL's tests do both."""
+
+    def __call__(cls, *args: Any, **keywords: Any) -> LocalMultiCollector:
+        return MultiCollector(*args, **keywords)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, LocalMultiCollector)
+
+
+class MultiCollectorClass(metaclass=_Callable):
+    """`MultiCollector` as a class."""

@@ -7,7 +7,7 @@ from tensordict.nn import TensorDictModule
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.many import ManyWorkers
-from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiCollector, MultiSyncCollector
+from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
@@ -18,7 +18,7 @@ from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.testing.swapping import Lent, Table
-from swath.testing.torchrl_shim.stand_ins import AsyncCollector
+from swath.testing.torchrl_shim.stand_ins import AsyncCollector, MultiCollectorClass
 from swath.weight_update import (
     MultiProcessWeightSyncScheme,
     NoWeightSyncScheme,
@@ -32,7 +32,7 @@ _COLLECTORS = {
     "BaseCollector": BaseCollector,
     "Collector": Collector,
     "AsyncCollector": AsyncCollector,
-    "MultiCollector": MultiCollector,
+    "MultiCollector": MultiCollectorClass,
     "MultiSyncCollector": MultiSyncCollector,
     "MultiAsyncCollector": MultiAsyncCollector,
     "DataCollectorBase": BaseCollector,
@@ -80,7 +80,7 @@ TABLE: Table = {
     "torchrl.collectors._base": {"BaseCollector": BaseCollector},
     "torchrl.collectors._single": {"Collector": Collector},
     "torchrl.collectors._single_async": {"AsyncCollector": AsyncCollector},
-    "torchrl.collectors._multi_base": {"MultiCollector": LocalMultiCollector},
+    "torchrl.collectors._multi_base": {"MultiCollector": MultiCollectorClass},
     "torchrl.collectors._multi_sync": {"MultiSyncCollector": MultiSyncCollector},
     "torchrl.collectors._multi_async": {"MultiAsyncCollector": MultiAsyncCollector},
     "torchrl.collectors._evaluator": {"Evaluator": Evaluator},
