@@ -46,17 +46,17 @@ def test_cycles_on_ray_leave_no_actor_and_no_thread():
 
 def test_a_forgotten_collector_is_ended_where_one_may_wait_whichever_thread_finds_it(monkeypatch):
     """Garbage is also found by the thread that brings the answers of workers."""
-    goodbye, ends = many._say_goodbye, SimpleQueue()
+    end, ends = many._end, SimpleQueue()
 
     def noted(*left):
-        goodbye(*left)
+        end(*left)
         ends.put(threading.current_thread())
 
     def forget():
         cycle = [fleet(backend="inline")]
         cycle.append(cycle)
 
-    monkeypatch.setattr(many, "_say_goodbye", noted)
+    monkeypatch.setattr(many, "_end", noted)
     gc.collect()
     gc.disable()
     try:

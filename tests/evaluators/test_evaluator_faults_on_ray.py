@@ -74,7 +74,7 @@ def test_a_policy_that_is_not_built_in_time_is_late_and_no_matter_of_room(tmp_pa
         with pytest.raises(WorkerLate, match="start_timeout_s=5"):
             ev.evaluate()
         mischief.countermand("factory")
-        company(ev)._terms = replace(company(ev)._terms, start_timeout_s=100.0)
+        company(ev)._options = replace(company(ev)._options, start_timeout_s=100.0)
         assert ev.evaluate().returns.tolist() == truth
 
 

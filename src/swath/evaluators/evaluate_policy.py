@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -23,6 +23,46 @@ from swath.rollout.policies.exploration import ExplorationType
 from swath.rollout.spaces import Leaves, joiner
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
+
+
+@overload
+def evaluate_policy(
+    policy: Any = ...,
+    env: Any = ...,
+    n_eval_episodes: int = ...,
+    deterministic: bool = ...,
+    render: bool = ...,
+    callback: Callback | None = ...,
+    reward_threshold: float | None = ...,
+    return_episode_rewards: Literal[False] = ...,
+    warn: bool = ...,
+    *,
+    model: Any = ...,
+    num_envs: int | None = ...,
+    max_steps: int | None = ...,
+    seed: int | None = ...,
+    timeout_s: float = ...,
+) -> tuple[float, float]: ...
+
+
+@overload
+def evaluate_policy(
+    policy: Any = ...,
+    env: Any = ...,
+    n_eval_episodes: int = ...,
+    deterministic: bool = ...,
+    render: bool = ...,
+    callback: Callback | None = ...,
+    reward_threshold: float | None = ...,
+    *,
+    return_episode_rewards: Literal[True],
+    warn: bool = ...,
+    model: Any = ...,
+    num_envs: int | None = ...,
+    max_steps: int | None = ...,
+    seed: int | None = ...,
+    timeout_s: float = ...,
+) -> tuple[list[float], list[int]]: ...
 
 
 def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of Stable-Baselines3
