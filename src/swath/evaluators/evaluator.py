@@ -52,8 +52,9 @@ class Evaluator:
     """Evaluates a policy in whole episodes, now or beside the training, in a thread, in processes or on Ray.
 
     Each evaluation plays exactly `num_trajectories` episodes with one set of weights. Who plays which episode and from
-    which seed is fixed before the first step, so quick episodes count no more than slow ones, and the same weights give
-    the same numbers whatever the backend, the number of envs or of workers.
+    which seed is fixed before the first step, so quick episodes count no more than slow ones. The same weights give the
+    same numbers, whatever the backend, the number of envs or of workers. Evaluations that explore in a thread are the
+    exception: they draw from the process's generators.
 
     Args:
         env: a gymnasium id, a callable, an env, a vector env, or a list of one kind (k tasks: episode i runs on entry
