@@ -1,6 +1,6 @@
 """The service behind the collectors with many workers: a fleet, a channel of weights, and a way to deliver.
 
-draw ─▶ gather (all_of | first_of) ─▶ bodies opened ─▶ the next are asked for ─▶ one copy into a batch ─▶ delivered
+draw ─▶ gather (AllOf | FirstOf) ─▶ bodies opened ─▶ the next are asked for ─▶ one copy into a batch ─▶ delivered
 """
 
 from __future__ import annotations

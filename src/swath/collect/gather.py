@@ -1,7 +1,7 @@
-"""Who is asked next, and whose fragment comes next: what its two ways have in common.
+"""Who is asked next, and whose fragment comes next, in two ways.
 
-    all_of    one share per row; complete when every row is in, whatever the order of arrival
-    first_of  one fragment after another, as they are ready
+    AllOf    one share per row; complete when every row is in, whatever the order of arrival
+    FirstOf  one fragment after another, as they are ready
 
 Both ask through a `Desk` and wait on its fleet. Lost shares are asked for again: of the worker's next life, or of
 another worker when it is gone for good.

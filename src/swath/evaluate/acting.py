@@ -1,7 +1,7 @@
 """From a policy to what acts for a host in an evaluation.
 
-deterministic, or unseeded  ──▶ one call for all B rows
-sampled from a seed         ──▶ one call per row, each with the noise of its own episode
+deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
+sampled from a seed                               ──▶ one call per row, each with the noise of its own episode
 """
 
 from __future__ import annotations

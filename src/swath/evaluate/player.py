@@ -3,8 +3,8 @@
     play(update, part) ─▶ weights, if newer ─▶ Performance ─┐ each a slice
     go_on() ────────────────────────────────────────────────┴─▶ Report, not over yet | Parcel(Report, Footage)
 
-Between two slices the worker hears what is new: another part, which takes the place of the present one, or the end. So
-whoever cancels or closes need not reach into a running evaluation, and progress is told everywhere in the same way.
+Between two slices the worker gets what is new: another part, which takes the place of the present one, or the end. So
+whoever cancels or closes need not reach into a running evaluation, and progress is reported everywhere in the same way.
 Where slices begin and end changes no number. An exception of user code is the answer to the call; the next part is
 played in envs that were built anew.
 """

@@ -2,4 +2,5 @@
 
 own_vector             envs            lenient      failures as marks on rows
 wrapping               the common part processing   observations as policies see them
+                                       seating      observations of several agents, by policy
 """
