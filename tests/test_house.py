@@ -86,7 +86,7 @@ def test_envs_are_stepped_by_hosts_and_by_envs_made_of_others_only():
     hosts = ("rollout/hosts/", "rollout_workers/hosts/", "testing/")
     envs_of_envs = ("rollout_workers/multi_agent_env/copies.py", "rollout_workers/multi_agent_env/pettingzoo.py")
     verbs = ("step", "step_async", "step_wait", "vector_step")
-    no_envs = ("optimizer", "adam", "scheduler", "grads", "board", "laps", "perf", "tally")
+    no_envs = ("optimizer", "adam", "grads", "board", "laps", "tally")
     elsewhere = {
         (name, receiver)
         for name, tree in MODULES.items()

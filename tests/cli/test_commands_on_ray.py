@@ -11,7 +11,6 @@ from swath.report.checkpoint import load_checkpoint
 from swath.report.csv_sink import read_rows
 from swath.report.datasets import open_dataset
 
-RUN = Path("runs/CartPole-v1-seed0")
 SMALL = ("--batch", "80", "--envs", "2", "--workers", "2")
 
 

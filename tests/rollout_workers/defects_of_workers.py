@@ -19,8 +19,6 @@ from swath.testing.counting_env import Counting
 from swath.testing.envs import BasicMultiAgent
 from swath.testing.script import Script
 
-RESTARTS = {"restart_failed_sub_environments": True, "delay_between_sub_environment_restarts_s": 0.0}
-
 
 def starts_that_are_repeated():
     with made_of(lambda: Armed(None), RandomPolicy, batch_mode="complete_episodes", seed=3) as worker:

@@ -30,14 +30,6 @@ class OneAgent:
         self.observation_space = self.action_space = space
 
 
-class OneOfMany:
-    """Looks like a gymnasium vector env."""
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.single_observation_space = self.single_action_space = space
-        self.observation_space = self.action_space = gym.spaces.Box(0, 1, (7,))
-
-
 class Agents:
     """Looks like a multi-agent env; nothing of a base class was initialised."""
 

@@ -118,47 +118,6 @@ def test_the_last_row_is_truncated_too_if_it_waits_from_an_earlier_call():
     assert batch["truncateds"].tolist() == [t == F + 1 for t in range(B * F)]
 
 
-class Raising(DefaultCallbacks):
-    """Raises at the second call of one event."""
-
-    event = ""
-    calls = 0
-
-    def _maybe(self, event):
-        if event == Raising.event:
-            Raising.calls += 1
-            if Raising.calls == 2:
-                raise LookupError(event)
-
-    def on_episode_start(self, **_: Any):  # type: ignore[override]
-        """May raise."""
-        self._maybe("start")
-
-    def on_episode_created(self, **_: Any):  # type: ignore[override]
-        """May raise."""
-        self._maybe("created")
-
-    def on_episode_step(self, **_: Any):  # type: ignore[override]
-        """May raise."""
-        self._maybe("step")
-
-    def on_episode_end(self, **_: Any):  # type: ignore[override]
-        """May raise."""
-        self._maybe("end")
-
-
-class Spoiling(DefaultCallbacks):
-    """Raises once when a batch is complete."""
-
-    spoilt = 0
-
-    def on_sample_end(self, *, worker: Any, samples: Any, **kwargs: Any):
-        """Raise at the first batch."""
-        Spoiling.spoilt += 1
-        if Spoiling.spoilt == 1:
-            raise LookupError("spoilt")
-
-
 class Watching(DefaultCallbacks):
     """Notes how episodes end."""
 

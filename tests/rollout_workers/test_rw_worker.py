@@ -24,7 +24,6 @@ from swath.testing.counting_env import CountingEnvs
 from swath.testing.envs import MockEnv
 from swath.testing.faults import EnvBroke, Fault
 
-TWO = {"policies": ["a", "b"]}
 SMALL = {"model": {"fcnet_hiddens": [8]}, "rollout_fragment_length": 10}
 
 

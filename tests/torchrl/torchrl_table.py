@@ -100,10 +100,6 @@ def start_method():
     return "spawn" if ray_cluster.is_up() else "fork"
 
 
-def parallel():
-    return seeded(ParallelEnv(2, EnvCreator(cartpole), mp_start_method=start_method()))
-
-
 def table():
     """All cases."""
     lstm_env, lstm = recurrent(toys.lstm)
