@@ -64,7 +64,7 @@ def look_at_versions() -> Iterator[Finding]:
 
 def look_at_memory() -> Iterator[Finding]:
     """Too little room for Ray's object store; Swath's own processes share memory without a name."""
-    if not SHM.is_dir() or _installed("ray") is None:
+    if not SHM.is_dir() or not _has_ray():
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free, wanted = shutil.disk_usage(SHM).free, min(int(memory * STORE_PART), STORE_MOST)
@@ -85,7 +85,7 @@ def look_at_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -
         wanted: whether workers are to be on Ray.
     """
     level, address = ERROR if wanted else WARNING, environment.get("RAY_ADDRESS", "")
-    if _installed("ray") is None:
+    if not _has_ray():
         if wanted:
             yield Finding(level, "Ray", "not installed", 'pip install "swath[ray]", or use --backend process')
         return
@@ -145,11 +145,12 @@ def _about_token(environment: Mapping[str, str]) -> tuple[str, str]:
     return f"the one in {place} is refused", f"{get} {place}"
 
 
-def _installed(package: str) -> str | None:
+def _has_ray() -> bool:
     try:
-        return version(package)
+        version("ray")
     except PackageNotFoundError:
-        return None
+        return False
+    return True
 
 
 def _numbers(text: str) -> list[int]:

@@ -70,7 +70,8 @@ class FleetControls(BaseCollector):
             AttributeError: a part is missing.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        return self._everywhere("get_distant_attr", path)
+        calls = dict.fromkeys(sorted(self._assembled.described), ("get_distant_attr", (path,), NO_KEYWORDS))
+        return list(self._collection.calls.everyone(calls).values())
 
     def map_fn(
         self,
@@ -193,11 +194,6 @@ class FleetControls(BaseCollector):
     def _set_hooks(self, **changed: Any) -> None:
         hooks = self._assembled.jobs.standing.hooks = replace(self._hooks, **changed)
         self._collection.calls.control("set_hooks", (hooks,))
-
-    def _everywhere(self, method: str, *args: Any) -> list[Any]:
-        """The answers of all workers that are not gone."""
-        calls = dict.fromkeys(sorted(self._assembled.described), (method, args, NO_KEYWORDS))
-        return list(self._collection.calls.everyone(calls).values())
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)

@@ -46,7 +46,7 @@ class Sampling(Calling):
         timeout = seconds_to_wait(timeout_seconds, self._config.sample_timeout_s)
         crew = self._remote()
         if crew is None or not crew.ids():
-            batches = local_batches(self._local("sample"), min_env_steps)
+            batches = local_batches(self._own_worker(), min_env_steps)
             self._counters.deliver(sum(batch.env_steps() for batch in batches))
             return as_asked(batches, concat=concat)
         return joined(self._fragments.collect(crew, min_env_steps, timeout), concat=concat)
@@ -178,9 +178,9 @@ class Sampling(Calling):
         for kept in self._filters.values():
             kept.reset_buffer()
 
-    def _local(self, what: str) -> Any:
+    def _own_worker(self) -> Any:
         if self._local_env_runner is None:
-            raise ValueError(f"{what}() needs a worker, and this set has none; give num_workers or local_worker=True")
+            raise ValueError("sample() needs a worker, and this set has none; give num_workers or local_worker=True")
         return self._local_env_runner
 
 

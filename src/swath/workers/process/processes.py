@@ -62,7 +62,7 @@ class Processes:
         self._lender = Lender()
         self._lending = threading.Lock()
         self._closed = False
-        self._reader = Reader("swath process workers", self._end_all)
+        self._reader = Reader(self._end_all)
         try:
             self._nursing = self._new_nursing()
         except BaseException:

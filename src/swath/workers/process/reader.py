@@ -26,11 +26,10 @@ class Reader:
     """The thread; a daemon that ends with `close`, and takes its last steps then.
 
     Args:
-        name: of the thread.
         last: called in the thread when it ends, whatever the reason, with the exception if there was one.
     """
 
-    def __init__(self, name: str, last: Callable[[BaseException | None], None]) -> None:
+    def __init__(self, last: Callable[[BaseException | None], None]) -> None:
         self._last = last
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
@@ -40,7 +39,7 @@ class Reader:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="swath process workers", daemon=True)
         self._selector.register(self._woken, selectors.EVENT_READ, self._wake_up)
 
     def start(self) -> None:
