@@ -51,11 +51,6 @@ class WholeEpisodes:
         self._ended: dict[int, Ended] = {}
 
     @property
-    def ready(self) -> int:
-        """How many complete episodes wait."""
-        return self._assembler.ready
-
-    @property
     def frames(self) -> int:
         """How many frames wait."""
         return self._assembler.frames
