@@ -30,13 +30,16 @@ class AsyncCollector(MultiAsyncCollector):
 
 
 class _Callable(type):
-    """Builds what the function `swath.MultiCollector` builds, and knows its instances: TorchRL's tests do both."""
+    """Builds what the function `swath.MultiCollector` builds, and knows their classes: TorchRL's tests do both."""
 
     def __call__(cls, *args: Any, **keywords: Any) -> LocalMultiCollector:
         return MultiCollector(*args, **keywords)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, LocalMultiCollector)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, LocalMultiCollector)
 
 
 class MultiCollectorClass(metaclass=_Callable):
