@@ -254,10 +254,10 @@ def test_a_worker_that_dies_while_it_writes_is_replaced_and_asked_again(kind, mi
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
     buffer = FileBuffer(tmp_path, Mishap("die", entries=3, client=1))
-    with fleet(kind, ending(), replay_buffer=buffer, total_frames=120, **PAIRS) as collector:
+    with fleet(kind, ending(), replay_buffer=buffer, total_frames=480, **PAIRS) as collector:
         list(collector)
-        stats = collector.stats()
-    assert 120 <= stats["frames"] <= buffer.frames <= stats["frames"] + 10
+    stats = settled(collector)
+    assert 480 <= stats["frames"] <= buffer.frames <= stats["frames"] + 10
     assert (stats["restarts"], stats["frames_discarded"] > 0) == (1, True)
     for td in buffer.written:
         assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}

@@ -94,10 +94,10 @@ class FileClient:
         mishap = self.mishap
         if mishap is None or mishap.client not in (None, self.number) or len(entries(self.path)) < mishap.entries:
             return None
-        happened = self.path.with_name("happened")
-        if happened.exists():
+        try:
+            self.path.with_name("happened").touch(exist_ok=False)  # by one client, also where two write at once
+        except FileExistsError:
             return None
-        happened.touch()
         return mishap.kind
 
 

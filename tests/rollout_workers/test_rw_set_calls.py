@@ -152,6 +152,7 @@ def test_asynchronous_answers_say_whose_they_are(workers):
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
     assert pairs(replies) == [(1, 1), (2, 2), (3, 3)]
     assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
+    assert [(reply[0], reply[1]) for reply in replies] == [tuple(reply) for reply in replies]
     assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
 
 
