@@ -49,7 +49,7 @@ def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = Fa
     resources = {"num_cpus": 0.01} if place == "ray" else {}
 
     def job(name: Name) -> Job:
-        head = Head(name.worker, name.life, 0, made.frames, steps, Tally(), (), 0)
+        head = Head(name.worker, name.life, 0, made.frames, steps, Tally(), b"", 0)
         return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=MANY_S))

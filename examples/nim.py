@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
-from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
+from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
+from swath.rollout_workers import MultiAgentEnv
 
 MOST = 3
 """Stones that a player may take."""

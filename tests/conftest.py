@@ -41,6 +41,13 @@ def warm_processes():
     backend.close()
 
 
+@pytest.fixture
+def lent_actors():
+    """Workers on Ray begin in actors that earlier tests have left alive: a fresh one takes seconds to import torch."""
+    with ray_cluster.lending():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def ray_as_in_a_process_of_its_own(request, monkeypatch):
     """The cluster that another test of this process has left up is none for a test whose name does not say Ray.

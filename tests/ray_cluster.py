@@ -2,7 +2,7 @@
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from unittest.mock import patch
@@ -13,8 +13,9 @@ from swath.testing.backend.asking import Visit
 from swath.workers import create
 from swath.workers.tickets import Name
 
-CLOSE_S = 5.0
+CLOSE_S = 1.0
 _begun = []
+_ours = create.backend
 ON_RAY = re.compile(r"(?<![A-Za-z])ray(?![a-z])|Ray(?![a-z])")
 
 
@@ -70,16 +71,25 @@ def _kept():
 
 
 def lent(name, **options):
-    """Stands for `swath.workers.create.backend`: on Ray, a backend for one collector; see `Loan`."""
-    return Loan(*_kept()) if name == "ray" else create.backend(name, **options)
+    """Stands for `swath.workers.create.backend`: on Ray, a backend for one service; see `Loan`."""
+    return Loan(*_kept()) if name == "ray" else _ours(name, **options)
+
+
+@contextmanager
+def lending():
+    """Services that are built meanwhile have their workers in actors that are lent."""
+    up()
+    with ExitStack() as stack:
+        for module in ("workers.create", "collectors.fleet_assembly", "rollout_workers.worker_set.places"):
+            stack.enter_context(patch(f"swath.{module}.backend", lent))
+        yield
 
 
 def collector(*args, **options):
     """A `RayCollector` in actors that are lent."""
-    up()
     from swath import RayCollector
 
-    with patch("swath.collectors.fleet_assembly.backend", lent):
+    with lending():
         return RayCollector(*args, **options)
 
 
@@ -130,7 +140,7 @@ class Loan:
 
     Args:
         backend: others use it too, one after another.
-        idle: workers that have nothing to do, by name and public methods.
+        idle: workers that have nothing to do, by name, public methods and what Ray was asked for.
     """
 
     def __init__(self, backend, idle):
@@ -154,7 +164,7 @@ class Loan:
         waiting = list(free)
         while waiting and self._backend.wait(waiting, CLOSE_S):
             waiting = [ticket for ticket in waiting if not ticket.done]
-        free = {one for ticket, one in free.items() if ticket.done and not one.ended.done}
+        free = {one for ticket, one in free.items() if ticket.done and not (one.killed or one.ended.done)}
         for worker in workers:
             if worker in free and _kind(worker.job) not in (None, *self._idle):
                 self._idle[_kind(worker.job)] = worker
@@ -164,5 +174,5 @@ class Loan:
 
 def _kind(job):
     """Whose actors a worker can do with; others have had things done to them that cannot be undone."""
-    first = job.name.life == 0 and job.threads == 1 and not job.before and not job.resources
-    return (Name(job.name.worker, 0), job.public) if first else None
+    first = job.name.life == 0 and job.threads == 1 and not job.before and "name" not in job.resources
+    return (Name(job.name.worker, 0), job.public, str(sorted(job.resources.items()))) if first else None

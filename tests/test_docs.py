@@ -7,6 +7,7 @@ are cut short; all others name commands, options, extras and files that there ar
 import re
 import sys
 import warnings
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,13 +21,11 @@ from doc_pages import PAGES, ROOT, all_blocks, blocks, files, uses_ray, uses_tor
 
 
 def prepare(page):
-    """Skip a page whose examples need what is not installed; let those on Ray find the cluster of this run."""
+    """Skip a page whose examples need what is not installed."""
     if "pyarrow" in page.read_text():
         pytest.importorskip("pyarrow")
     if "mpe2" in page.read_text():
         pytest.importorskip("mpe2")
-    if uses_ray(page):
-        ray_cluster.up()
 
 
 def named(page):
@@ -34,6 +33,11 @@ def named(page):
 
 
 def run(page):
+    with ray_cluster.lending() if uses_ray(page) else nullcontext():
+        run_blocks(page)
+
+
+def run_blocks(page):
     names = {"__name__": "__main__"}
     for file, code in files(page).items():
         Path(file).write_text(code)

@@ -18,7 +18,7 @@ FACES = ("collectors", "weight_update", "evaluators", "rollout_workers", "cli", 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
-    "rollout/hosts/torchrl_source.py _created",
+    "rollout/hosts/torchrl.py _created",
     "collect/answers.py cascade_execute",
     "nearest.py spelling",
     "workers/ray/worker.py forward",
@@ -75,16 +75,15 @@ def test_an_unknown_public_name_is_an_attribute_error_that_lists_the_known_ones(
         swath.Colector  # noqa: B018
 
 
-def test_hosts_are_stepped_by_the_loop_and_by_what_is_made_of_hosts():
+def test_hosts_are_stepped_by_the_loop_only():
     stepping = {name: calls_of(tree, "step", "step_one") for name, tree in MODULES.items()}
     on_hosts = {name for name, on in stepping.items() if any("host" in receiver.lower() for receiver in on)}
-    made_of_hosts = {"rollout/hosts/tensordict_list.py"}
-    assert on_hosts == {"rollout/loop.py", *made_of_hosts}
+    assert on_hosts == {"rollout/loop.py"}
 
 
 def test_envs_are_stepped_by_hosts_and_by_envs_made_of_others_only():
     hosts = ("rollout/hosts/", "rollout_workers/hosts/", "testing/")
-    envs_of_envs = ("rollout_workers/multi_agent_env/copies.py", "rollout_workers/multi_agent_env/pettingzoo.py")
+    envs_of_envs = ("rollout_workers/multi_agent_env.py",)
     verbs = ("step", "step_async", "step_wait", "vector_step")
     no_envs = ("optimizer", "adam", "grads", "board", "laps", "tally")
     elsewhere = {

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.gae import GAE
     from swath.rollout.episodes.nstep import MultiStep
     from swath.rollout.episodes.reshape import split_trajectories
-    from swath.rollout.policies.exploration import ExplorationType
-    from swath.rollout.policies.random_policy import RandomPolicy
+    from swath.rollout.policies.calling import ExplorationType
+    from swath.rollout.policies.random import RandomPolicy
     from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
     from swath.rollout_workers.batches.sample_batch import SampleBatch
     from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
@@ -60,7 +60,7 @@ _HOME = {
     "EnvContext": "swath.rollout_workers.env_context",
     "EvalResult": "swath.evaluate.result",
     "Evaluator": "swath.evaluators.evaluator",
-    "ExplorationType": "swath.rollout.policies.exploration",
+    "ExplorationType": "swath.rollout.policies.calling",
     "BaseCollector": "swath.collectors.base",
     "Collector": "swath.collectors.collector",
     "DataCollectorBase": "swath.collectors",
@@ -73,7 +73,7 @@ _HOME = {
     "Progress": "swath.report.progress",
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
-    "RandomPolicy": "swath.rollout.policies.random_policy",
+    "RandomPolicy": "swath.rollout.policies.random",
     "RolloutWorker": "swath.rollout_workers.worker.worker",
     "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "split_trajectories": "swath.rollout.episodes.reshape",

@@ -30,6 +30,9 @@ VERSION = ("collector", "policy_version")
 MASK = ("collector", "mask")
 TRACKED_VERSION = "policy_version"
 
+FLAGS = (DONE, TERMINATED, TRUNCATED)
+"""Whether an episode is over, and how it ended."""
+
 RESERVED = frozenset({ACTION, REWARD, DONE, TERMINATED, TRUNCATED, NEXT, STEP_COUNT, IS_INIT, COLLECTOR})
 """Root names that an env's observations may not take."""
 

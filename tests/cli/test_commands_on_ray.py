@@ -14,15 +14,11 @@ from swath.report.datasets import open_dataset
 SMALL = ("--batch", "80", "--envs", "2", "--workers", "2")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _ray():
-    ray_cluster.up()
-
-
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_actors_collect_and_go_on_with_what_is_there(swath):
     for frames in ("160", "240"):
         assert swath("collect", "CartPole-v1", *SMALL, "--backend", "ray", "--out", "data", "--frames", frames)[0] == 0
@@ -31,13 +27,19 @@ def test_actors_collect_and_go_on_with_what_is_there(swath):
     assert not set(third.tolist()) & {*first.tolist(), *second.tolist()}
 
 
-@pytest.mark.usefixtures("warm_processes")
-def test_actors_train_what_processes_do_and_go_on(swath):
-    for out, place in (("actors", "ray"), ("processes", "process")):
-        code, lines, _ = swath(
-            "train", "CartPole-v1", *TINY, "--workers=2", "--backend", place, "--no-video", "--out", out
-        )
+def evaluations(out):
+    rows = read_rows(Path(out, "metrics.csv"))[1]
+    return [{name: value for name, value in row.items() if name.startswith("eval/")} for row in rows]
+
+
+@pytest.mark.usefixtures("warm_processes", "lent_actors")
+def test_actors_train_and_evaluate_what_processes_and_threads_do_and_go_on(swath):
+    for out, place, judge in (("actors", "ray", "ray"), ("processes", "process", "thread")):
+        places = ("--workers=2", "--backend", place, "--eval-backend", judge)
+        code, lines, _ = swath("train", "CartPole-v1", *TINY, *places, "--no-video", "--out", out)
         assert code == 0
+    assert len(evaluations("actors")[0]) > 5
+    assert evaluations("actors") == evaluations("processes")
     assert lines[0] == "CartPole-v1: PPO, 2 process workers of 2 envs, seed 0, cpu"
     actors, processes = (load_checkpoint(Path(out) / "checkpoint.safetensors") for out in ("actors", "processes"))
     assert same(actors["policy"], processes["policy"])
@@ -51,27 +53,15 @@ def test_actors_train_what_processes_do_and_go_on(swath):
     assert swath("eval", "actors")[1][-1] == "every episode as stored"
 
 
-def test_an_actor_evaluates_what_a_thread_does(swath):
-    for place in ("thread", "ray"):
-        assert swath("train", "CartPole-v1", *TINY, "--no-video", "--eval-backend", place, "--out", place)[0] == 0
-    found = [
-        [{name: value for name, value in row.items() if name.startswith("eval/")} for row in read_rows(path)[1]]
-        for path in (Path("thread/metrics.csv"), Path("ray/metrics.csv"))
-    ]
-    assert len(found[0][0]) > 5
-    assert found[0] == found[1]
-
-
 @pytest.mark.usefixtures("lonely")
-@pytest.mark.parametrize("name", ["Lonely", "Lonely-v3"])
-def test_actors_find_what_is_in_the_current_folder(name, swath):
+def test_actors_find_what_is_in_the_current_folder(swath):
+    ray_cluster.up()
     places = ("--workers", "2", "--backend", "ray", "--eval-backend", "ray", "--no-video")
-    code, out, err = swath("train", f"lonely_here:{name}", *TINY, *places)
+    code, out, err = swath("train", "lonely_here:Lonely-v3", *TINY, *places)
     assert (code, err) == (0, [])
     assert any(": evaluation " in line for line in out)
 
 
 def test_the_doctor_asks_the_cluster_that_runs():
-    import ray
-
+    ray = ray_cluster.up()
     assert ask({**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}) == {"cpus": 64.0}

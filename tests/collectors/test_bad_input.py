@@ -1,6 +1,7 @@
 """The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
 
 import threading
+from itertools import islice
 
 import gymnasium as gym
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from collector_toys import BOX, LONG, Always, Memory, WithValue, collector
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from tensordict import TensorDict
 from torch import nn
 
 from plain import plain
@@ -401,8 +403,77 @@ def test_a_policy_that_changes_its_shape_is_refused():
             *rest, value = super().forward(observation)
             return (*rest, value if self.calls < 3 else value.repeat(1, 2))
 
-    with collector(policy=Grows()) as made, pytest.raises(ValueError, match=r"shape \(2, 2\); at construction"):
-        made.next()
+    with collector(policy=Grows()) as made:
+        refused(
+            made,
+            ValueError,
+            r"policy Grows answered 'state_value' with shape \(2, 2\) .* at construction it had \(2, 1\)",
+        )
+
+
+class Later(nn.Module):
+    """Answers with something else from its third step on.
+
+    Args:
+        now, later: given the action, answer with this.
+    """
+
+    in_keys = ("observation",)
+
+    def __init__(self, now, later):
+        super().__init__()
+        self.now, self.later, self.calls = now, later, 0
+
+    def forward(self, observation):
+        self.calls += 1
+        action = torch.randint(3, observation.shape[:-1])
+        return (self.now if self.calls < 4 else self.later)(action)
+
+
+def refused(made, error, said):
+    with pytest.raises(error, match=said):
+        list(islice(made, 3))
+
+
+@pytest.mark.parametrize(
+    ("now", "later", "error", "said"),
+    [
+        (
+            lambda action: action,
+            lambda action: action + 0.7,
+            ValueError,
+            r"policy Later answered 'action' with .* dtype float32; at construction it had .* int64",
+        ),
+        (
+            lambda action: {"action": action},
+            lambda action: {"action": action, "value": action},
+            TypeError,
+            r"policy Later answered with dict of \['action', 'value'\], unlike at construction; .* \['action'\]",
+        ),
+        (
+            lambda action: {"action": action, "head": {"value": action}},
+            lambda action: {"action": action, "head": {"value": action, "other": action}},
+            TypeError,
+            r"policy Later answered with dict of \['action', 'head'\], unlike at construction",
+        ),
+        (
+            lambda action: TensorDict({"action": action}, action.shape),
+            lambda action: TensorDict({"action": action, "value": action}, action.shape),
+            TypeError,
+            r"policy Later answered with TensorDict of \['action', 'value'\], unlike at construction",
+        ),
+        (
+            lambda action: {"action": action, "value": action},
+            lambda action: {"action": action},
+            TypeError,
+            r"policy Later answered with dict of \['action'\], unlike at construction",
+        ),
+    ],
+    ids=["a float action", "another output", "another nested output", "another entry", "one output less"],
+)
+def test_a_policy_that_answers_otherwise_in_the_middle_of_a_run_is_refused(now, later, error, said):
+    with collector(policy=Later(now, later)) as made:
+        refused(made, error, said)
 
 
 def test_an_exhausted_collector_yields_nothing():

@@ -1,5 +1,7 @@
 """The collection contract for many workers, in every place where they can live."""
 
+from contextlib import nullcontext
+
 import gymnasium as gym
 import pytest
 import torch
@@ -19,11 +21,10 @@ class Somewhere:
     n_workers = 2
 
     @pytest.fixture(autouse=True, params=EVERYWHERE)
-    def place(self, request, nursery, monkeypatch):
+    def place(self, request, nursery):
         self.backend = request.param
-        if self.backend == "ray":
-            ray_cluster.up()
-            monkeypatch.setattr("swath.collectors.fleet_assembly.backend", ray_cluster.lent)
+        with ray_cluster.lending() if self.backend == "ray" else nullcontext():
+            yield
 
     @pytest.fixture
     def policy(self):

@@ -6,14 +6,14 @@ from gymnasium.vector import AutoresetMode
 from swath.collect.making.assembly import require_resettable
 from swath.options import EpisodeRules, Faults
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.vector import VectorHost
 from swath.testing import CountingEnv, CountingVectorEnv
 
 COUNTED = CountingEnv()
 
 
 def spec(mode):
-    return vector_host(CountingVectorEnv(2, autoreset_mode=mode)).spec
+    return VectorHost(CountingVectorEnv(2, autoreset_mode=mode)).spec
 
 
 def test_a_step_limit_needs_envs_that_can_be_reset_alone():

@@ -273,7 +273,8 @@ def test_an_interrupt_while_a_worker_writes_loses_nothing(gate, tmp_path):
         interrupting.join()
         gate.open()
         assert list(collector) == [None] * 3
-    assert settled(collector)["frames"] == buffer.frames == 60
+    assert settled(collector)["frames"] == buffer.frames
+    assert buffer.frames in (60, 70), "one fragment more, if the interrupt came while it was asked for"
 
 
 def test_a_shutdown_while_a_worker_writes_counts_what_was_written(gate, tmp_path):

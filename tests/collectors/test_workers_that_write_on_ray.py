@@ -7,16 +7,10 @@ import torch
 from fleet_toys import AT_ONCE, IDS, LONG, numbered
 from writing_toys import FileBuffer, Mishap
 
-import ray_cluster
 from swath import RayCollector
 from swath.testing import check_lives
 
-pytestmark = pytest.mark.usefixtures("ray")
-
-
-@pytest.fixture(scope="module")
-def ray():
-    return ray_cluster.up()
+pytestmark = pytest.mark.usefixtures("lent_actors")
 
 
 def on_ray(sources=None, policy=None, **options):

@@ -18,7 +18,7 @@ from swath.errors import NoEffectWarning
 from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.stopping import StopRule
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 
 N = 23
 

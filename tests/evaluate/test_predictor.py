@@ -9,8 +9,8 @@ from gymnasium import spaces
 from swath.evaluate.predictor import Predictor
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.stopping import StopRule
-from swath.rollout.hosts.specs import ArraySpec
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.hosts.base import ArraySpec
+from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 

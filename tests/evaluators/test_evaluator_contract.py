@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 
-from ray_cluster import up
 from swath.testing import EvaluatorContract
 
 
@@ -18,14 +17,11 @@ class TestInProcesses(EvaluatorContract):
     backend = "process"
 
 
+@pytest.mark.usefixtures("lent_actors")
 class TestOnRay(EvaluatorContract):
     backend = "ray"
     options = {"num_gpus": 0, "ray_kwargs": {"num_cpus": 0}}
     layouts = ((7, 3),)
-
-    @pytest.fixture(autouse=True)
-    def cluster(self):
-        up()
 
 
 class Leaning(torch.nn.Module):

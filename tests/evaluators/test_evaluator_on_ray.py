@@ -18,6 +18,7 @@ def test_options_of_an_actor_are_those_asked_for(ray):
         assert ray.get_actor("judge")
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_envs_threads_and_trajectories_are_those_asked_for(ray):
     seen = []
     settings = {"create_env_kwargs": {"name": "double"}, "num_threads": 2, "traj_format": "cat"}

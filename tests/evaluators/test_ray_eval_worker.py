@@ -300,9 +300,9 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
 
 
 def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, timeout_s=10.0, **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Endless, gate), Constant, timeout_s=5.0, **OPTIONS) as worker:
         worker.submit(None, 2)
-        with pytest.raises(WorkerLate, match="timeout_s=10"):
+        with pytest.raises(WorkerLate, match="timeout_s=5"):
             worker.poll(None)
         gate.open()
         assert played(worker, 2)["reward"] == 2

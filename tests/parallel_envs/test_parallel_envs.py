@@ -9,7 +9,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
 from swath import Collector, MultiSyncCollector
-from swath.rollout.hosts.agent_groups import agent_groups
+from swath.rollout.hosts.pettingzoo import agent_groups
 
 pytest.importorskip("pettingzoo")
 

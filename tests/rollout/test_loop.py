@@ -11,10 +11,9 @@ from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 from swath.rollout.buffer import Buffer, Column, column_of
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.vector import VectorHost
 from swath.rollout.loop import reset_all, steps
-from swath.rollout.policies.bind import bind
-from swath.rollout.policies.binding import Binding
+from swath.rollout.policies.binding import Binding, bind
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
@@ -94,7 +93,7 @@ def test_a_step_limit_cuts_episodes_of_vector_envs_that_can_reset_single_envs(mo
 
     counting = Counting(script=Script((2, 5), ("terminated",)))
     fns = [lambda i=i: CountingEnv(i, counting) for i in range(2)]
-    host = vector_host(SyncVectorEnv(fns, autoreset_mode=mode))
+    host = VectorHost(SyncVectorEnv(fns, autoreset_mode=mode))
     ends = []
     for step in drawn(host, Constant(host.spec), 14, rules=rules_of(host, limit=3)):
         before, after = told(step)
@@ -285,7 +284,7 @@ class Broken:
         return self.made[-1]
 
     def host(self):
-        return vector_host(self(), self)
+        return VectorHost(self(), self)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)

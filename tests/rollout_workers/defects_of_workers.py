@@ -42,7 +42,7 @@ def short_episodes_in_too_great_number():
             assert np.mean(lengths) == pytest.approx(55, abs=3)
 
 
-def _grown(worker, begin=4, calls=12, windows=3):
+def _grown(worker, begin=4, calls=8, windows=3):
     """Bytes held more after so many calls: the least of some windows, for other threads here hold memory, too."""
     tracemalloc.start()
     try:
@@ -69,7 +69,7 @@ class Looking(DefaultCallbacks):
 
 
 def memory_that_grows():
-    bytes_of_a_number_per_step = 12 * 3 * 64 * 8
+    bytes_of_a_number_per_step = 8 * 3 * 64 * 8
     for settings in ({"callbacks_class": Looking}, {"observation_filter": "MeanStdFilter"}):
         worker, _ = counting_worker(LONG, rollout_fragment_length=64, policy=RandomPolicy, **settings)
         with worker:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from swath.rollout_workers import Episode
-from swath.rollout_workers.tallies import LONE_AGENT, Board, SharedTally
+from swath.rollout_workers.episode import LONE_AGENT, Board, SharedTally
 
 
 def by_name(agent_id, episode, worker):

@@ -13,7 +13,7 @@ from swath.rollout_workers import (
     get_learner_stats,
     summarize_episodes,
 )
-from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.metrics import MetricsLog
 
 DEFAULTS = {
     "episode_length": 0,

@@ -8,7 +8,7 @@ import pytest
 from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
 from swath.errors import Closed
-from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch
+from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch, VectorEnv
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.rollout_workers.policy_views import views
 from swath.testing.counting_env import Counting, CountingEnv, reward_of
@@ -133,12 +133,12 @@ class Asking(Foreseen):
         return super().compute_actions(obs_batch, state_batches, **kwargs)
 
 
-def vector_worker(mode: Any, policy: Any, **settings: Any) -> RolloutWorker:
+def vector_worker(mode: Any, policy: Any, of: Any = CountingEnv, **settings: Any) -> RolloutWorker:
     """A worker with one of gymnasium's vector envs."""
     numbers = iter(range(B))
 
     def make() -> Any:
-        return gym.vector.SyncVectorEnv([lambda: CountingEnv(next(numbers), SHORT)] * B, autoreset_mode=mode)
+        return gym.vector.SyncVectorEnv([lambda: of(next(numbers), SHORT)] * B, autoreset_mode=mode)
 
     return made_of(make, policy, num_envs_per_env_runner=B, rollout_fragment_length=F, **settings)
 
@@ -155,6 +155,109 @@ def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
         for env in range(B):
             rows = [row for batch in batches for row in batch[name][batch["env_id"] == env].tolist()]
             assert rows == [row for batch in wanted for row in batch[name][batch["env_id"] == env].tolist()]
+
+
+class Telling(gym.Wrapper[Any, Any, Any, Any]):
+    """Its infos say of which observation they are."""
+
+    def __init__(self, number: int, counting: Counting) -> None:
+        super().__init__(CountingEnv(number, counting))
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, _ = self.env.reset(**kwargs)
+        return observation, {"mark": observation.tolist()}
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, reward, terminated, truncated, {"mark": observation.tolist()}
+
+
+class Lines(VectorEnv):
+    """Sub-envs that are stepped by a `VectorEnv`."""
+
+    def __init__(self) -> None:
+        self.envs = [Telling(number, SHORT) for number in range(B)]
+        super().__init__(self.envs[0].observation_space, self.envs[0].action_space, B)
+
+    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
+        return tuple(zip(*[env.reset() for env in self.envs], strict=True))
+
+    def reset_at(self, index: Any = None, *, seed: Any = None, options: Any = None) -> Any:
+        return self.envs[index or 0].reset()
+
+    def vector_step(self, actions: Any) -> Any:
+        return tuple(zip(*[env.step(a) for env, a in zip(self.envs, actions, strict=True)], strict=True))
+
+
+class Reading(Asking):
+    """Keeps what it observes beside the infos."""
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        """Note both."""
+        answer = super().compute_actions(obs_batch, state_batches, **kwargs)
+        said = [info.get("mark") for info in kwargs["info_batch"]]  # none where the next step resets the env
+        self.shown[-1] = list(zip(np.array(obs_batch).tolist(), said, strict=True))
+        return answer
+
+
+class Starts(DefaultCallbacks):
+    """Keeps the infos with which episodes start."""
+
+    seen: list[Any] = []
+
+    def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
+        """Note it."""
+        self.seen.append(list(episode.last_info_for()["mark"]))
+
+
+@pytest.mark.parametrize("envs", ["list", "VectorEnv", *gym.vector.AutoresetMode], ids=str)
+def test_a_policy_and_callbacks_are_shown_the_info_of_the_reset_with_the_first_observation(envs: Any):
+    Starts.seen.clear()
+    numbers = iter(range(B))
+    settings: dict[str, Any] = {"callbacks_class": Starts}
+    if isinstance(envs, gym.vector.AutoresetMode):
+        worker = vector_worker(envs, Reading, Telling, **settings)
+    else:
+        settings |= {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
+        worker = made_of(Lines if envs == "VectorEnv" else lambda: Telling(next(numbers), SHORT), Reading, **settings)
+    with worker:
+        for _ in range(4):
+            worker.sample()
+        shown = worker.get_policy().shown
+    rows = [row for step in shown for row in step]
+    waits = envs is gym.vector.AutoresetMode.NEXT_STEP
+    assert all(said == observed or (waits and said is None and observed[2] > 0) for observed, said in rows)
+    begun = {(env, episode) for (env, episode, t), _ in rows if t == 0}
+    assert sorted(map(tuple, Starts.seen)) == sorted((env, episode, 0) for env, episode in begun)
+
+
+def test_states_may_begin_as_float64_and_go_on_as_float32():
+    class Remembering(Foreseen):
+        def get_initial_state(self) -> Any:
+            return [np.zeros(3)]
+
+        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+            actions, _, extras = super().compute_actions(obs_batch, state_batches, **kwargs)
+            return actions, [np.ones((len(actions), 3), np.float32)], extras
+
+    worker, _ = counting_worker(LONG, policy=Remembering)
+    with worker:
+        batches = [worker.sample() for _ in range(2)]
+    for batch in batches:
+        np.testing.assert_array_equal(batch["state_in_0"], np.repeat(batch["obs"][:, 2:] > 0, 3, axis=1))
+
+
+def test_actions_of_another_kind_in_the_middle_of_a_run_are_refused():
+    class Drifting(Foreseen):
+        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+            actions, states, extras = super().compute_actions(obs_batch, state_batches, **kwargs)
+            return (actions if len(self.asked) < F + 2 else actions + 0.7), states, extras
+
+    worker, _ = counting_worker(LONG, policy=Drifting)
+    with worker:
+        worker.sample()
+        with pytest.raises(TypeError, match=r"Drifting answered actions of dtype float64; Discrete\(3\) wants int64"):
+            worker.sample()
 
 
 @pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))

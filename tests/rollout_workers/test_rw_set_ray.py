@@ -28,7 +28,7 @@ def ray():
 
 @pytest.fixture(scope="module")
 def workers(ray):
-    with ToySet(env_creator=Play(), config=config(), num_workers=2) as made:
+    with ray_cluster.lending(), ToySet(env_creator=Play(), config=config(), num_workers=2) as made:
         yield made
 
 
@@ -83,6 +83,7 @@ def test_arrays_in_infos_from_ray_can_be_written(workers):
             assert info["seen"][-1] == 100_000.0
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):
     with ToySet(env_creator=Play({(1, 0, 2): "kill"}), config=config(), num_workers=1) as workers:
         workers.sample()
@@ -97,6 +98,7 @@ def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):
         assert [facts[name] for name in names] == [2 * STEPS, 1, 1, 1]
 
 
+@pytest.mark.usefixtures("lent_actors")
 def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):
     seeded = AlgorithmConfig().debugging(seed=3).env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
     batches = []

@@ -168,6 +168,11 @@ class Summing(Coin):
         return super()._seen().set("episode_reward", torch.tensor([100.0 * self.t]))
 
 
+def test_envs_of_a_list_must_write_the_same_entries():
+    with pytest.raises(ValueError, match=r"env 1 has other entries than env 0: .*episode_reward"):
+        evaluated([Coin, Summing], still())
+
+
 def test_what_the_env_has_summed_beside_the_reward_is_the_return():
     result = evaluated(Summing, still(), num_envs=2)
     assert result.returns.tolist() == [100.0 * length for length in result.lengths]

@@ -10,6 +10,7 @@ from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import (
     Compose,
     EnvCreator,
+    GymEnv,
     InitTracker,
     ParallelEnv,
     SerialEnv,
@@ -210,3 +211,85 @@ def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
         assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
         following = collector.next()
     assert [int(step["count"]) for step in following.unbind(0)] == [1, 2, 0, 1, 2, 3]
+
+
+class Later(TensorDictModuleBase):
+    """Writes something else from its fourth step on.
+
+    Args:
+        now, later: given the TensorDict, write into it, or return another.
+    """
+
+    in_keys, out_keys = ["observation"], ["action"]
+
+    def __init__(self, now, later):
+        super().__init__()
+        self.now, self.later, self.calls = now, later, 0
+
+    def forward(self, tensordict):
+        self.calls += 1
+        return (self.now if self.calls < 4 else self.later)(tensordict)
+
+
+def choose(tensordict, dtype=torch.int64, **others):
+    """An action of this dtype, and other entries, which `__` separates from the groups that they are in."""
+    tensordict["action"] = torch.ones(tensordict.shape, dtype=dtype)
+    for name, value in others.items():
+        tensordict[tuple(name.split("__"))] = value
+    return tensordict
+
+
+ONE = torch.ones(2, 1)
+OTHERWISE = {
+    "a float action": (choose, lambda td: choose(td, torch.float32), ValueError, "'action' .*float32; .*int64"),
+    "another output": (choose, lambda td: choose(td, value=ONE), TypeError, "wrote value, .* give .*'action'"),
+    "another group": (choose, lambda td: choose(td, head__value=ONE), TypeError, "wrote head, .* give .*'action'"),
+    "another output in a group": (
+        lambda td: choose(td, head__value=ONE),
+        lambda td: choose(td, head__value=ONE, head__other=ONE),
+        TypeError,
+        r"wrote \('head', 'other'\), unlike at construction; .*'action', \('head', 'value'\)",
+    ),
+    "another shape": (
+        lambda td: choose(td, value=ONE),
+        lambda td: choose(td, value=ONE.repeat(1, 3)),
+        ValueError,
+        r"'value' with shape \(2, 3\) .* at construction it had \(2, 1\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("now", "later", "error", "said"), OTHERWISE.values(), ids=OTHERWISE)
+def test_a_policy_that_writes_otherwise_in_the_middle_of_a_run_is_refused(now, later, error, said):
+    make = lambda: SerialEnv(2, lambda: GymEnv("CartPole-v1", categorical_action_encoding=True))
+    with (
+        Collector(make, Later(now, later), frames_per_batch=20) as collector,
+        pytest.raises(error, match=f"policy Later.* {said}"),
+    ):
+        next(iter(collector))
+
+
+def test_a_policy_of_tensors_that_gives_less_in_the_middle_of_a_run_is_refused():
+    calls = []
+
+    def act(observation):
+        calls.append(None)
+        return {"action": push(observation)} | ({} if len(calls) > 5 else {"value": observation})
+
+    with (
+        Collector(Counting, act, frames_per_batch=12) as collector,
+        pytest.raises(
+            TypeError,
+            match=r"policy act answered with dict of \['action'\], unlike at construction; .* \['action', 'value'\]",
+        ),
+    ):
+        next(iter(collector))
+
+
+def test_outputs_may_follow_observations_whose_shape_changes():
+    policy = TensorDictSequential(
+        Answer(lambda rows: rows.sum((-1, -2)).unsqueeze(-1)),
+        TensorDictModule(lambda rows: rows * 2, ["observation"], ["twice"]),
+    )
+    batch = first(toys.Growing, policy)
+    assert [len(row["twice"]) for row in batch.unbind(0)][:5] == [1, 2, 3, 4, 1]

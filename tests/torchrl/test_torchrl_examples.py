@@ -11,8 +11,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 OURS, THEIRS = "from swath import Collector", "from torchrl.collectors import Collector"
 
 
-@pytest.mark.parametrize("imported", [OURS, THEIRS], ids=["ours", "theirs"])
-@pytest.mark.parametrize(("name", "frames"), [("torchrl_ppo.py", 2048), ("torchrl_sac.py", 1200)])
+@pytest.mark.parametrize(
+    ("name", "frames", "imported"),
+    [("torchrl_ppo.py", 2048, OURS), ("torchrl_ppo.py", 2048, THEIRS), ("torchrl_sac.py", 1200, OURS)],
+    ids=["ours", "theirs", "another of ours"],
+)
 def test_an_example_runs_with_either_collector_by_changing_one_import(tmp_path, name, frames, imported):
     script = (EXAMPLES / name).read_text()
     assert script.count(f"{OURS}  # {THEIRS}\n") == 1

@@ -1,6 +1,6 @@
 """TorchRL's envs and policies with workers in processes and on Ray: the data of a collector here."""
 
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 import pytest
@@ -8,7 +8,7 @@ from torchrl_differences import differences
 from torchrl_table import table
 
 import ray_cluster
-from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector
+from swath import Collector, ExplorationType, MultiSyncCollector
 
 N_BATCHES = 2
 NAMES = (
@@ -25,17 +25,9 @@ NAMES = (
 )
 """What travels in ways of its own; the others are tried in this process alone."""
 
-CASES = [pytest.param(case, id=case.name) for case in table() if case.name in NAMES]
+CASES = [case for case in table() if case.name in NAMES]
+ON_RAY = [case for case in CASES if case.name != "parallel"]  # its processes take half a minute to import TorchRL
 IDS = ("collector", "traj_ids")
-
-
-@pytest.fixture(params=["process", "ray"])
-def many(request):
-    """Builds a collector of many workers in a place, by whether it is synchronous."""
-    if request.param == "ray":
-        return ray_cluster.collector
-    request.getfixturevalue("nursery")
-    return lambda *args, sync, **options: (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **options)
 
 
 def frames_of(case):
@@ -66,12 +58,22 @@ def require_equal(batches, others):
     assert not found, "\n".join(found[:20])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_each_worker_gives_what_a_collector_here_gives(case, many):
+@pytest.mark.usefixtures("nursery")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_process_gives_what_a_collector_here_gives(case):
+    compare(case, MultiSyncCollector)
+
+
+@pytest.mark.parametrize("case", ON_RAY, ids=lambda case: case.name)
+def test_each_worker_on_ray_gives_what_a_collector_here_gives(case):
+    compare(case, partial(ray_cluster.collector, sync=True))
+
+
+def compare(case, many):
     n_workers = 1 if case.name == "parallel" else 2  # each has processes of its own, which import TorchRL
     frames = n_workers * frames_of(case)
     sources = [case.env] * n_workers
-    with many(sources, case.policy(), sync=True, frames_per_batch=frames, **options_for(frames)) as collector:
+    with many(sources, case.policy(), frames_per_batch=frames, **options_for(frames)) as collector:
         batches = list(collector)
     for worker in range(n_workers):
         require_equal([batch[worker] for batch in batches], made_by(worker, case))

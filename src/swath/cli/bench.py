@@ -24,7 +24,7 @@ from swath.cli.words import INLINE, PROCESS, command_line, place_words
 from swath.collectors import Collector
 from swath.report.text import number
 from swath.rollout.hosts.sources import Source, make_env
-from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout.hosts.vector import is_vector_env
 from swath.workers.create import backend
 
 if TYPE_CHECKING:

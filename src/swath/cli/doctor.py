@@ -27,7 +27,7 @@ from swath.cli.parts import actor_named
 from swath.collectors import Collector
 from swath.report.text import number
 from swath.rollout.hosts.sources import Source, make_env
-from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout.hosts.vector import is_vector_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -22,7 +22,7 @@ from swath.extras import need
 from swath.learn import PPO, NetworkPolicy, default_config, make_policy
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout.hosts.vector import is_vector_env
 from swath.seeds import derive
 
 if TYPE_CHECKING:

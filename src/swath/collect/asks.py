@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collect.counters import Episodes
 from swath.collect.worker import Tally
+from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,20 @@ class Written:
         frames: in how many rows; 0 where whole episodes are written, and too few were complete.
         times: how often it called `extend`.
         waiting: frames that wait, for the end of their episode or for the next write.
-        episodes: that ended in the rows that were written.
+        packed: the episodes that ended in the rows that were written, as bytes.
         error: what was raised meanwhile, as `outcome.frozen` wrote it; what was to be written is lost.
     """
 
     frames: int
     times: int = 1
     waiting: int = 0
-    episodes: Episodes = ()
+    packed: bytes = b""
     error: bytes = b""
+
+    @property
+    def episodes(self) -> EpisodeArray:
+        """The episodes that ended in the rows that were written."""
+        return unpacked(self.packed)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Head:
         frames: how many rows are transitions.
         steps: how many of its T steps were made.
         tally: what went wrong in this life so far.
-        episodes: that ended in it.
+        packed: the episodes that ended in it, as bytes.
         next_id: above every trajectory id given.
         sent: how many frames this life has sent, these included.
         since: `next_id` of the fragment before.
@@ -77,12 +82,17 @@ class Head:
     frames: int
     steps: int
     tally: Tally
-    episodes: Episodes
+    packed: bytes
     next_id: int
     sent: int = 0
     since: int = 0
     gap: int = 0
     written: Written | None = None
+
+    @property
+    def episodes(self) -> EpisodeArray:
+        """The episodes that ended in it."""
+        return unpacked(self.packed)
 
 
 @dataclass(frozen=True)

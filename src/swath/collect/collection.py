@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collect.counters import Counters, EpisodeMeter, Episodes
+from swath.collect.counters import Counters
 from swath.collect.gate import Gate
 from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
 from swath.collect.whole import WholeEpisodes
 from swath.collect.worker import Seeding, Worker
 from swath.options import Budget
+from swath.rollout.episodes.statistics import EpisodeArray, EpisodeSums
 from swath.rollout.fragment import Fragment
 
 
@@ -113,7 +114,7 @@ class Collection(Drawing):
         super().__post_init__()
         self.worker.stop_when(lambda: self.gate.halted)
         n_envs = self.worker.host.spec.num_envs
-        self._meter = EpisodeMeter(n_envs)
+        self._sums = EpisodeSums(n_envs)
         self.batch_frames = n_envs * self.worker.place.n_steps
         self.version = 0
         self._publishing = threading.Lock()
@@ -204,11 +205,11 @@ class Collection(Drawing):
                 raise
         return part
 
-    def _collect(self) -> tuple[Fragment, Episodes]:
+    def _collect(self) -> tuple[Fragment, EpisodeArray]:
         lost = self.worker.tally.frames_discarded
         try:
             fragment = self.worker.collect(randomly=self._random_left > 0)
         finally:
             self.counters.discard(self.worker.tally.frames_discarded - lost)
         self._random_left -= self._random_left > 0
-        return fragment, self._meter.add(fragment)
+        return fragment, fragment.ended(self._sums)

@@ -316,7 +316,9 @@ class Desk:
         if any(one.ticket.name == name and one.number < sent.number and one.received is None for one in self.out):
             return  # one that is on its way may be what is missing
         missing = self.known.strayed(name)
-        if missing:
+        if missing and sent.head.written is not None:
+            self.counters.add(missing)  # the worker has written them
+        elif missing:
             self.counters.discard(missing)
             self.skip(sent.worker, sent.head.since)
 

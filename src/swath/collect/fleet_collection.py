@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from swath.collect.books import Sent
@@ -23,6 +22,7 @@ from swath.collect.shaping import Drawn, Part, Shaper
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed
 from swath.options import Budget
+from swath.rollout.episodes.statistics import joined
 
 
 @dataclass(frozen=True)
@@ -198,14 +198,14 @@ class FleetCollection(Drawing):
             if shares is None:
                 return Drawn(None, ended=True)
             with self.desk.lock:
-                self.gather.ahead()
                 written = [share.head.written for share in shares if share.head.written is not None]
                 times = sum(one.times for one in written)
                 if self._polls is not None:
                     frames = sum(share.head.frames for share in shares)
-                    self._polls.note(frames, finished=any(share.head.episodes for share in shares))
+                    self._polls.note(frames, finished=any(share.head.packed for share in shares))
                 self._further_writes = times if self._polls is not None else 1
-                self._done(shares, good=False)  # which counts what was written
+                self._done(shares, good=False)  # which counts what was written, also if nobody can be asked any more
+                self.gather.ahead()
         self._further_writes -= 1
         self.counters.deliver(0)
         return Drawn(None)
@@ -243,7 +243,7 @@ class FleetCollection(Drawing):
             raise
 
     def _batch(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Part]:
-        episodes = tuple(chain.from_iterable(share.head.episodes for share in shares))
+        episodes = joined(share.head.episodes for share in shares)
         return [Part(self.making.batch(shares, bodies), episodes)]
 
     def _parts(self, shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Part]:

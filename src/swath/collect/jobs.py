@@ -18,7 +18,7 @@ from swath.collect.remote import Maker, RemoteRequest, RemoteWorker, build_remot
 from swath.collect.worker import Seeding
 from swath.collect.writing import Writers
 from swath.options import Hooks
-from swath.rollout.policies.random_policy import RandomPolicy
+from swath.rollout.policies.random import RandomPolicy
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 

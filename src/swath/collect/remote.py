@@ -14,7 +14,6 @@ import torch
 
 from swath.collect.answers import Answers
 from swath.collect.asks import Ask, Head
-from swath.collect.counters import EpisodeMeter
 from swath.collect.description import Description, Signature, signature_of
 from swath.collect.making.acting import Acting
 from swath.collect.making.assembly import WorkerRequest, build_worker
@@ -24,9 +23,10 @@ from swath.collect.shaping import noted
 from swath.collect.worker import Tally, Worker
 from swath.collect.writing import ReplayWriter, WriteRequest
 from swath.options import Hooks
+from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import first_of
-from swath.rollout.hosts.torchrl_source import CREATOR, creator_apart
+from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.rollout.tensordicts import TensorDictRows
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import Snapshot, fitting
@@ -90,7 +90,7 @@ class RemoteWorker(Answers, Responder):
         self._worker, self._acting = built.worker, built.acting
         self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
         self._cut_last = request.worker.episodes.set_truncated
-        self._meter = EpisodeMeter(self._worker.host.spec.num_envs)
+        self._sums = EpisodeSums(self._worker.host.spec.num_envs)
         self._ask = Ask()
         self._bell: Any = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
@@ -115,7 +115,7 @@ class RemoteWorker(Answers, Responder):
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
         fragment = self._collect(Ask())
-        self._meter.add(fragment)
+        fragment.ended(self._sums)
         self._gap = self._worker.next_id
         return self._cut(fragment).to_tensordict(self._layout)
 
@@ -139,7 +139,7 @@ class RemoteWorker(Answers, Responder):
             self.set_share(ask.frames)
         fragment = self._collect(ask)
         worker = self._worker
-        episodes = self._meter.add(fragment)
+        episodes = fragment.ended(self._sums).tobytes()
         self._frames += fragment.frames
         self._batches += 1
         body = self._body(self._cut(fragment))

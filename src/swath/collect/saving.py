@@ -10,7 +10,7 @@ import torch
 
 from swath.collect.making.acting import Acting
 from swath.collect.worker import Worker
-from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.hosts.base import Stateful
 from swath.weights.loading import plan
 

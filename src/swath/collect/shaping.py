@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.collect.counters import Counters, Episodes
+from swath.collect.counters import Counters
 from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import Hooks, Trajectories
 from swath.rollout.episodes.reshape import split_trajectories
+from swath.rollout.episodes.statistics import EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
 
 
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """A batch, or what is written of one at a time, and the episodes that end in it."""
 
     batch: Any
-    episodes: Episodes
+    episodes: EpisodeArray
 
     @property
     def frames(self) -> int:
@@ -182,11 +182,7 @@ class Delivery:
                 written += 1
         except BaseException:
             self.counters.discard(sum(frames[written:]))
-            self.counters.add(sum(frames[:written]), _episodes(parts[:written]))
+            self.counters.add(sum(frames[:written]), joined(part.episodes for part in parts[:written]))
             raise
-        self.counters.deliver(sum(frames), _episodes(parts))
+        self.counters.deliver(sum(frames), joined(part.episodes for part in parts))
         return Drawn(None if self.buffer is not None else finished)
-
-
-def _episodes(parts: Sequence[Part]) -> Episodes:
-    return tuple(chain.from_iterable(part.episodes for part in parts))

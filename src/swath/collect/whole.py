@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 
-from swath.collect.counters import Counters, Ended
+import numpy as np
+
+from swath.collect.counters import Counters
 from swath.collect.shaping import Part
 from swath.errors import warn
 from swath.options import Trajectories, TrajFormat
-from swath.rollout.episodes.assembler import EpisodeAssembler
+from swath.rollout.episodes.assemble import EpisodeAssembler
+from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 
 POLLS_BEFORE_WARNING = 100
 
@@ -48,7 +50,7 @@ class WholeEpisodes:
 
     def __post_init__(self) -> None:
         self._assembler = EpisodeAssembler()
-        self._ended: dict[int, Ended] = {}
+        self._ended = NO_EPISODES
 
     @property
     def frames(self) -> int:
@@ -60,7 +62,7 @@ class WholeEpisodes:
         ready = self._assembler.ready
         batches = {worker: fragment.batch for worker, fragment in fragments.items()}
         self.counters.discard(self._assembler.add_round(batches))
-        self._remember(chain.from_iterable(fragment.episodes for fragment in fragments.values()))
+        self._remember(fragment.episodes for fragment in fragments.values())
         if self.polls is not None:
             frames = sum(batch.numel() for batch in batches.values())
             self.polls.note(frames, finished=self._assembler.ready > ready)
@@ -86,14 +88,16 @@ class WholeEpisodes:
         """Forget a worker's episodes without an end; they are counted."""
         self.counters.discard(self._assembler.drop_open(worker))
 
-    def _remember(self, episodes: Iterable[Ended]) -> None:
-        """What is told of the complete episodes; those that were dropped are forgotten."""
-        known = self._ended | {one.trajectory: one for one in episodes}
-        self._ended = {id_: known[id_] for id_ in self._assembler.trajectories if id_ in known}
+    def _remember(self, episodes: Iterable[EpisodeArray]) -> None:
+        """Keep the numbers of the complete episodes, in the order in which they are taken; forget the others."""
+        known = joined([self._ended, *episodes])
+        at = {trajectory: index for index, trajectory in enumerate(known["trajectory"].tolist())}
+        kept = [at[trajectory] for trajectory in self._assembler.trajectories if trajectory in at]
+        self._ended = known[np.array(kept, dtype=np.int64)]
 
     def _taken(self, count: int, layout: TrajFormat) -> Part:
-        ids = self._assembler.trajectories[:count]
-        episodes = tuple(self._ended.pop(id_) for id_ in ids if id_ in self._ended)
+        taken = np.isin(self._ended["trajectory"], self._assembler.trajectories[:count])
+        episodes, self._ended = self._ended[taken], self._ended[~taken]
         return Part(self._assembler.take(count, layout), episodes)
 
 

@@ -17,14 +17,13 @@ from swath.errors import warn_of_no_effect
 from swath.keys import Key
 from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Rows
-from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY, TrajectoryIds
+from swath.rollout.episodes.ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, reset_all, steps
-from swath.rollout.policies.bind import buffer_for, randomly
-from swath.rollout.policies.bound import BoundPolicy
-from swath.rollout.policies.finite import Finite, require_finite
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.policies.binding import buffer_for, randomly
+from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
+from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.tensordicts import TensorDictRows
 from swath.rollout.until import StepLimit
@@ -127,7 +126,7 @@ class Worker:
         self._broken: Exception | None = None
         self._streams: PrivateStreams | None = None
         self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker, life=self.life)
-        self._buffer = buffer_for(spec, self.policy, self.observation, self.place.n_steps)
+        self._buffer = buffer_for(self.policy, self.observation, self.place.n_steps)
         self._rules = self._make_rules()
 
     @property
@@ -237,7 +236,7 @@ class Worker:
     def make_steps(self, n_steps: int) -> None:
         """Make fragments of so many steps from the next one on."""
         self.place = replace(self.place, n_steps=n_steps)
-        self._buffer = buffer_for(self.host.spec, self.policy, self.observation, n_steps)
+        self._buffer = buffer_for(self.policy, self.observation, n_steps)
 
     def blank_rows(self) -> Rows | TensorDictRows:
         """Rows of a fragment, all zero."""

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from swath.collect.asks import Head, Written
-from swath.collect.counters import Counters, Episodes
+from swath.collect.counters import Counters
 from swath.collect.shaping import Part, Shaper, moved_for, noted
 from swath.collect.whole import WholeEpisodes
 from swath.options import Hooks, Trajectories
+from swath.rollout.episodes.statistics import EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
 from swath.workers.outcome import frozen
 
@@ -63,18 +64,19 @@ class ReplayWriter:
             What was written; also if a function of the user's or the buffer has raised.
         """
         frames = times = 0
-        episodes: Episodes = ()
+        episodes: list[EpisodeArray] = []
         error = b""
         try:
             for part in self._parts(head, body):
                 finished = self.shaper.finish(part.batch)
                 with noted(f"extend() of the replay buffer in worker {head.worker} (life {head.life})"):
                     self._client.extend(moved_for(self._client, finished))
-                frames, times, episodes = frames + part.frames, times + 1, episodes + part.episodes
+                frames, times = frames + part.frames, times + 1
+                episodes.append(part.episodes)
         except Exception as raised:  # noqa: BLE001  it travels, and is raised over there
             error = frozen(raised, one_note=True)
         waiting = 0 if self._whole is None else self._whole.frames
-        return Written(frames, times, waiting, episodes, error)
+        return Written(frames, times, waiting, joined(episodes).tobytes(), error)
 
     def drop(self) -> None:
         """Forget what waits for the end of its episode or for the next write."""

@@ -14,8 +14,8 @@ from swath.options import Restarts
 from swath.rollout.episodes.gae import GAE
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
-from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.policies.random_policy import RandomPolicy
+from swath.rollout.policies.calling import ExplorationType
+from swath.rollout.policies.random import RandomPolicy
 
 DataCollectorBase = BaseCollector
 LocalWeightsUpdaterBase = RemoteWeightsUpdaterBase = WeightUpdaterBase

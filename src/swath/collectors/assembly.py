@@ -11,7 +11,7 @@ from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.shaping import Shaper
 from swath.errors import warn_of_no_effect
 from swath.options import Budget, Entries, Hooks, Trajectories
-from swath.rollout.hosts.claims import claim, require_free
+from swath.rollout.hosts.sources import claim, require_free
 
 
 @dataclass(frozen=True)

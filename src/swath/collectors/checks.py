@@ -7,7 +7,7 @@ from typing import Any
 
 from swath.errors import warn_of_no_effect
 from swath.options import count
-from swath.rollout.episodes.trajectory_ids import MOST_WORKERS
+from swath.rollout.episodes.ids import MOST_WORKERS
 
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 

@@ -37,7 +37,7 @@ from swath.collectors.worker_settings import WorkerSettings
 from swath.options import Budget, Hooks, OnEnvError, Trajectories, TrajFormat, seconds
 from swath.report.progress import as_progress
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0

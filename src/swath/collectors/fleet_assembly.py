@@ -22,7 +22,7 @@ from swath.collect.worker import Seeding
 from swath.collect.writing import Writers, first_client
 from swath.collectors.fleet_request import FleetRequest
 from swath.options import Hooks
-from swath.rollout.episodes.trajectory_ids import MOST_WORKERS
+from swath.rollout.episodes.ids import MOST_WORKERS
 from swath.weights.channel import Channel
 from swath.weights.due import Due
 from swath.workers.base import Backend, Handle, Watched

@@ -30,7 +30,7 @@ from swath.options import (
     seconds,
 )
 from swath.report.progress import as_progress
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
 

@@ -30,7 +30,7 @@ from swath.extras import need
 from swath.nearest import spelled
 from swath.options import RESTARTS, Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
 from swath.report.progress import as_progress
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
 

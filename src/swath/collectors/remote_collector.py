@@ -15,7 +15,6 @@ from tensordict import TensorDictBase
 
 from swath.collect.answers import Followed
 from swath.collect.asks import Ask, Head
-from swath.collect.counters import Episodes
 from swath.collect.description import Description
 from swath.collect.paths import follow
 from swath.collect.remote import RemoteRequest
@@ -28,7 +27,8 @@ from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Hooks
-from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.seeds import derive, fresh_root
 from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, fitting
@@ -69,7 +69,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         self._collection = self._collector.collection
         self._collection.counters.told = self._heard
         self._built_by = request.built_by
-        self._episodes: Episodes = ()
+        self._episodes = NO_EPISODES
         self._handed = 0
         self._life = request.worker.life
         try:
@@ -198,7 +198,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
             valid_frames(batch),
             batch.shape[-1],
             self._tally(),
-            self._episodes,
+            self._episodes.tobytes(),
             next_id,
         )
         return Parcel(head, batch)
@@ -209,7 +209,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         Raises:
             TypeError: it is no batch.
         """
-        self._episodes = ()
+        self._episodes = NO_EPISODES
         batch = self._collector.next()
         if not isinstance(batch, TensorDictBase):
             kind = type(self._collector).__name__
@@ -236,8 +236,8 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
             change()
         self._collection.restore_version(version)
 
-    def _heard(self, episodes: Episodes) -> None:
-        self._episodes += episodes
+    def _heard(self, episodes: EpisodeArray) -> None:
+        self._episodes = joined([self._episodes, episodes])
 
 
 def _built(request: RemoteRequest, made: MakeCollector) -> Any:

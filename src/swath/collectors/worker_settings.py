@@ -13,7 +13,7 @@ from swath.collectors.assembly import collected
 from swath.collectors.checks import env_keywords
 from swath.options import Budget, Entries, EpisodeRules, Faults, OnEnvError, Trajectories, count, optional_count
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 
 
 def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:

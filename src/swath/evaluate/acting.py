@@ -16,13 +16,10 @@ from tensordict import TensorDictBase
 
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.runner import EpisodeOf, Performer
-from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
-from swath.rollout.policies.bind import bind
-from swath.rollout.policies.binding import Binding
-from swath.rollout.policies.compiling import is_trusted
-from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.policies.placement import device_of
-from swath.rollout.random_state import PrivateStreams, preserved
+from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec
+from swath.rollout.policies.binding import Binding, bind
+from swath.rollout.policies.calling import ExplorationType, device_of
+from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
 
@@ -76,8 +73,7 @@ class EvalPolicy:
     def _bind(self, spec: HostSpec, observation: Leaves) -> Performer:
         if isinstance(self.policy, Predicts):
             return self._predictor(spec)
-        trust = is_trusted(self.policy, None)
-        return bind(self.policy, spec, observation, Binding(self.place, self.exploration, trust=trust))
+        return bind(self.policy, spec, observation, Binding(self.place, self.exploration))
 
     def _predictor(self, spec: HostSpec) -> Performer:
         if isinstance(spec, ArraySpec):

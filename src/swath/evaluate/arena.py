@@ -14,14 +14,12 @@ import torch
 
 from swath.evaluate.request import EvalRequest
 from swath.options import count
-from swath.rollout.hosts.base import Host, first_of
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.base import Host, closed_on_failure, first_of
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
-from swath.rollout.hosts.parallel_env import ParallelEnvHost, is_parallel_env, require_equal_groups
+from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, build, is_env_instance
-from swath.rollout.hosts.tensordict_list import TensorDictListHost
-from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
-from swath.rollout.hosts.torchrl_source import Fitting
+from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
@@ -130,11 +128,9 @@ def _side_by_side(hosts: list[Host], envs: list[Any]) -> Host:
     kinds = {type(host) for host in hosts}
     if len(kinds) > 1:
         raise TypeError(f"env is a list of several kinds: {sorted(kind.__name__ for kind in kinds)}; make it one kind")
-    of_torchrl = [host for host in hosts if isinstance(host, TorchRLHost)]
-    parallel = [host for host in hosts if isinstance(host, ParallelEnvHost)]
-    require_equal_groups(parallel)
-    if of_torchrl or parallel:
-        return TensorDictListHost(of_torchrl or parallel)
+    of_tensordicts = [env for host in hosts if isinstance(host, TensorDictHost) for env in host.envs]
+    if of_tensordicts:
+        return TensorDictHost(of_tensordicts, apart=True)
     for env in envs:
         action_leaves(env.action_space)
         observation_leaves(env.observation_space)

@@ -23,7 +23,7 @@ from swath.evaluate.parts import Footage, Part, Wishes
 from swath.evaluate.playing import Playing
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.sending import Sending
-from swath.rollout.hosts.torchrl_source import CREATOR, creator_apart
+from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Backend
 from swath.workers.fleet import Fleet

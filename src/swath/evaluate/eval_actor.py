@@ -21,13 +21,14 @@ from swath.evaluate.film import Film
 from swath.evaluate.quota import Quota
 from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits, EvalRequest
+from swath.evaluate.result import Episodes
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting, SettingRequest
 from swath.evaluate.statistics import summarise
 from swath.evaluate.stopping import StopRule
 from swath.rollout.hosts.base import first_of
-from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.policies.calling import ExplorationType
+from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive, fresh_root
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import apply, take
@@ -160,10 +161,10 @@ class EvalActor:
         with streams.in_force():
             for _ in runner.play(Quota(range(n), n)):
                 self._require_newest(ask.token)
-                if ask.until_any_done and len(runner.ledger):
+                if ask.until_any_done and runner.rows:
                     runner.cut()
                     break
-        seconds, episodes = monotonic() - began, runner.ledger.episodes()
+        seconds, episodes = monotonic() - began, Episodes.by_number(runner.rows)
         numbers: dict[str, Any] = {**summarise(episodes.returns, episodes.lengths, self._seed)}
         steps = numbers["num_frames"] = numbers.pop("frames")
         numbers |= {

@@ -25,7 +25,7 @@ from swath.evaluate.reading import Scoring, if_monitored, monitored, own_sums
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
 from swath.evaluate.runner import Manner, Runner, Watcher
-from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.hosts.base import ArraySpec
 
 
 class LocalEvaluation:
@@ -98,7 +98,7 @@ def _played(runner: Runner, request: EvalRequest) -> tuple[Rounds, float]:
         for _ in runner.play(Quota(rounds.due, runner.num_slots)):
             if monotonic() - began > request.limits.timeout_s:
                 raise _late(runner, request)
-        rounds.played(runner.ledger.rows())
+        rounds.played(runner.rows)
     return rounds, monotonic() - began
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from swath.evaluate.interval import mean_interval
-from swath.evaluate.ledger import Booked, gathered
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.result import Episodes, EvalResult
+from swath.evaluate.result import EpisodeRow, Episodes, EvalResult
 from swath.evaluate.statistics import summarise
 from swath.evaluate.stopping import Stopped
-from swath.rollout.hosts.specs import Seeding
+from swath.rollout.hosts.base import Seeding
 
 NAMES = frozenset(
     {
@@ -39,11 +38,11 @@ class Rounds:
 
     def __init__(self, request: EvalRequest) -> None:
         self._rule, self._root = request.stop, request.seed
-        self._rows: dict[int, Booked] = {}
+        self._rows: dict[int, EpisodeRow] = {}
         self.due = range(self._rule.num_trajectories)
         self.stopped: Stopped | None = None
 
-    def played(self, rows: Mapping[int, Booked]) -> None:
+    def played(self, rows: Mapping[int, EpisodeRow]) -> None:
         """The round is over; its episodes by number.
 
         Raises:
@@ -54,14 +53,14 @@ class Rounds:
             raise ValueError(f"episodes {sorted(missing)} of the round {self.due} were not played")
         self._rows.update(rows)
         n = len(self._rows)
-        returns = np.array([self._rows[episode].total for episode in range(n)])
+        returns = np.array([self._rows[episode].returned for episode in range(n)])
         self.stopped = self._rule.verdict(n, mean_interval(returns, self._root))
         if self.stopped is None:
             self.due = range(n, n + self._rule.num_trajectories)
 
     def episodes(self) -> Episodes:
         """All that were played, in their order."""
-        return gathered(self._rows)
+        return Episodes.by_number(self._rows)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from tensordict import TensorDict
 
-from swath.evaluate.ledger import Booked
 from swath.evaluate.request import EvalRequest
-from swath.rollout.hosts.specs import Seeding
+from swath.evaluate.result import EpisodeRow
+from swath.rollout.hosts.base import Seeding
 from swath.rollout.spaces import Array
 
 
@@ -71,7 +71,7 @@ class Report:
     unfinished: Mapping[int, int]
     seconds: float
     seeding: Seeding
-    rows: Mapping[int, Booked] = field(default_factory=dict)
+    rows: Mapping[int, EpisodeRow] = field(default_factory=dict)
     records: bool = False
 
 

@@ -29,7 +29,7 @@ from swath.evaluate.recording import Recording
 from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting
 from swath.rollout.hosts.base import first_of, fps_of
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive, fresh_root
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
@@ -239,7 +239,7 @@ class Performance:
 
     def _report(self, *, over: bool) -> Report:
         runner = self._runner
-        rows = runner.ledger.rows()
+        rows = runner.rows
         asked = {episode: rows[episode] for episode in self._part.episodes if episode in rows} if over else {}
         return Report(over, len(rows), runner.unfinished, self._seconds, runner.seeding, asked, self._records)
 

@@ -13,9 +13,9 @@ from time import monotonic
 from typing import Any
 
 from swath.errors import FleetFailed, PayloadLost, SwathError, WorkerLate, WorkerLost
-from swath.evaluate.ledger import Booked
 from swath.evaluate.parts import Footage, Part, Report
-from swath.rollout.hosts.specs import Seeding
+from swath.evaluate.result import EpisodeRow
+from swath.rollout.hosts.base import Seeding
 from swath.weights.channel import Channel
 from swath.workers.base import Handle
 from swath.workers.fleet import Fleet
@@ -42,7 +42,7 @@ class Played:
         footage: of all workers.
     """
 
-    rows: Mapping[int, Booked]
+    rows: Mapping[int, EpisodeRow]
     seconds: float
     seeding: Seeding
     footage: Sequence[Footage]

@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from swath.keys import Key
-from swath.rollout.hosts.specs import ArraySpec
-from swath.rollout.policies.answers import require_fitting
+from swath.rollout.hosts.base import ArraySpec
+from swath.rollout.policies.binding import require_fitting
 from swath.rollout.spaces import Array, Leaf, Leaves
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from swath.evaluate.predictor import Predicts
-from swath.rollout.policies.calling import the_policy
-from swath.rollout.policies.placement import device_of
-from swath.rollout.random_state import PrivateStreams, preserved
+from swath.rollout.policies.calling import device_of, the_policy
+from swath.rollout.seeding import PrivateStreams, preserved
 from swath.seeds import derive
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"

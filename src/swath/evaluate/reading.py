@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
-from swath.rollout.hosts.base import Host
-from swath.rollout.hosts.infos import info_of
-from swath.rollout.hosts.parallel_env import ParallelEnvHost
-from swath.rollout.hosts.specs import ArraySpec, HostSpec, TensorDictSpec
-from swath.rollout.hosts.tensordict_list import TensorDictListHost
-from swath.rollout.hosts.tensordict_reading import mean_of
-from swath.rollout.hosts.torchrl import TorchRLHost
+from swath.rollout.hosts.base import ArraySpec, Host, HostSpec, TensorDictSpec
+from swath.rollout.hosts.returned import info_of
+from swath.rollout.hosts.tensordict import TensorDictHost, mean_of
 from swath.rollout.loop import Step
 
 Score: TypeAlias = tuple[float, int]
@@ -102,7 +98,7 @@ class Reading:
         self.require_written(host.spec)
         if isinstance(host.spec, ArraySpec):
             return own_sums
-        assert isinstance(host, TorchRLHost | ParallelEnvHost | TensorDictListHost)
+        assert isinstance(host, TensorDictHost)
         host.read([_within(key) for key in self.rewards], [_within(key) for key in self.dones])
         sums = [_sum_beside(key) for key in self.rewards]
         summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))

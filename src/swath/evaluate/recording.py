@@ -18,12 +18,12 @@ from swath.evaluate.runner import Scene
 from swath.keys import NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
 from swath.options import TrajFormat
 from swath.rollout.buffer import Buffer, column_of
-from swath.rollout.episodes.assembler import EpisodeAssembler
+from swath.rollout.episodes.assemble import EpisodeAssembler
+from swath.rollout.episodes.ids import NO_TRAJECTORY
 from swath.rollout.episodes.reshape import cat, pad
-from swath.rollout.episodes.trajectory_ids import NO_TRAJECTORY
 from swath.rollout.fragment import Fragment, Layout
-from swath.rollout.hosts.specs import HostSpec, TensorDictSpec
-from swath.rollout.hosts.tensordict_reading import groups_of
+from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+from swath.rollout.hosts.tensordict import groups_of
 from swath.rollout.loop import Step
 from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows
 

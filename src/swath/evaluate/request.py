@@ -9,7 +9,7 @@ from operator import index
 from swath.evaluate.reading import Reading
 from swath.evaluate.stopping import StopRule
 from swath.options import count
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 
 _STEP = ": the training step the evaluation belongs to"
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from swath.evaluate.interval import Floats
 from swath.evaluate.statistics import Ints
 from swath.evaluate.stopping import Stopped
-from swath.rollout.hosts.specs import Seeding
+from swath.rollout.hosts.base import Seeding
 
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -37,6 +37,16 @@ EPISODE_DTYPES: dict[str, type[np.generic]] = {
     "truncated": np.bool_,
     "seeds": np.int64,
 }
+
+
+class EpisodeRow(NamedTuple):
+    """A complete episode, in the order of the columns above."""
+
+    returned: float
+    length: int
+    terminated: bool
+    truncated: bool
+    seed: int = NO_SEED
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +71,12 @@ class Episodes:
     def of(cls, columns: Mapping[str, ArrayLike]) -> Self:
         """Episodes from array-likes by name, copied into the dtypes above."""
         return cls(**{name: np.array(columns[name], dtype=kind) for name, kind in EPISODE_DTYPES.items()})
+
+    @classmethod
+    def by_number(cls, rows: Mapping[int, EpisodeRow]) -> Self:
+        """Episodes by their number, brought into order."""
+        columns = zip(*(rows[episode] for episode in sorted(rows)), strict=True)
+        return cls.of(dict(zip(EPISODE_DTYPES, columns, strict=True)) if rows else dict.fromkeys(EPISODE_DTYPES, ()))
 
 
 class EvalResult(dict[str, Any]):

@@ -1,6 +1,6 @@
 """Plays whole episodes with one host and one policy, each counted once, from its own reset to its own end.
 
-quota ──▶ begin(slots, seeds) ──▶ steps() ──▶ Step ──▶ ledger ──▶ complete? ──▶ row of the result
+quota ──▶ begin(slots, seeds) ──▶ steps() ──▶ Step ──▶ sums ──▶ complete? ──▶ row of the result
   ▲                                                                  │
   └─────────────────── what the slot plays next ◀────────────────────┘
 
@@ -9,23 +9,23 @@ Knows neither clock nor backend: whoever drives it looks at the time, and at whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluate.ledger import Booked, EpisodeLimit, Ledger
 from swath.evaluate.quota import Quota
 from swath.evaluate.reading import Score, Scoring, own_sums
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.result import NO_SEED
+from swath.evaluate.result import NO_SEED, EpisodeRow
 from swath.keys import Key
-from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.hosts.specs import Seeding, TensorDictSpec
+from swath.rollout.episodes.statistics import EpisodeSums
+from swath.rollout.hosts.base import EnvRaised, Host, Seeding, TensorDictSpec
 from swath.rollout.loop import Actor, Rules, Stage, Step, never_forgive, steps
-from swath.rollout.spaces import Leaves
+from swath.rollout.spaces import Array, Leaves
 from swath.seeds import derive
 
 
@@ -42,14 +42,16 @@ class Scene:
     Attributes:
         host: the envs.
         quota: which slot plays what.
-        ledger: sums so far, complete episodes.
+        sums: of the episodes that the slots play.
+        rows: the complete episodes, by number.
         playing: number of the episode that each slot plays; `None` where none is left.
         policy: what acts.
     """
 
     host: Host
     quota: Quota
-    ledger: Ledger
+    sums: EpisodeSums
+    rows: Mapping[int, EpisodeRow]
     playing: Sequence[int | None]
     policy: Performer
 
@@ -96,7 +98,8 @@ class Runner:
         manner: what varies with the envs and the caller.
 
     Attributes:
-        ledger: sums so far, and the complete episodes.
+        sums: of the episodes that the slots play.
+        rows: the complete episodes, by number.
         seeding: how far seeds reach.
         steps: env steps made, those of the slots that idle left out.
     """
@@ -106,9 +109,9 @@ class Runner:
         self._host, self._bind, self._request = host, bind, request
         self._manner = manner or Manner()
         self.seeding = _seeding(host, request.seed)
-        self.ledger = Ledger(n)
+        self.sums, self.rows = EpisodeSums(n), dict[int, EpisodeRow]()
         self.steps = 0
-        self._limit = EpisodeLimit(request.limits.max_steps, self.ledger.lengths)
+        self._limit = EpisodeLimit(request.limits.max_steps, self.sums.lengths)
         self._rules = Rules(self._limit, self._begin, never_forgive)
         self._plays_on = isinstance(host.spec, TensorDictSpec) and not host.spec.alone
         self._policy: Performer | None = None
@@ -117,7 +120,7 @@ class Runner:
         self._within: set[int] = set()  # slots whose env ended, but whose episode goes on
 
     def play(self, quota: Quota) -> Iterator[None]:
-        """Play these episodes, from a reset of all envs; yields after each step. Complete ones are in the ledger.
+        """Play these episodes, from a reset of all envs; yields after each step. Complete ones are in `rows`.
 
         Raises:
             Exception: what the env, the policy or a watcher raised, as its own type; a note says where.
@@ -129,8 +132,7 @@ class Runner:
         """The episodes that are being played end here, truncated."""
         for slot, episode in enumerate(self._playing):
             if episode is not None:
-                sums = float(self.ledger.returns[slot]), int(self.ledger.lengths[slot])
-                self._book(slot, sums, (False, True))
+                self._book(slot, self._score(slot), (False, True))
 
     @property
     def num_slots(self) -> int:
@@ -140,13 +142,13 @@ class Runner:
     @property
     def unfinished(self) -> dict[int, int]:
         """Steps made so far in the episodes that are being played, by slot."""
-        lengths, playing = self.ledger.lengths, enumerate(self._playing)
+        lengths, playing = self.sums.lengths, enumerate(self._playing)
         return {slot: int(lengths[slot]) for slot, episode in playing if episode is not None}
 
     @property
     def progress(self) -> str:
         """How far it is."""
-        return f"{len(self.ledger)} of {self._quota.episodes.stop} episodes complete"
+        return f"{len(self.rows)} of {self._quota.episodes.stop} episodes complete"
 
     def _play_part(self, quota: Quota) -> Iterator[None]:
         """From a reset of all envs until every slot has played its share."""
@@ -168,7 +170,7 @@ class Runner:
     def _reset_all(self) -> Leaves:
         slots = range(len(self._playing))
         self._within.clear()
-        self.ledger.begin(slots)
+        self.sums.begin(slots)
         self._limit.restart(slots)
         try:
             observation = self._host.reset_all(self._first_seeds())
@@ -210,9 +212,9 @@ class Runner:
 
         TorchRL's batches step all of their envs: those that idle begin again too, for none may be stepped past its end.
         """
-        starts = [*due] if self._plays_on else [slot for slot in due if self._playing[slot] is not None]
+        starts = [slot for slot in due if self._plays_on or self._playing[slot] is not None]
         fresh = [slot for slot in starts if slot not in self._within]
-        self.ledger.begin(fresh)
+        self.sums.begin(fresh)
         self._within.difference_update(starts)
         if self.seeding != "episode":
             return starts, None
@@ -221,8 +223,8 @@ class Runner:
     def _take(self, step: Step) -> None:
         assert self._policy is not None
         self.steps += len(self._playing) - self._playing.count(None)
-        self.ledger.add(step.reward, step.void)
-        scene = Scene(self._host, self._quota, self.ledger, self._playing, self._policy)
+        self.sums.count_step(step.reward, void=step.void)
+        scene = Scene(self._host, self._quota, self.sums, self.rows, self._playing, self._policy)
         ends = {slot: (terminated, truncated) for slot, terminated, truncated in step.ended}
         for slot in self._shown(step) if self._manner.watchers else list(ends):
             for watcher in self._manner.watchers:
@@ -236,7 +238,7 @@ class Runner:
         return [slot for slot, episode in enumerate(self._playing) if episode is not None and slot not in step.void]
 
     def _end(self, step: Step, slot: int, flags: tuple[bool, bool]) -> None:
-        sums = float(self.ledger.returns[slot]), int(self.ledger.lengths[slot])
+        sums = self._score(slot)
         score = self._manner.scoring(step, slot, sums)
         if score is None and slot in self._limit.cut:
             score = sums
@@ -245,11 +247,14 @@ class Runner:
         else:
             self._book(slot, score, flags)
 
+    def _score(self, slot: int) -> Score:
+        return float(self.sums.returns[0, slot]), int(self.sums.lengths[slot])
+
     def _book(self, slot: int, score: Score, flags: tuple[bool, bool]) -> None:
         episode = self._playing[slot]
         assert episode is not None
         seed = self._seed_of(episode) if self.seeding == "episode" else NO_SEED
-        self.ledger.book(episode, Booked(*score, *flags, seed))
+        self.rows[episode] = EpisodeRow(*score, *flags, seed)
         self._playing[slot] = self._quota.after(episode)
 
     def _noted(self, raised: EnvRaised) -> Exception:
@@ -259,9 +264,41 @@ class Runner:
         seed = self._seed_of(episode or 0) if own else self._host.seed_of(slot)
         error.add_note(
             f"raised by the env of slot {self._quota.first_slot + slot} in episode {episode}, "
-            f"after {self.ledger.lengths[slot]} steps; seed of its reset: {seed}; {self.progress}"
+            f"after {self.sums.lengths[slot]} steps; seed of its reset: {seed}; {self.progress}"
         )
         return error
+
+
+class EpisodeLimit:
+    """A step limit that reads how long episodes are from their sums, and remembers which slots it cut last.
+
+    Args:
+        max_steps: most env steps of an episode; `None` for no limit.
+        lengths: int64 `[S]`, steps of each slot's episode before the present one; the sums write it.
+
+    Attributes:
+        cut: slots whose episode reached the limit with the last step.
+    """
+
+    def __init__(self, max_steps: int | None, lengths: Array) -> None:
+        self._max, self._lengths = max_steps, lengths
+        self._stopped: set[int] = set()
+        self.cut: Sequence[int] = ()
+
+    def restart(self, envs: Iterable[int]) -> None:
+        """These slots are stepped (again)."""
+        self._stopped.difference_update(envs)
+
+    def stop(self, envs: Iterable[int]) -> None:
+        """These slots make no step."""
+        self._stopped.update(envs)
+
+    def tick(self) -> Sequence[int]:
+        """One step was made: the slots whose episode has now reached the limit."""
+        if self._max is not None:
+            full = np.flatnonzero(self._lengths + 1 >= self._max)
+            self.cut = [int(slot) for slot in full if int(slot) not in self._stopped]
+        return self.cut
 
 
 def _seeding(host: Host, root: int | None) -> Seeding:

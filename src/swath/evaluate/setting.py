@@ -20,10 +20,9 @@ from swath.evaluate.layers import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import made_private, private_copy
 from swath.rollout.hosts.base import Host, first_of
-from swath.rollout.policies.compiling import compiled
-from swath.rollout.policies.factory import from_factory
-from swath.rollout.policies.placement import device_of
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.policies.binding import compiled, from_factory
+from swath.rollout.policies.calling import device_of
+from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive
 
 _log = logging.getLogger("swath")

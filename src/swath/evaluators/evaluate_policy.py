@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
@@ -12,14 +13,15 @@ from swath.evaluate.layers import is_monitored, reward_changers
 from swath.evaluate.local import LocalEvaluation
 from swath.evaluate.predictor import Predictor, observation_joiner
 from swath.evaluate.request import EvalLimits, EvalRequest
+from swath.evaluate.result import Episodes
 from swath.evaluate.runner import Scene, Watcher
 from swath.evaluate.stopping import StopRule
 from swath.options import count
-from swath.rollout.hosts.claims import require_free
-from swath.rollout.hosts.infos import info_of
-from swath.rollout.hosts.specs import ArraySpec, HostSpec
+from swath.rollout.hosts.base import ArraySpec, HostSpec
+from swath.rollout.hosts.returned import info_of
+from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.spaces import Leaves, joiner
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
@@ -188,7 +190,7 @@ def _of_step(step: Step, slot: int, scene: Scene) -> dict[str, Any]:
     spec = scene.host.spec
     see, act = _shapers(spec)
     done = np.zeros(spec.num_envs, dtype=np.bool_)
-    done[[env for env, _, _ in step.ended]] = True
+    done[step.ended.envs] = True
     return {
         "i": slot,
         "n_envs": spec.num_envs,
@@ -212,14 +214,15 @@ def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves]
 
 
 def _of_books(scene: Scene) -> dict[str, Any]:
-    ledger, slots = scene.ledger, range(scene.quota.num_slots)
-    episodes = ledger.episodes()
+    slots = range(scene.quota.num_slots)
+    episodes = Episodes.by_number(scene.rows)
+    counts = Counter(episode % len(slots) for episode in scene.rows)
     return {
-        "current_rewards": ledger.returns.copy(),
-        "current_lengths": ledger.lengths.copy(),
+        "current_rewards": scene.sums.returns[0].copy(),
+        "current_lengths": scene.sums.lengths.copy(),
         "episode_rewards": episodes.returns.tolist(),
         "episode_lengths": episodes.lengths.tolist(),
-        "episode_counts": np.array([ledger.count_of(slot, len(slots)) for slot in slots]),
+        "episode_counts": np.array([counts[slot] for slot in slots]),
         "episode_count_targets": np.array([scene.quota.target(slot) for slot in slots]),
     }
 

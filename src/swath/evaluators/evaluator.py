@@ -41,8 +41,8 @@ from swath.evaluators.reporting import Reporter
 from swath.evaluators.weights import Declared, Source, extract_weights
 from swath.nearest import spelled
 from swath.options import count
-from swath.rollout.hosts.claims import claim, require_free
-from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+from swath.rollout.hosts.sources import claim, require_free
+from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 from swath.seeds import fresh_root
 
 _REPORT_EVERY = 1000

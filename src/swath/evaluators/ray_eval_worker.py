@@ -17,7 +17,7 @@ from swath.evaluators.asked import NUM_GPUS, place_of, resources_of
 from swath.evaluators.rollout_handle import Address, RolloutHandle
 from swath.evaluators.weights import snapshot_of
 from swath.options import count
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 
 NAMESPACE = "swath"
 

@@ -18,7 +18,7 @@ from swath.learn.encoders import Encoder
 from swath.learn.heads import Head
 from swath.learn.networks import MLP
 from swath.learn.value import ValueNet
-from swath.rollout.policies.exploration import ExplorationType
+from swath.rollout.policies.calling import ExplorationType
 
 _NO_CRITIC = "this policy has no critic, so it knows no values; build it with critic=ValueNet(…) or by make_policy"
 

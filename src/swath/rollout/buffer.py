@@ -142,26 +142,16 @@ class Buffer:
         )
 
     def write(self, rows: Rows, t: int, step: Step) -> None:
-        """Write step `t`.
-
-        Raises:
-            ValueError: a policy output whose shape is not what it was at construction.
-        """
+        """Write step `t`."""
         for array, leaf in zip(rows.observation, step.observation, strict=True):
             array[:, t] = leaf
         self._write_next(rows, t, step)
-        for array, leaf, column in zip(rows.outputs, step.outputs, self._outputs, strict=True):
-            if leaf.shape != column.shape:
-                raise ValueError(
-                    f"a policy output has shape {tuple(leaf.shape)}; at construction it had {column.shape}"
-                )
+        for array, leaf in zip(rows.outputs, step.outputs, strict=True):
             array[:, t] = leaf
         rows.reward[:, t] = step.reward
-        for env, terminated, truncated in step.ended:
-            if terminated:
-                rows.terminated[env, t] = True
-            if truncated:
-                rows.truncated[env, t] = True
+        if step.ended.envs.size:
+            rows.terminated[:, t][step.ended.envs] = step.ended.terminated
+            rows.truncated[:, t][step.ended.envs] = step.ended.truncated
         if step.void:
             self._void(rows, t, step.void)
         if step.cut:
@@ -181,7 +171,7 @@ class Buffer:
     def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
         if rows.valid is None:
             rows.valid = np.ones((self._n_envs, self.n_steps), dtype=np.bool_)
-        rows.valid[list(envs), t] = False
+        rows.valid[:, t][list(envs)] = False
 
 
 def _write_now(rows: Rows, t: int, step: Step) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from swath.keys import (
 )
 from swath.options import Entries
 from swath.rollout.buffer import Rows
+from swath.rollout.episodes.statistics import EpisodeArray, EpisodeSums
 from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import TensorDictRows
 
@@ -82,31 +83,39 @@ class Fragment:
         """How many rows are transitions."""
         return self.rows.n_valid
 
+    def ended(self, sums: EpisodeSums) -> EpisodeArray:
+        """The episodes that end in it, given the sums of those that were running before it."""
+        rows = self.rows
+        return sums.count_fragment(rows.reward, counts=self.counts, last=rows.last, valid=rows.valid).under(self.ids)
+
     def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
-        shape = (*layout.batch_shape, self.ids.shape[1])
-        labels = {key: _tensor(array, *shape) for key, array in self._labels(layout)}
-        labels |= dict(self._versions(layout, shape))
-        if isinstance(self.rows, TensorDictRows):
-            return self.rows.batch(labels, compact=layout.extras.compact_obs)
-        return self._of_arrays(self.rows, layout, labels)
-
-    def _of_arrays(self, rows: Rows, layout: Layout, labels: Mapping[Key, torch.Tensor]) -> TensorDict:
-        shape = (*layout.batch_shape, rows.reward.shape[1])
-        entries = [
-            *((key, _tensor(array, *shape, *array.shape[2:])) for key, array in _data(rows, layout)),
-            *((key, _tensor(array, *shape, 1)) for key, array in self._flags(rows, layout)),
-            *labels.items(),
+        rows, shape = self.rows, (*layout.batch_shape, self.ids.shape[1])
+        labels = self._labels(layout, shape)
+        if isinstance(rows, TensorDictRows):
+            return rows.batch(labels, compact=layout.extras.compact_obs)
+        data = [
+            *zip(layout.observation, rows.observation, strict=True),
+            *zip(layout.outputs, rows.outputs, strict=True),
         ]
-        return _tensordict(nested(entries), shape)
+        if not layout.extras.compact_obs:
+            data += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
+        entries = [(key, _tensor(array, *shape, *array.shape[2:])) for key, array in data]
+        entries += [(key, _tensor(array, *shape, 1)) for key, array in self._flags(rows, layout)]
+        return _tensordict(nested([*entries, *labels.items()]), shape)
 
-    def _labels(self, layout: Layout) -> Iterator[tuple[Key, Array]]:
-        """What is known of each row `[B, T]` beside its data."""
-        rows = self.rows
+    def _labels(self, layout: Layout, shape: tuple[int, ...]) -> dict[Key, torch.Tensor]:
+        """What is known of each row beside its data, `[*B, T]`."""
+        rows, labels = self.rows, dict[Key, torch.Tensor]()
         if layout.extras.track_ids:
-            yield TRAJ_IDS, self.ids
+            labels[TRAJ_IDS] = _tensor(self.ids, *shape)
         if rows.valid is not None or layout.masked:
-            yield MASK, np.ones(self.ids.shape, dtype=np.bool_) if rows.valid is None else rows.valid
+            labels[MASK] = _tensor(np.ones(self.ids.shape, np.bool_) if rows.valid is None else rows.valid, *shape)
+        version = labels[VERSION] = self._version(shape)
+        if layout.extras.track_version:
+            for key in (TRACKED_VERSION, (NEXT, TRACKED_VERSION)):
+                labels[key] = version.clone(memory_format=torch.contiguous_format)
+        return labels
 
     def _flags(self, rows: Rows, layout: Layout) -> Iterator[tuple[Key, Array]]:
         """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
@@ -118,26 +127,10 @@ class Fragment:
             yield STEP_COUNT, self.counts
             yield (NEXT, STEP_COUNT), self.counts + 1
 
-    def _versions(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
-        """Entries `[*B, T]`."""
-        version = self._version(shape)
-        yield VERSION, version
-        if layout.extras.track_version:
-            yield TRACKED_VERSION, version.clone(memory_format=torch.contiguous_format)
-            yield (NEXT, TRACKED_VERSION), version.clone(memory_format=torch.contiguous_format)
-
     def _version(self, shape: tuple[int, ...]) -> torch.Tensor:
         if isinstance(self.version, int):
             return torch.tensor(self.version, dtype=torch.int64).expand(shape)
         return torch.from_numpy(self.version)[:, None].repeat(1, shape[-1]).reshape(shape)
-
-
-def _data(rows: Rows, layout: Layout) -> Iterator[tuple[Key, Any]]:
-    """Entries `[B, T, …]`."""
-    yield from zip(layout.observation, rows.observation, strict=True)
-    yield from zip(layout.outputs, rows.outputs, strict=True)
-    if not layout.extras.compact_obs:
-        yield from zip(map(under_next, layout.observation), rows.next_observation, strict=True)
 
 
 def _tensor(array: Any, *shape: int) -> torch.Tensor:

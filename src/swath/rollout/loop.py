@@ -16,7 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol
 
-from swath.rollout.hosts.base import Ended, EnvRaised, Host, Infos, Transition, with_truncated
+from swath.rollout.hosts.base import Ends, EnvRaised, Host, Infos, Transition
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import Limit
 
@@ -58,7 +58,7 @@ class Step:
     outputs: Leaves
     next_observation: Leaves
     reward: Array
-    ended: Sequence[Ended]
+    ended: Ends
     void: Sequence[int]
     cut: Sequence[int]
     info: Infos = ()
@@ -124,13 +124,13 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
             rules.limit.stop(moved.void)
         expired = tick()
         if expired:
-            ended = with_truncated(ended, expired)
+            ended = ended.cutting(expired)
         stage.observation = moved.observation
         if moved.void:
             policy.begin(moved.void)
             rules.limit.restart(moved.void)
-        if ended:
-            stage.due = [env for env, _, _ in ended]
+        if ended.envs.size:
+            stage.due = ended.envs.tolist()
         yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut, moved.info)
 
 
@@ -156,9 +156,11 @@ def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Se
         _retire(host, rules, sorted(set(stage.due).difference(envs)))
     cut: Sequence[int] = ()
     if envs:
-        stage.observation, begun = _reset(host, rules, (envs, stage.observation, seeds))
-        policy.begin(begun)
-        rules.limit.restart(begun)
+        before = stage.observation
+        stage.observation, begun = _reset(host, rules, (envs, before, seeds))
+        if not (host.spec.skips and stage.observation is before):  # else all of them begin within the next step
+            policy.begin(begun)
+            rules.limit.restart(begun)
         if begun is not envs:
             cut = sorted(set(begun).difference(envs))
     stage.due = ()
@@ -175,13 +177,14 @@ def _reset(
     host: Host, rules: Rules, what: tuple[Sequence[int], Leaves, Sequence[int | None] | None]
 ) -> tuple[Leaves, Sequence[int]]:
     """Begin episodes in these envs; in all of them, built anew, where an env raises and cannot be tried again alone."""
-    failures: Counter[int] = Counter()
+    failures: Counter[int] | None = None
     while True:
         try:
             if failures and not host.spec.alone:
                 return host.rebuild(), range(host.spec.num_envs)
             return host.reset(*what), what[0]
         except EnvRaised as raised:
+            failures = Counter() if failures is None else failures
             _forgive(host, rules, raised, failures)
 
 
@@ -259,7 +262,7 @@ def _rebuild(
 
 
 def _merged(moved: Transition, again: Transition, env: int) -> Transition:
-    ended = sorted([*(end for end in moved.ended if end[0] != env), *again.ended])
+    ended = Ends.listed([*moved.ended.without([env]), *again.ended])
     return Transition(
         _with_row(_copies(moved.observation), again.observation, env),
         _with_row(_copies([moved.reward]), [again.reward], env)[0],

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
+from reprlib import repr as brief
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -134,7 +135,7 @@ def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
 
 def unbatched(batch: Any, leaves: Sequence[Leaf]) -> Leaves:
     """The leaves `[B, …]` of a vector env's batched observation, copied: it may write the next into the same memory."""
-    return [np.array(reduce(getitem, leaf.path, batch), dtype=leaf.dtype) for leaf in leaves]
+    return [converted(leaf, np.array(reduce(getitem, leaf.path, batch))) for leaf in leaves]
 
 
 def count_leaves(space: spaces.Space[Any]) -> int:
@@ -189,14 +190,39 @@ def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
 
     def pack(rows: Sequence[Any]) -> Leaves:
         try:
-            array = np.array(rows, dtype=dtype)
+            array = np.array(rows)
         except ValueError as error:
             raise _misshapen(leaf, rows) from error
+        if array.dtype is not dtype:
+            array = converted(leaf, array)
         if array.shape[1:] != shape:
             raise _misshapen(leaf, rows)
         return [array]
 
     return pack
+
+
+def converted(leaf: Leaf, observed: Array) -> Array:
+    """What envs observed, `[B, …]`, in the dtype of its leaf; itself if it has that.
+
+    Raises:
+        TypeError: no real numbers.
+        ValueError: a number that the dtype cannot hold.
+    """
+    if observed.dtype == leaf.dtype:
+        return observed
+    if observed.dtype.kind not in "biuf":
+        stray = next((each for each in observed.flat if np.asarray(each).dtype.kind not in "biuf"), observed)
+        plain = stray.item() if isinstance(stray, np.generic) else stray
+        raise TypeError(f"the env returned {brief(plain)} for {leaf.key!r}; its observation space is {leaf.space}")
+    try:
+        with np.errstate(over="raise"):
+            return observed.astype(leaf.dtype, copy=False)
+    except FloatingPointError as error:
+        raise ValueError(
+            f"the env returned {np.abs(observed).max()} for {leaf.key!r}, which {leaf.dtype} cannot hold; scale it in "
+            "the env"
+        ) from error
 
 
 def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:

@@ -30,6 +30,7 @@ from swath.rollout_workers.filters.mean_std import MeanStdFilter as MeanStdFilte
 from swath.rollout_workers.filters.mean_std import get_filter as get_filter
 from swath.rollout_workers.filters.running_stat import RunningStat as RunningStat
 from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
+from swath.rollout_workers.metrics import RolloutMetrics as RolloutMetrics
 from swath.rollout_workers.metrics import collect_episodes as collect_episodes
 from swath.rollout_workers.metrics import collect_metrics as collect_metrics
 from swath.rollout_workers.metrics import get_learner_stats as get_learner_stats
@@ -55,7 +56,6 @@ from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch as
 from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
 from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
 from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
-from swath.rollout_workers.rollout_metrics import RolloutMetrics as RolloutMetrics
 from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
 from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker

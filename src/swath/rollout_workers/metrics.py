@@ -2,12 +2,100 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from swath.rollout_workers.rollout_metrics import RolloutMetrics
+from swath.errors import warn
+
+LEARNER_STATS = "learner_stats"
+CAPACITY = 10_000
+
+_EMPTY: dict[Any, Any] = {}
+"""Nobody writes to it."""
+
+
+class RolloutMetrics(NamedTuple):
+    """What is reported of one episode.
+
+    Attributes:
+        episode_length: env steps.
+        episode_reward: sum over its agents and steps, after reward clipping.
+        agent_rewards: the same, by (agent, policy).
+        custom_metrics: what callbacks noted in the episode.
+        perf_stats: milliseconds per step, by what they were spent on.
+        hist_data: lists of numbers that callbacks noted.
+        media: whatever else callbacks noted.
+        episode_faulty: env or reset raised: the episode did not end by itself.
+        episode_reward_raw: the sum before reward clipping.
+        env_index: of the env within its worker.
+        error: what was raised, if the episode is faulty.
+    """
+
+    episode_length: int = 0
+    episode_reward: float = 0
+    agent_rewards: dict[Any, float] = _EMPTY
+    custom_metrics: dict[str, Any] = _EMPTY
+    perf_stats: dict[str, float] = _EMPTY
+    hist_data: dict[str, list[Any]] = _EMPTY
+    media: dict[str, Any] = _EMPTY
+    episode_faulty: bool = False
+    episode_reward_raw: float = 0
+    env_index: int = 0
+    error: str = ""
+
+
+class MetricsLog:
+    """Keeps the latest metrics; older ones than it has room for are dropped, counted, and warned of once.
+
+    Attributes:
+        dropped: how many were dropped.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.dropped = 0
+        self._kept: deque[RolloutMetrics] = deque(maxlen=capacity)
+
+    def add(self, metrics: Iterable[RolloutMetrics]) -> None:
+        """Note episodes, in the order in which they ended."""
+        before = len(self._kept)
+        added = list(metrics)
+        self._kept.extend(added)
+        lost = before + len(added) - len(self._kept)
+        if lost and not self.dropped:
+            warn(
+                f"the metrics of {len(self._kept)} episodes were not asked for; older ones are dropped from now on: "
+                "call get_metrics() now and then"
+            )
+        self.dropped += lost
+
+    def drain(self) -> list[RolloutMetrics]:
+        """All that is kept, which is forgotten here."""
+        told = list(self._kept)
+        self._kept.clear()
+        return told
+
+
+@dataclass
+class SamplerCounts:
+    """What a sampler has done.
+
+    Attributes:
+        env_steps: handed out.
+        agent_steps: transitions that were handed out with them.
+        discarded: env steps that were made, and will not be.
+        episodes: that ended by themselves.
+        faulty: that an env ended by raising, or that could not begin.
+    """
+
+    env_steps: int = 0
+    agent_steps: int = 0
+    discarded: int = 0
+    episodes: int = 0
+    faulty: int = 0
 
 
 def summarize_episodes(
@@ -79,9 +167,6 @@ def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
     """The lowest, mean and highest value; NaN if there is none."""
     kinds: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
     return {f"{name}_{kind}": float(of(values)) if values else float("nan") for kind, of in kinds.items()}
-
-
-LEARNER_STATS = "learner_stats"
 
 
 def collect_metrics(

@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
-from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.spaces import Array
 
 _OF_THE_STEP = (REWARD, DONE, TERMINATED, TRUNCATED)

@@ -224,9 +224,8 @@ class Keys:
     """Results have the same entries everywhere."""
 
     def test_entries_are_those_of_a_thread(self, make: Any) -> None:
-        """By default, and with what can be asked for beside."""
+        """With what can be asked for beside."""
         for options in (
-            {},
             {"per_episode": True, "metrics_fn": lambda td: {"rows": td.numel()}},
             {"env": "swath.testing.uneven_env:UnevenEnv-v0", "policy_factory": Shifted, "record_video": 1},
         ):

@@ -9,7 +9,7 @@ from swath.testing import HostContract
 class TestMyVectorEnv(HostContract):
     @pytest.fixture
     def make_host(self):
-        return lambda: vector_host(MyVectorEnv(num_envs=4))
+        return lambda: VectorHost(MyVectorEnv(num_envs=4))
 ```
 """
 
@@ -24,8 +24,8 @@ import torch
 
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
-from swath.rollout.policies.random_policy import RandomPolicy
-from swath.rollout.random_state import preserved
+from swath.rollout.policies.random import RandomPolicy
+from swath.rollout.seeding import preserved
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit
 from swath.testing.counting_env import Counting, reward_of
@@ -65,7 +65,7 @@ class HostContract:
                 _require_fits(host, step.next_observation, "a step")
                 assert np.shape(step.reward) == (host.spec.num_envs,), f"rewards have shape {np.shape(step.reward)}"
                 ended = [env for env, _, _ in step.ended]
-                assert ended == sorted(set(ended)), f"ends are not in env order: {step.ended}"
+                assert ended == sorted(set(ended)), f"ends are not in env order: {ended}"
                 assert all(terminated or truncated for _, terminated, truncated in step.ended), "an end without a flag"
                 assert not set(step.void) & set(ended), f"rows that are no transitions have ended: {step.void}"
 

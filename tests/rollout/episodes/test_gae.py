@@ -11,8 +11,7 @@ from torch import nn
 
 from swath.rollout.episodes.gae import GAE, discounted_sum, generalized_advantage
 from swath.rollout.episodes.nstep import MultiStep
-from swath.rollout.episodes.reshape import cat, split_trajectories
-from swath.rollout.episodes.segments import segment_ends
+from swath.rollout.episodes.reshape import cat, segment_ends, split_trajectories
 
 F, T = False, True
 

@@ -9,10 +9,18 @@ from swath import Collector
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import RESET, STEP, EnvListHost
-from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.vector import VectorHost
 
 ROW = np.zeros(2, np.float32)
 PAIR = gym.spaces.Dict({name: gym.spaces.Box(-1, 1, (2,), np.float32) for name in "ab"})
+
+
+NO_OBSERVATIONS = [
+    (None, "the env returned None for 'observation'; its observation space is Box(-1.0, 1.0, (2,), float32)"),
+    ("abc", "the env returned 'abc' for 'observation'; its observation space is Box(-1.0, 1.0, (2,), float32)"),
+    (ROW + 1j, "the env returned 1j for 'observation'; its observation space is Box(-1.0, 1.0, (2,), float32)"),
+    (np.full(2, -1e300), "the env returned 1e+300 for 'observation', which float32 cannot hold"),
+]
 
 
 class Answering(gym.Env):
@@ -65,6 +73,7 @@ def failure_of(env):
         ((ROW, 0.0, "no", False, {}), "the env returned terminated='no'; it must be True or False"),
         ((np.zeros(3), 0.0, False, False, {}), "the env returned an observation of shape (3,) for 'observation'; its"),
         (([[1.0], [1.0, 2.0]], 0.0, False, False, {}), "the env returned an observation of shape (rows of different"),
+        *(((row, 0.0, False, False, {}), said) for row, said in NO_OBSERVATIONS),
     ],
 )
 def test_a_step_of_the_wrong_form(stepped, said):
@@ -100,10 +109,22 @@ def test_a_vector_env_of_the_wrong_form():
         def step(self, actions):
             return super().step(actions)[:4]
 
-    host = vector_host(Short([Answering] * 2, autoreset_mode=AutoresetMode.DISABLED))
+    host = VectorHost(Short([Answering] * 2, autoreset_mode=AutoresetMode.DISABLED))
     host.reset_all()
     (_, error), _ = host.step([np.zeros(2, np.int64)]).failed
     assert "not enough values to unpack (expected 5, got 4); a gymnasium vector env has step(actions) ->" in str(error)
+
+
+@pytest.mark.parametrize(("row", "said"), NO_OBSERVATIONS[2:])
+def test_a_vector_env_whose_observations_lose_in_float32(row, said):
+    class Wide(SyncVectorEnv):
+        def step(self, actions):
+            return np.array([row, row]), *super().step(actions)[1:]
+
+    host = VectorHost(Wide([Answering] * 2, autoreset_mode=AutoresetMode.DISABLED))
+    host.reset_all()
+    (_, error), _ = host.step([np.zeros(2, np.int64)]).failed
+    assert said.split(" for ")[0] in str(error)
 
 
 def test_a_collector_raises_it_wherever_the_env_is_and_says_which_one():

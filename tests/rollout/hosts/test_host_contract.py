@@ -8,7 +8,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.vector import VectorHost
 from swath.testing import (
     OBSERVATIONS,
     CountedHostContract,
@@ -85,7 +85,7 @@ class TestVectorEnv(CountedHostContract):
     @pytest.fixture
     def make_host(self, counting, kind):
         mode, copy = kind
-        return lambda: vector_host(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
+        return lambda: VectorHost(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
 
 
 class TestSyncVectorEnv(TestVectorEnv):
@@ -95,7 +95,7 @@ class TestSyncVectorEnv(TestVectorEnv):
     def make_host(self, counting, kind):
         def make():
             fns = [lambda env=env: env for env in counting_envs(counting)]
-            return vector_host(SyncVectorEnv(fns, autoreset_mode=kind[0], copy=kind[1]))
+            return VectorHost(SyncVectorEnv(fns, autoreset_mode=kind[0], copy=kind[1]))
 
         return make
 
@@ -125,7 +125,7 @@ class TestAsyncVectorEnv(CountedHostContract):
     def make_host(self, counting, mode):
         def make():
             fns = [lambda i=i: CountingEnv(i, counting) for i in range(2)]
-            return vector_host(AsyncVectorEnv(fns, autoreset_mode=mode))
+            return VectorHost(AsyncVectorEnv(fns, autoreset_mode=mode))
 
         return make
 
@@ -133,7 +133,7 @@ class TestAsyncVectorEnv(CountedHostContract):
 class TestNativeCartPole(HostContract):
     @pytest.fixture
     def make_host(self):
-        return lambda: vector_host(CartPoleVectorEnv(4))
+        return lambda: VectorHost(CartPoleVectorEnv(4))
 
 
 class TestCartPoleById(HostContract):
@@ -144,10 +144,19 @@ class TestCartPoleById(HostContract):
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
 class TestEnvPool(HostContract):
-    @pytest.fixture
-    def make_host(self):
+    """It resets within the next step, as it does by itself; or when it is asked to, where its metadata say so."""
+
+    @pytest.fixture(params=[None, AutoresetMode.DISABLED])
+    def make_host(self, request):
         envpool = pytest.importorskip("envpool")
-        return lambda: vector_host(envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5))
+
+        def make():
+            env = envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
+            if request.param is not None:
+                env.metadata = {**env.metadata, "autoreset_mode": request.param}
+            return VectorHost(env)
+
+        return make
 
 
 class TestAtari(HostContract):
@@ -157,4 +166,4 @@ class TestAtari(HostContract):
     def make_host(self, request):
         ale = pytest.importorskip("ale_py.vector_env")
         options = {"max_num_frames_per_episode": 60, "noop_max": 5, "num_threads": 1}
-        return lambda: vector_host(ale.AtariVectorEnv("pong", 2, autoreset_mode=request.param, **options))
+        return lambda: VectorHost(ale.AtariVectorEnv("pong", 2, autoreset_mode=request.param, **options))

@@ -7,8 +7,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.infos import info_of
-from swath.rollout.hosts.vector import vector_host
+from swath.rollout.hosts.returned import info_of
+from swath.rollout.hosts.vector import VectorHost
 
 PUSH = [np.ones(3, dtype=np.int64)]
 
@@ -40,7 +40,7 @@ def lengths_told_at_the_ends(host, skip=()):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_the_info_at_an_end_is_that_of_the_episode_that_ended_in_every_autoreset_mode(mode):
-    host = vector_host(SyncVectorEnv([monitored] * 3, autoreset_mode=mode))
+    host = VectorHost(SyncVectorEnv([monitored] * 3, autoreset_mode=mode))
     told, counted = lengths_told_at_the_ends(host)
     assert told == counted
     assert len(told) > 6
@@ -49,7 +49,7 @@ def test_the_info_at_an_end_is_that_of_the_episode_that_ended_in_every_autoreset
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
 def test_what_a_wrapper_of_the_whole_vector_env_says_is_found_too(mode):
     envs = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=mode)
-    told, counted = lengths_told_at_the_ends(vector_host(RecordVectorStatistics(envs)))
+    told, counted = lengths_told_at_the_ends(VectorHost(RecordVectorStatistics(envs)))
     assert told == counted
     assert len(told) > 6
 

@@ -133,8 +133,8 @@ def test_a_step_alone_in_the_place_of_one_that_failed_obeys_the_envs_own_limit()
     host.step(action)
     assert host.step(action).failed
     host.reset([0], [np.zeros((1, 3), dtype=np.float32)])
-    assert host.step_one(0, action).ended == []
-    assert host.step(action).ended == [(0, False, True)]
+    assert list(host.step_one(0, action).ended) == []
+    assert list(host.step(action).ended) == [(0, False, True)]
 
 
 # ---- resets, seeds, retirement

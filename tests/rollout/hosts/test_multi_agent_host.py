@@ -57,12 +57,13 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
     envs = [Told(moved(3)), Told(moved(4, over=OVER))]
     host = MultiAgentHost(envs)
     assert host.reset_all([7, 8]) == [[{"a": 0}, {"a": 0}]]
-    assert ([env.seeds for env in envs], host.seed_of(1), host.told) == ([[7], [8]], 8, [{"a": {"begun": True}}] * 2)
+    assert ([env.seeds for env in envs], host.seed_of(1)) == ([[7], [8]], 8)
+    assert [host.info_of(env) for env in (0, 1)] == [{"a": {"begun": True}}] * 2
     step = host.step([[{"a": 1}, {}], "ignored"])
     assert [env.acted for env in envs] == [[{"a": 1}], [{}]]
     assert step.observation == [[{"a": 3}, {"a": 4}]]
     assert step.reward.tolist() == [1.5, 1.5]
-    assert (step.ended, step.void, step.failed) == ([(1, True, False)], (), [])
+    assert (list(step.ended), step.void, step.failed) == ([(1, True, False)], (), [])
     assert step.info[0]["rewards"] == {"a": 1.0, "b": 0.5}
     assert step.info[1]["terminateds"] == OVER
     assert (step.info[1]["truncateds"], step.info[1]["infos"]) == (GOES_ON, {"a": {"at": 4}})

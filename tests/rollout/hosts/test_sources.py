@@ -8,7 +8,7 @@ import pytest
 
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.vector import SameStepHost
+from swath.rollout.hosts.vector import VectorHost
 from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
 
 
@@ -67,7 +67,7 @@ def test_a_callable_gets_the_keywords_and_nothing_else():
 
 def test_a_vector_env_is_stepped_as_it_is_and_can_be_built_anew():
     host = build(Source(lambda: CountingVectorEnv(2)))
-    assert isinstance(host, SameStepHost)
+    assert isinstance(host, VectorHost)
     first = host.env
     host.rebuild()
     assert host.env is not first

@@ -27,7 +27,7 @@ from swath import Collector, RandomPolicy
 from swath.errors import NonFinite
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.torchrl_source import Fitting
+from swath.rollout.hosts.torchrl import Fitting
 
 
 class Clock(EnvBase):
@@ -104,7 +104,7 @@ def test_single_envs_of_a_batch_begin_again_while_the_others_go_on():
 def test_what_ended_is_told_with_the_kind_of_its_end():
     host = host_of(lambda: Clock(length=1, batch=(2,)))
     moved = host.step([still(host.reset_all()[0])])
-    assert moved.ended == [(0, True, False), (1, True, False)]
+    assert list(moved.ended) == [(0, True, False), (1, True, False)]
     assert host.reset([0, 1], moved.observation)[0]["clock"].flatten().tolist() == [0, 0]
 
 

@@ -141,25 +141,25 @@ class Two:
 def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begins_with_that_of_the_reset():
     host = VecEnvHost(DummyVecEnv([Count, Count]))
     (left,) = host.reset_all([5, 5])
-    assert [host.seed_of(0), host.seed_of(1)] == [5, 6]
     first = int(left.min())
     for t in range(first):
         moved = host.step([np.array([2, 2])])
         assert moved.observation[0].tolist() == (left - t - 1).tolist()
         assert bool(moved.ended) == (t == first - 1)
-    assert moved.ended == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
-    env = moved.ended[0][0]
+    assert list(moved.ended) == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
+    env = moved.ended.envs[0]
     begun = host.reset([env], moved.observation)
     assert begun[0][env, 0] == host.env.envs[env].left > 0
     assert moved.observation[0][env, 0] == 0
-    with pytest.raises(RuntimeError, match="before they end"):
+    with pytest.raises(EnvRaised) as caught:
         host.reset([1 - env], moved.observation)
+    assert "cannot reset envs" in str(caught.value.cause)
 
 
 def test_a_cut_is_told_from_an_end():
     host = VecEnvHost(DummyVecEnv([lambda: gym.wrappers.TimeLimit(Count(), 1)]))
     host.reset_all(None)
-    assert host.step([np.array([0])]).ended == [(0, False, True)]
+    assert list(host.step([np.array([0])]).ended) == [(0, False, True)]
 
 
 def test_exceptions_of_its_envs_leave_as_failures():

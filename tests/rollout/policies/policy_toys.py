@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 VECTOR = spaces.Box(-10, 10, (4,))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swath.rollout.policies.exploration import ExplorationType, as_exploration_type
+from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 
 
 @pytest.mark.parametrize("name", ["RANDOM", "deterministic", "Mode", "mean", "median"])

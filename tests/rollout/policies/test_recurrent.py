@@ -8,10 +8,8 @@ from policy_toys import VECTOR, observed, spec_of
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.policies.bind import bind
-from swath.rollout.policies.binding import Binding
-from swath.rollout.policies.random_actions import RandomActions
-from swath.rollout.policies.random_policy import RandomPolicy
+from swath.rollout.policies.binding import Binding, bind
+from swath.rollout.policies.random import RandomActions, RandomPolicy
 
 
 class Counter(nn.Module):

@@ -19,14 +19,10 @@ from swath.collect.making.devices import placed
 from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
-from swath.rollout.hosts.specs import HostSpec
-from swath.rollout.policies.bind import bind
-from swath.rollout.policies.binding import Binding
-from swath.rollout.policies.bound import BoundPolicy
-from swath.rollout.policies.compiling import asked_for, compiled, is_trusted
-from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.policies.placement import device_of
-from swath.rollout.random_state import preserved
+from swath.rollout.hosts.base import HostSpec
+from swath.rollout.policies.binding import Binding, asked_for, bind, compiled
+from swath.rollout.policies.calling import BoundPolicy, ExplorationType, device_of
+from swath.rollout.seeding import preserved
 from swath.rollout.spaces import Leaves
 from swath.weights.loading import plan
 
@@ -125,7 +121,7 @@ class Acting:
         options = Binding(
             device=self.device,
             exploration=asked.exploration,
-            trust=is_trusted(called, asked.trust),
+            trust=asked.trust,
             recurrent=asked.recurrent is not False,
             finite=finite,
         )

@@ -12,14 +12,12 @@ from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.worker import Place, Seeding, Worker, never
 from swath.options import Budget, Entries, EpisodeRules, Faults
 from swath.rollout.fragment import Layout
-from swath.rollout.hosts.base import EnvRaised, Host, first_of
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.specs import HostSpec
-from swath.rollout.hosts.torchrl_source import Fitting
-from swath.rollout.policies.factory import from_factory
-from swath.rollout.policies.finite import require_finite_leaves
-from swath.rollout.policies.random_policy import RandomPolicy
+from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.policies.binding import from_factory
+from swath.rollout.policies.calling import require_finite_leaves
+from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.rollout.hosts.specs import HostSpec
+from swath.rollout.hosts.base import HostSpec
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swath.rollout.policies.exploration import ExplorationType
-from swath.rollout.policies.random_policy import RandomPolicy
+from swath.rollout.policies.calling import ExplorationType
+from swath.rollout.policies.random import RandomPolicy
 
 
 @dataclass(frozen=True)

@@ -3,33 +3,46 @@
     delta_t     = reward_t + gamma · V(next_t) · (1 − terminated_t) − V_t
     advantage_t = delta_t + gamma · lambda · advantage_{t+1}, unless the segment ends with t
 
+Values come from one call of the network, with as few states as will do:
+
+    frames      a─▶b   b─▶c   c─▶x  │  p─▶q   q─▶r
+    value       V(a)   V(b)   V(c)     V(p)   V(q)
+    next value  V(b)   V(c)   V(x)     V(q)   V(r)
+
+It is shown a b c p q, where frames begin, and x r, which only the ends of segments reach.
+
 J. Schulman et al., 2016, High-dimensional continuous control using generalized advantage estimation, eq. 11 to 16.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
-from swath.keys import ADVANTAGE, MASK, NEXT, REWARD, STATE_VALUE, TERMINATED, VALUE_TARGET
-from swath.rollout.episodes.entries import Tensor, per_frame, per_frame_or_none
-from swath.rollout.episodes.segments import segment_ends
-from swath.rollout.episodes.state_values import state_values
+from swath.keys import (
+    ADVANTAGE,
+    IS_INIT,
+    MASK,
+    NEXT,
+    OBSERVATION,
+    REWARD,
+    STATE_VALUE,
+    TERMINATED,
+    VALUE_TARGET,
+    Key,
+    under_next,
+)
+from swath.rollout.episodes.reshape import Tensor, per_frame, per_frame_or_none, segment_ends
 
 _SMALLEST_SCALE = 1e-6
 
 
 def generalized_advantage(
-    reward: Tensor,
-    value: Tensor,
-    next_value: Tensor,
-    terminated: Tensor,
-    ends: Tensor,
-    *,
-    gamma: float,
-    lmbda: float,
+    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, ends: Tensor, *, gamma: float, lmbda: float
 ) -> Tensor:
     """Advantages by the formula above; the value target is `advantage + value`.
 
@@ -101,7 +114,8 @@ class GAE(nn.Module):
         for name, number in (("gamma", gamma), ("lmbda", lmbda)):
             if not 0 <= number <= 1:
                 raise ValueError(f"{name}={number} is not in [0, 1]")
-        _require_state_value(value_network)
+        if isinstance(value_network, TensorDictModuleBase) and STATE_VALUE not in value_network.out_keys:
+            raise ValueError(f"value_network writes {list(value_network.out_keys)}; it must write {STATE_VALUE!r}")
         self.gamma = gamma
         self.lmbda = lmbda
         self.average_gae = average_gae
@@ -115,8 +129,15 @@ class GAE(nn.Module):
             RuntimeError: more than one number per frame as reward, flag or value.
         """
         ends, mask = segment_ends(tensordict), per_frame_or_none(tensordict, MASK)
+        reward, terminated = (per_frame(tensordict, (NEXT, name)) for name in (REWARD, TERMINATED))
+        if mask is not None:
+            reward = reward.masked_fill(~mask, 0)  # whatever stands there, a NaN too, must not reach other frames
         with torch.no_grad():
-            value, advantage = self._estimate(tensordict, ends, mask)
+            values = state_values(self.value_network, tensordict, ends, mask)
+            value, after = (each.to(reward.dtype) for each in values)
+            advantage = generalized_advantage(
+                reward, value, after, terminated, ends, gamma=self.gamma, lmbda=self.lmbda
+            )
         target = value + advantage
         if self.average_gae:
             advantage = _standardised(advantage, mask)
@@ -128,19 +149,70 @@ class GAE(nn.Module):
         """The parameters."""
         return f"gamma={self.gamma}, lmbda={self.lmbda}, average_gae={self.average_gae}"
 
-    def _estimate(self, td: TensorDictBase, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        reward, terminated = per_frame(td, (NEXT, REWARD)), per_frame(td, (NEXT, TERMINATED))
-        value, after = (entry.to(reward.dtype) for entry in state_values(self.value_network, td, ends, mask))
-        if mask is not None:
-            reward = reward.masked_fill(~mask, 0)  # whatever stands there, a NaN too, must not reach other frames
-        return value, generalized_advantage(reward, value, after, terminated, ends, gamma=self.gamma, lmbda=self.lmbda)
-
-
-def _require_state_value(network: nn.Module) -> None:
-    if isinstance(network, TensorDictModuleBase) and STATE_VALUE not in network.out_keys:
-        raise ValueError(f"value_network writes {list(network.out_keys)}; it must write {STATE_VALUE!r}")
-
 
 def _standardised(advantage: Tensor, mask: Tensor | None) -> Tensor:
     valid = advantage if mask is None else advantage[mask]
     return (advantage - valid.mean()) / valid.std(correction=0).clamp_min(_SMALLEST_SCALE)
+
+
+def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The values of the states acted in and of those reached, in one call of the network.
+
+    The network is used as it is: the caller decides about gradients, mode and device.
+
+    Args:
+        network: a TensorDict module that writes `"state_value"`; or a module from observation to value, `[N, …]` to
+            `[N, 1]` or `[N]`, given the entries `in_keys` if it has that attribute.
+        td: a batch `[*B, T]`.
+        ends: the frames behind which nothing goes on (`segment_ends`), `[*B, T]` bool.
+        mask: the frames that count, `[*B, T]` bool, or None for all; the others are not shown and their values are 0.
+
+    Returns:
+        `V(s)` and `V(next s)`, each `[*B, T]`; the second means nothing where the mask is False.
+
+    Raises:
+        KeyError: an input of the network is not in the batch, or not under `"next"`.
+        RuntimeError: the network gave something other than one number per state.
+    """
+    keys: Sequence[Key] = getattr(network, "in_keys", (OBSERVATION,))
+    here = TensorDict({key: td[key] for key in keys}, batch_size=td.batch_size, device=td.device)
+    there = TensorDict({key: _reached(td, key) for key in keys}, batch_size=td.batch_size, device=td.device)
+    counts = torch.ones_like(ends) if mask is None else mask
+    own = (ends | _differs(here, there)) & counts
+    acted = here.reshape(ends.numel()) if mask is None else here[mask]
+    answer = _evaluate(network, torch.cat([acted, there[own]]), keys)
+    value = answer.new_zeros(ends.shape).masked_scatter_(counts, answer[: len(acted)])
+    next_value = value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[len(acted) :])
+    return value, next_value
+
+
+def _reached(td: TensorDictBase, key: Key) -> Tensor:
+    entry: Tensor | None = td.get(under_next(key), None)
+    if entry is None and key == IS_INIT:
+        return torch.zeros_like(td[key])
+    if entry is None:
+        raise KeyError(f"no entry {under_next(key)!r} to evaluate the state reached by; collect with compact_obs=False")
+    return entry
+
+
+def _differs(here: TensorDictBase, there: TensorDictBase) -> Tensor:
+    """Frames whose state reached is not the one that the frame behind acts in, `[*B, T]` bool; False in the last."""
+    differs = torch.zeros(here.batch_size, dtype=torch.bool, device=here.device)
+    reached, acted = there[..., :-1], here[..., 1:]
+    for key in there.keys(include_nested=True, leaves_only=True):
+        differs[..., :-1] |= (reached[key] != acted[key]).unsqueeze(-1).flatten(here.ndim).any(-1)
+    return differs
+
+
+def _evaluate(network: nn.Module, states: TensorDictBase, keys: Sequence[Key]) -> Tensor:
+    """One value per state `[N]`."""
+    if isinstance(network, TensorDictModuleBase):
+        answer: Tensor = network(states)[STATE_VALUE]
+    else:
+        answer = network(*(states[key] for key in keys))
+    if answer.numel() != len(states):
+        raise RuntimeError(
+            f"value_network gave shape {list(answer.shape)} for {len(states)} states; give one number per state, "
+            f"{[len(states), 1]} or {[len(states)]}"
+        )
+    return answer.reshape(-1)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_leaf_nontensor
 from torch import nn
 
 from swath.keys import DONE, NEXT, REWARD, STEP_COUNT, TERMINATED, TRACKED_VERSION, TRUNCATED, as_tuple
 from swath.options import count
-from swath.rollout.episodes.entries import Tensor, entries
-from swath.rollout.episodes.segments import segment_ends
+from swath.rollout.episodes.reshape import Tensor, segment_ends
 
 ORIGINAL_REWARD = "original_reward"
 _NO_OBSERVATION = frozenset({REWARD, ORIGINAL_REWARD, DONE, TERMINATED, TRUNCATED, STEP_COUNT, TRACKED_VERSION})
@@ -58,7 +57,8 @@ class MultiStep(nn.Module):
         """
         out = tensordict.clone(recurse=False)
         following = out[NEXT]
-        _require_observations(following)
+        if all(as_tuple(key)[-1] in _NO_OBSERVATION for key in following.keys(include_nested=True, leaves_only=True)):
+            raise KeyError("no observation under 'next' to look ahead to; collect with compact_obs=False")
         steps = _steps_to_end(out).clamp(max=self.n_steps)
         reward = following[REWARD]
         reached = _reached(following.exclude(REWARD), steps, out.ndim - 1)
@@ -84,12 +84,6 @@ class MultiStep(nn.Module):
         return total
 
 
-def _require_observations(following: TensorDictBase) -> None:
-    keys = following.keys(include_nested=True, leaves_only=True)
-    if all(as_tuple(key)[-1] in _NO_OBSERVATION for key in keys):
-        raise KeyError("no observation under 'next' to look ahead to; collect with compact_obs=False")
-
-
 def _steps_to_end(td: TensorDictBase) -> Tensor:
     """How many frames from each one to the end of its segment, itself counted, in the shape of done."""
     done = _fitting_done(td).movedim(td.ndim - 1, -1)
@@ -104,7 +98,7 @@ def _fitting_done(td: TensorDictBase) -> Tensor:
     done: Tensor = td[NEXT, DONE]
     if done.shape == (*td.batch_size, 1):
         return done.squeeze(-1)
-    for key, entry in entries(td):
+    for key, entry in td.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
         if entry.shape[: done.ndim] != done.shape:
             raise RuntimeError(
                 "tensordict shape must be compatible with that of done: "

@@ -9,18 +9,123 @@ end of an episode, and the observation of the next episode comes from `reset`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
-from swath.rollout.hosts.specs import ArraySpec, HostSpec
-from swath.rollout.spaces import Array, Leaves
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import TensorDictBase
 
-Ended = tuple[int, bool, bool]
-"""An episode that ended: env, terminated, truncated."""
+from swath.keys import TRUNCATED, Key, as_tuple
+from swath.rollout.spaces import Array, Leaf, Leaves
+
+Seeding = Literal["episode", "layout", "none"]
+"""How far seeds reach: each episode, the layout as a whole, or nothing."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What envs look like whose observations and actions are arrays.
+
+    Attributes:
+        num_envs: B.
+        batch_shape: `*B`, the leading dimensions that policies and batches show: `()` for one bare env.
+        observation: leaves of one env's observation.
+        action: leaves of one env's action.
+        action_space: the action space of one env.
+        resettable: whether single envs can be reset while the others go on.
+        alone: whether single envs can be stepped while the others stand still.
+        skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
+        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
+        device: where the envs are.
+        limits: whether they themselves keep the limit of steps that is asked for.
+        open: whether they and the policy write whatever they like, also entries that are not delivered.
+        truncates: whether a step of theirs can be marked as truncated.
+    """
+
+    num_envs: int
+    batch_shape: tuple[int, ...]
+    observation: tuple[Leaf, ...]
+    action: tuple[Leaf, ...]
+    action_space: spaces.Space[Any]
+    resettable: bool = True
+    alone: bool = True
+    skips: bool = False
+    seeding: Seeding = "episode"
+    device: ClassVar[torch.device] = torch.device("cpu")
+    limits: ClassVar[bool] = False
+    open: ClassVar[bool] = False
+    truncates: ClassVar[bool] = True
+
+    @property
+    def observed(self) -> tuple[Key, ...]:
+        """Keys of the observation entries."""
+        return tuple(leaf.key for leaf in self.observation)
+
+    @property
+    def acted(self) -> tuple[Key, ...]:
+        """Keys of the action entries."""
+        return tuple(leaf.key for leaf in self.action)
+
+
+@dataclass(frozen=True)
+class TensorDictSpec:
+    """What envs look like that read and write a TensorDict, which is their only leaf.
+
+    Attributes, beside those that `ArraySpec` has too:
+        observed: keys of the observation entries, nested ones too.
+        acted: keys of the action entries.
+        carried: keys of the entries that the env reads back, beside the action.
+        rewarded: keys of the reward entries.
+        done: the end flags that count: of groups below one with flags of its own there are none.
+        flags: all end flags.
+        draw: writes random actions into a TensorDict.
+        imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
+        env: the env itself, for policies that take their action spec from it.
+        alone: as in `ArraySpec`.
+        seeding: as in `ArraySpec`.
+    """
+
+    num_envs: int
+    batch_shape: tuple[int, ...]
+    observed: tuple[Key, ...]
+    acted: tuple[Key, ...]
+    carried: tuple[Key, ...]
+    rewarded: tuple[Key, ...]
+    done: tuple[Key, ...]
+    flags: tuple[Key, ...]
+    draw: Callable[[TensorDictBase], TensorDictBase]
+    imagine: Callable[[], TensorDictBase]
+    env: Callable[[], Any]
+    alone: bool = False
+    seeding: Seeding = "layout"
+    resettable: ClassVar[bool] = True
+    skips: ClassVar[bool] = False
+    limits: ClassVar[bool] = True
+    open: ClassVar[bool] = True
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the env is, if it says so; one that knows of no devices is on the CPU."""
+        found: torch.device | None = getattr(self.env(), "device", torch.device("cpu"))
+        return found
+
+    @property
+    def truncates(self) -> bool:
+        """Whether there is a flag for it."""
+        return any(as_tuple(key)[-1] == TRUNCATED for key in self.done)
+
+
+HostSpec: TypeAlias = ArraySpec | TensorDictSpec
+"""What the envs of any host look like."""
+
 
 Infos = Sequence[Mapping[str, Any]] | Mapping[str, Any]
-"""What envs said beside: one mapping per env, or a vector env's mapping of batches. `infos.info_of` reads one env's."""
+"""What envs said beside: one mapping per env, or a vector env's mapping of batches. `info_of` reads one env's."""
 
 
 def first_of(env: Any) -> Any:
@@ -48,11 +153,56 @@ class EnvRaised(Exception):  # noqa: N818
         self.cause = cause
 
 
-def with_truncated(ended: Sequence[Ended], envs: Sequence[int]) -> list[Ended]:
-    """`ended` with these envs' episodes truncated too, in env order."""
-    flags = {env: (terminated, truncated) for env, terminated, truncated in ended}
-    flags.update({env: (flags.get(env, (False, False))[0], True) for env in envs})
-    return [(env, *flags[env]) for env in sorted(flags)]
+@dataclass(slots=True, eq=False)
+class Ends:
+    """Episodes that ended with one step, in env order.
+
+    Attributes:
+        envs: int64 `[n]`.
+        terminated: bool `[n]`.
+        truncated: bool `[n]`.
+    """
+
+    envs: Array
+    terminated: Array
+    truncated: Array
+
+    @classmethod
+    def listed(cls, ended: Iterable[tuple[int, bool, bool]]) -> Ends:
+        """Of a tuple each: env, terminated, truncated."""
+        rows = sorted(ended)
+        if not rows:
+            return NO_ENDS
+        envs, terminated, truncated = zip(*rows, strict=True)
+        return cls(np.array(envs), np.array(terminated, dtype=np.bool_), np.array(truncated, dtype=np.bool_))
+
+    @classmethod
+    def flagged(cls, terminated: Array, truncated: Array) -> Ends:
+        """Of flags `[B]`."""
+        envs = (terminated | truncated).nonzero()[0]
+        return cls(envs, terminated[envs], truncated[envs]) if len(envs) else NO_ENDS
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.envs)
+
+    def __iter__(self) -> Iterator[tuple[int, bool, bool]]:
+        """Env, terminated, truncated of each."""
+        return zip(self.envs.tolist(), self.terminated.tolist(), self.truncated.tolist(), strict=True)
+
+    def cutting(self, envs: Iterable[int]) -> Ends:
+        """These, and the episodes of these envs truncated, or truncated too."""
+        flags = {env: (terminated, truncated) for env, terminated, truncated in self}
+        flags |= {env: (flags.get(env, (False, False))[0], True) for env in envs}
+        return Ends.listed((env, *each) for env, each in flags.items())
+
+    def without(self, envs: Sequence[int] | Array) -> Ends:
+        """Those of other envs."""
+        kept = ~np.isin(self.envs, envs)
+        return Ends(self.envs[kept], self.terminated[kept], self.truncated[kept]) if kept.any() else NO_ENDS
+
+
+NO_ENDS = Ends(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.bool_))
 
 
 @dataclass(slots=True)
@@ -62,7 +212,7 @@ class Transition:
     Attributes:
         observation: leaves `[B, …]`; fresh arrays that nobody writes again. At an end the true last observation.
         reward: float array `[B]`, as the env gave it.
-        ended: episodes that ended with this step, in env order.
+        ended: episodes that ended with this step.
         void: envs whose row is no transition (a `NEXT_STEP` vector env reset itself and ignored the action).
         failed: envs that raised, with the exception; their rows hold nothing.
         info: what the envs said beside, untouched.
@@ -70,7 +220,7 @@ class Transition:
 
     observation: Leaves
     reward: Array
-    ended: Sequence[Ended] = ()
+    ended: Ends = NO_ENDS
     void: Sequence[int] = ()
     failed: Sequence[tuple[int, Exception]] = ()
     info: Infos = ()
@@ -140,3 +290,46 @@ class ArrayHost(Host, Protocol):
     @property
     def spec(self) -> ArraySpec:
         """What the envs look like."""
+
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """What this env said with its latest observation: of its last step, or of its reset if that came later."""
+
+
+_log = logging.getLogger("swath")
+
+
+def close_broken(close: Callable[[], None]) -> None:
+    """Close; an exception is logged."""
+    try:
+        close()
+    except Exception:  # noqa: BLE001  whatever it is, it is logged
+        _log.warning("an env that is built anew raised when it was closed", exc_info=True)
+
+
+def close_all(envs: Iterable[Any]) -> None:
+    """Close every env, also if one of them raises; the first error is raised at the end."""
+    errors = [error for env in envs if (error := _closed(env)) is not None]
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def closed_on_failure(envs: list[Any]) -> Iterator[None]:
+    """Close these envs, and those that are added to the list meanwhile, if anything fails; that error is raised."""
+    try:
+        yield
+    except BaseException as error:
+        for env in envs:
+            try:
+                env.close()
+            except Exception as second:  # noqa: BLE001  the first error is the one to raise
+                error.add_note(f"closing {env} raised {type(second).__name__}: {second}")
+        raise
+
+
+def _closed(env: Any) -> Exception | None:
+    try:
+        env.close()
+    except Exception as error:  # noqa: BLE001  raised once all are closed
+        return error
+    return None

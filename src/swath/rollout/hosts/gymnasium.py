@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from swath.rollout.hosts.base import Ended, EnvRaised, Transition, with_truncated
-from swath.rollout.hosts.closing import close_all, close_broken
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvRaised, Transition, close_all, close_broken
 from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
-from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
 
@@ -63,6 +61,7 @@ class EnvListHost:
         self._split = splitter(first.action_space, n, writable=not exact)
         self._last: list[Any] = [None] * n
         self._seeds: list[int | None] = [None] * n
+        self._infos: list[Any] = [_SILENCE] * n
         self._closed = False
 
     @property
@@ -82,7 +81,7 @@ class EnvListHost:
         self._begin(envs, seeds)
         fresh = [leaf.copy() for leaf in onto]
         for leaf, rows in zip(fresh, self._begun(envs), strict=True):
-            leaf[list(envs)] = rows
+            leaf[envs] = rows
         return fresh
 
     def step(self, action: Leaves) -> Transition:
@@ -92,7 +91,7 @@ class EnvListHost:
         """
         observations, infos = self._last.copy(), [_SILENCE] * len(self._last)
         rewards: Any = _UNPAID * len(self._last)
-        ended: list[Ended] = []
+        ended: list[tuple[int, bool, bool]] = []
         failed: list[tuple[int, Exception]] = []
         actions = self._split(action)
         todo, none_yet = iter(self._steps), _NONE_YET
@@ -112,12 +111,13 @@ class EnvListHost:
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed.append((env, error if answer is none_yet else bad_answer(error, self._envs[env], STEP)))
+        ends = Ends.listed(ended)
         expired = self._limit.tick()
         if expired:
-            ended = with_truncated(ended, expired)
+            ends = ends.cutting(expired)
         leaves = self._leaves(observations, failed)
-        self._last = observations
-        return Transition(leaves, np.frombuffer(rewards), ended, (), failed, infos)
+        self._last, self._infos = observations, infos
+        return Transition(leaves, np.frombuffer(rewards), ends, (), failed, infos)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Advance this env alone, in the place of a step of it that failed."""
@@ -134,9 +134,10 @@ class EnvListHost:
             cause = error if answer is _NONE_YET else bad_answer(error, self._envs[env], STEP)
             return Transition(self._pack(self._last), reward, failed=[(env, cause)])
         self._last[env] = there
-        ended = [end] if terminated or truncated else []
+        self._infos = [*self._infos[:env], infos[env], *self._infos[env + 1 :]]
+        ended = Ends.listed([end] if terminated or truncated else [])
         if self._limit.tick_one(env):
-            ended = with_truncated(ended, [env])
+            ended = ended.cutting([env])
         return Transition(self._pack(self._last), reward, ended, info=infos)
 
     def rebuild(self) -> Leaves:
@@ -163,11 +164,16 @@ class EnvListHost:
         """Step these envs no more until `reset_all`."""
         gone = set(envs)
         self._steps = [(env, step) for env, step in self._steps if env not in gone]
-        self._limit.stop(gone)
+        self._limit.stop(list(gone))
 
     def render(self, env: int) -> Array | None:
         """A frame of this env, if its `render_mode` is `"rgb_array"`."""
         return None if self._envs[env].render_mode != "rgb_array" else np.asarray(self._envs[env].render())
+
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """What this env said with its latest observation."""
+        said: Mapping[str, Any] = self._infos[env]
+        return said
 
     def seed_of(self, env: int) -> int | None:
         """The seed this env was last reset with."""
@@ -222,6 +228,7 @@ class EnvListHost:
                 yield env, bad_answer(error, self._envs[env], form)
 
     def _begin(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
+        self._infos = self._infos.copy()  # the transition that has them is its receiver's
         for env, given in zip(envs, seeds or [None] * len(envs), strict=True):
             seed = None if given is None else int(given)
             try:
@@ -229,7 +236,9 @@ class EnvListHost:
             except Exception as error:
                 raise EnvRaised(env, error) from error
             try:
-                self._last[env], _ = answer if isinstance(answer, tuple | list) else (answer,)  # not two rows of it
+                self._last[env], self._infos[env] = (
+                    answer if isinstance(answer, tuple | list) else (answer,)
+                )  # not two rows of it
             except Exception as error:
                 raise EnvRaised(env, bad_answer(error, self._envs[env], RESET)) from error
             if seed is not None:

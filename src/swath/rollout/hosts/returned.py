@@ -1,19 +1,70 @@
-"""What envs return, as what it must be: a number per reward, yes or no per end; and the error where it is not.
+"""What envs return beside their observations: infos, rewards, flags; and the error where it is not what it must be.
 
-NumPy would make NaN of None, and Python would take any word for yes.
+numpy would make NaN of None, and Python would take any word for yes. Infos are one mapping per env, or a vector env's
+mapping of batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
 
 from swath.errors import BadAnswer
-from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.base import EnvRaised, Infos
 from swath.rollout.spaces import Array
+
+_FINAL, _FINAL_OBS = "final_info", "final_obs"
+
+
+def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
+    """What one env said in the step; at the end of an episode what its last step said, not the reset after it.
+
+    A vector env's batch has an entry `_name` beside each `name` that says which envs it is from; entries without one
+    are from all. What the vector env itself says beside the envs' final infos is kept.
+    """
+    if not isinstance(infos, Mapping):
+        return infos[env] if infos else {}
+    row = _row(infos, env)
+    final = row.pop(_FINAL, None)
+    if not isinstance(final, dict):
+        return row
+    # After a reset in the same step the other entries are those of the new episode, but for what wrappers of the whole
+    # vector env have added about the one that ended.
+    return {**{name: value for name, value in row.items() if name not in final}, **final}
+
+
+def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
+    """What one env said in a reset within the step, without what the step before it said."""
+    return {name: value for name, value in info_row(infos, env).items() if name not in (_FINAL, _FINAL_OBS)}
+
+
+def info_row(infos: Infos, env: int) -> Mapping[str, Any]:
+    """One env's row of all that was said."""
+    if isinstance(infos, Mapping):
+        return _row(infos, env)
+    return infos[env] if infos else {}
+
+
+def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
+    row = {}
+    for name, value in infos.items():
+        mask = infos.get(f"_{name}")
+        if _is_mask_of(infos, name) or (mask is not None and not mask[env]):
+            continue
+        row[name] = _row(value, env) if isinstance(value, Mapping) else _at(value, env)
+    return row
+
+
+def _is_mask_of(infos: Mapping[str, Any], name: str) -> bool:
+    return name.startswith("_") and name[1:] in infos
+
+
+def _at(value: Any, env: int) -> Any:
+    """A batch's row; what is no batch is everybody's."""
+    return value[env] if isinstance(value, np.ndarray | list | tuple) and env < len(value) else value
 
 
 def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:

@@ -5,25 +5,24 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import cloudpickle
 import gymnasium as gym
 
 from swath.extras import need
 from swath.options import count
-from swath.rollout.hosts.base import ArrayHost, Host
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.base import ArrayHost, Host, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
-from swath.rollout.hosts.parallel_env import ParallelEnvHost, is_aec_env, is_parallel_env, require_equal_groups
-from swath.rollout.hosts.tensordict_list import TensorDictListHost
-from swath.rollout.hosts.torchrl import TorchRLHost, is_torchrl_env
-from swath.rollout.hosts.torchrl_source import Fitting, Handed, batch_of, has_makers
-from swath.rollout.hosts.vector import vector_host
-from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout.hosts.pettingzoo import ZooEnv, is_aec_env, is_parallel_env
+from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
+from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout.spaces import action_leaves, observation_leaves
 
 FORMS = (
@@ -111,7 +110,7 @@ def _vector_host(source: Source, env: Any) -> Host:
             f"{source.copies_name}={source.copies} for {env}, which is batched already ({env.num_envs} envs); "
             "leave it out"
         )
-    return vector_host(env, None if source.is_instance else lambda: make_env(source))
+    return VectorHost(env, None if source.is_instance else lambda: make_env(source))
 
 
 def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
@@ -126,17 +125,17 @@ def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
         if source.copies is not None and fitting.apart:
             return _torchrl_list(source, first, fitting)
         env = fitting.applied(first if source.copies is None else _torchrl_batch(source, first))
-    make = None if source.is_instance else lambda: fitting.applied(_torchrl_anew(source))
-    return TorchRLHost(env, make, resets=not fitting.apart)
+    resets = not fitting.apart
+    make = None if source.is_instance else lambda: [TorchRLEnv(fitting.applied(_torchrl_anew(source)), resets=resets)]
+    return TensorDictHost([TorchRLEnv(env, resets=resets)], make)
 
 
 def _parallel_host(source: Source, first: Any, fitting: Fitting) -> Host:
-    make = None if source.is_instance else lambda: make_env(source)
     mine = list[Any]([] if source.is_instance else [first])
     with closed_on_failure(mine):
-        hosts = [ParallelEnvHost(env, make, fitting.max_steps) for env in _with_copies(source, first, mine)]
-        require_equal_groups(hosts)
-        return hosts[0] if source.copies is None else TensorDictListHost(hosts)
+        envs = [ZooEnv(env, fitting.max_steps) for env in _with_copies(source, first, mine)]
+        make = None if source.is_instance else lambda: [ZooEnv(make_env(source), fitting.max_steps) for _ in envs]
+        return TensorDictHost(envs, make, apart=source.copies is not None)
 
 
 def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
@@ -144,8 +143,13 @@ def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
     mine = list[Any]()
     with closed_on_failure(mine):
         envs = _with_copies(source, first, mine)
-        make = None if source.is_instance else lambda: fitting.applied(make_env(source))
-        return TensorDictListHost([TorchRLHost(fitting.applied(env), make, resets=False) for env in envs])
+        hosted = [TorchRLEnv(fitting.applied(env), resets=False) for env in envs]
+        make = None if source.is_instance else lambda: [_torchrl_single(source, fitting) for _ in envs]
+        return TensorDictHost(hosted, make, apart=True)
+
+
+def _torchrl_single(source: Source, fitting: Fitting) -> TorchRLEnv:
+    return TorchRLEnv(fitting.applied(make_env(source)), resets=False)
 
 
 def _torchrl_anew(source: Source) -> Any:
@@ -158,9 +162,9 @@ def _torchrl_batch(source: Source, first: Any) -> Any:
     if not source.is_instance:
         first.close()
         return batch_of([lambda: make_env(source)] * (n_more + 1))
-    spare, *copies = _copies(first, n_more + 1)
-    makers = [Handed(env, partial(_copy, env)) for env in copies]
-    return batch_of([Handed(first, lambda: spare), *makers])
+    envs = [first, *_copies(first, n_more)]
+    # A batched env builds one env more from each maker, and closes it: that is a copy.
+    return batch_of([partial(next, iter([_copy(env), env])) for env in envs])
 
 
 def _all(source: Source, first: Any) -> list[Any]:
@@ -260,3 +264,50 @@ def _require_no_aec(env: object) -> None:
 
 def _described(value: object) -> str:
     return "None" if value is None else type(value).__name__
+
+
+class Service(Protocol):
+    """What steps envs until it is closed."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+
+_steppers: dict[int, weakref.ref[Any]] = {}
+"""By identity of the innermost env. Who steps an env keeps it alive, so that its identity is not given anew."""
+
+
+def require_free(env: Any) -> None:
+    """Check that no live service steps this instance, or one of this list; all else is free.
+
+    Raises:
+        ValueError: one does.
+    """
+    for instance in _instances(env):
+        stepper = _steppers.get(id(_innermost(instance)))
+        service = None if stepper is None else stepper()
+        if service is not None and not service.closed:
+            raise ValueError(
+                f"{instance} is stepped by another collector or evaluator that is not shut down; shut that down "
+                "first, or pass an env of its own, an id or a callable"
+            )
+
+
+def claim(env: Any, service: Service) -> None:
+    """From now on this service steps the instance, or those of the list, until it is closed or gone."""
+    for instance in _instances(env):
+        _steppers[id(_innermost(instance))] = weakref.ref(service)
+
+
+def _instances(env: Any) -> list[Any]:
+    entries = env if isinstance(env, list | tuple) else [env]
+    return [entry for entry in entries if is_env_instance(entry)]
+
+
+def _innermost(env: Any) -> Any:
+    if not is_torchrl_env(env):
+        return getattr(env, "unwrapped", env)
+    while isinstance(env, sys.modules["torchrl.envs"].TransformedEnv):
+        env = env.base_env
+    return env

@@ -1,31 +1,32 @@
-"""The host for TorchRL's envs: any `EnvBase`, batched or not, with whatever keys it has.
+"""TorchRL's envs for `TensorDictHost`: any `EnvBase`, batched or not, and what is put around one before it is stepped.
 
-    [root] ──▶ policy writes ──▶ env.step_and_maybe_reset ──▶ "next" ──▶ [root of the next step]
-
-The only leaf is a TensorDict `[*B]`. Where each episode has a seed of its own (evaluations), the env is stepped and
-reset by two calls instead.
+env ──▶ device ──▶ transforms for a policy with a memory ──▶ limit of steps ──▶ TorchRLEnv
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
+from torch import nn
 
-from swath.keys import DONE, Key, as_key, as_tuple
-from swath.rollout.hosts.base import Ended, EnvRaised, Transition
-from swath.rollout.hosts.closing import close_broken
-from swath.rollout.hosts.specs import TensorDictSpec
-from swath.rollout.hosts.tensordict_reading import StepReading, ends_of, groups_of, pixels_of, reward_of
-from swath.rollout.hosts.torchrl_masks import drawing
-from swath.rollout.spaces import Array, Leaves
+from swath.keys import ACTION_MASK, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
+from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.tensordict import TensorDictEnv, groups_of
+from swath.rollout.spaces import Array
+
+CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
+"""Where TorchRL's maker of envs with a common state is, and its name."""
 
 _RESET = "_reset"
+_CHOICES = ("Categorical", "OneHot", "MultiCategorical", "MultiOneHot")
 _FOUND_NONE = (KeyError, AttributeError, TypeError)
 
 
@@ -34,169 +35,139 @@ def is_torchrl_env(value: object) -> bool:
     return isinstance(value, getattr(sys.modules.get("torchrl.envs"), "EnvBase", ()))
 
 
-class TorchRLHost:
-    """An `EnvBase`, stepped as a whole; episodes begin by its partial resets.
-
-    Args:
-        env: the env.
-        make: builds it anew; `None` for an instance of the user's.
-        resets: whether envs begin their next episodes within the step that ends one, as in TorchRL's own collectors;
-            if not, only when `reset` is called.
-    """
-
-    def __init__(self, env: Any, make: Callable[[], Any] | None = None, *, resets: bool = True) -> None:
-        self._env, self._make, self._resets = _started(env), make, resets
-        self._seed: int | None = None
-        self._closed = False
-        self._begun: list[int] = []
-        self._following: TensorDictBase | None = None
-        self.spec = spec_of(lambda: self._env)
-        self._groups = groups_of(self.spec.done)
-        self._any_done = any_done_of(self.spec.done)
-        self._ends: Callable[[TensorDictBase], list[Ended]] = self._flagged
-        self._reward: Callable[[TensorDictBase], Array] = lambda following: reward_of(following, self.spec)
-
-    @property
-    def env(self) -> Any:
-        """The env."""
-        return self._env
-
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
-        """Begin an episode in every env; the first seed is that of all, and the env deals it out."""
-        try:
-            if seeds is not None:
-                self._set_seed([int(seed) for seed in seeds])
-            root = self._env.reset()
-            return [root if self._env.device is None else root.to(self._env.device)]
-        except Exception as error:
-            raise EnvRaised(0, error) from error
-
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in these envs; only an env that is no batch takes a seed for it."""
-        if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
-            return self.reset_all([seeds[0]])
-        envs = [env for env in envs if env not in self._begun]
-        try:
-            return [self._begin(onto[0].copy(), envs)] if envs else onto
-        except Exception as error:
-            raise EnvRaised(envs[0], error) from error
-
-    def step(self, action: Leaves) -> Transition:
-        """Advance every env: `action` is the TensorDict that the policy has written into."""
-        try:
-            made, root = self._advance(action[0])
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            cause = _explained(error, action[0], self.spec.acted)
-            everyone = [(env, cause) for env in range(self.spec.num_envs)]
-            return Transition([], np.zeros(self.spec.num_envs), failed=everyone)
-        action[0] = made
-        self._following = following = made.get("next")
-        ended = self._ends(following) if self._any_done(following) else []
-        self._begun = [env for env, _, _ in ended] if self._resets else []
-        return Transition([root], self._reward(following), ended)
-
-    def step_one(self, env: int, action: Leaves) -> Transition:
-        """Not possible: an `EnvBase` steps as a whole."""
-        raise RuntimeError(f"env {env} of {self._env} cannot be stepped alone (got {len(action)} leaves)")
-
-    def rebuild(self) -> Leaves:
-        """Close the env, build another and reset it."""
-        if self._make is None:
-            raise RuntimeError(f"{self._env} was given as an instance and cannot be built anew; pass a callable")
-        close_broken(self.close)
-        self._env, self._closed = _started(self._make()), False
-        return self.reset_all()
-
-    def retire(self, envs: Sequence[int]) -> None:
-        """Nothing to do: rows of these envs are ignored by whoever retired them."""
-
-    def render(self, env: int) -> Array | None:
-        """A frame of this env, if it renders arrays; else the pixels that it has written, if it has."""
-        batched, written = self.spec.num_envs > 1, pixels_of(self._following, env, self.spec.batch_shape)
-        if (batched and written is not None) or not hasattr(self._env, "render"):
-            return written
-        frame = self._env.render()
-        if batched and isinstance(frame, list | tuple):  # one of each
-            frame = frame[env]
-        return frame if isinstance(frame, np.ndarray) else written
-
-    def seed_of(self, env: int) -> int | None:  # noqa: ARG002  the env deals it out in its own way
-        """The seed that was given to the env."""
-        return self._seed
-
-    def close(self) -> None:
-        """Close the env; twice is fine."""
-        if not self._closed:
-            self._closed = True
-            if not getattr(self._env, "is_closed", False):
-                self._env.close()
-
-    def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
-        """From now on rewards are the mean of these entries, and all of these flags together end an episode too.
-
-        Keys are those under `"next"`.
-        """
-        reading = StepReading(self.spec, rewards, dones)
-        self._reward, self._ends = reading.reward, reading.ends
-        self._any_done = lambda _: True
-
-    def env_state(self) -> Mapping[str, Any]:
-        """The state of the transforms."""
-        holder = self._state_holder()
-        return OrderedDict() if holder is None else holder.state_dict()
-
-    def load_env_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of the transforms."""
-        holder = self._state_holder()
-        if holder is not None and state:
-            holder.load_state_dict(state)
-
-    def _advance(self, td: Any) -> tuple[Any, Any]:
-        """What the step has written, and the root of the next one."""
-        if self._resets:
-            return self._env.step_and_maybe_reset(td)  # type: ignore[no-any-return]
-        made = self._env.step(td)
-        return made, self._env.step_mdp(made)
-
-    def _begin(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
-        self._mark(root, envs)
-        return self._env.reset(root, select_reset_only=True)
-
-    def _mark(self, root: TensorDictBase, envs: Sequence[int]) -> None:
-        """Ask for resets of whole envs, whichever of their groups ended."""
-        for group in self._groups:
-            shape = root.get(next(iter(group.values()))).shape
-            mask = torch.zeros(shape, dtype=torch.bool, device=root.device)
-            mask.view(self.spec.num_envs, -1)[list(envs)] = True
-            *parents, _ = as_tuple(next(iter(group.values())))
-            root.set((*parents, _RESET), mask)
-
-    def _flagged(self, following: TensorDictBase) -> list[Ended]:
-        """Episodes that ended: where any flag that counts is set."""
-        return ends_of(following, self._groups, self.spec.num_envs)
-
-    def _set_seed(self, seeds: Sequence[int]) -> None:
-        same = len(seeds) > 1 and len(set(seeds)) == 1
-        self._seed = seeds[0]
-        self._env.set_seed(seeds[0], static_seed=same)
-
-    def _state_holder(self) -> Any:
-        if isinstance(self._env, sys.modules["torchrl.envs"].TransformedEnv):
-            return self._env.transform
-        envs = sys.modules["torchrl.envs"]
-        return self._env if isinstance(self._env, envs.SerialEnv | envs.ParallelEnv) else None
+def has_makers(env: Any) -> bool:
+    """Whether this is a batched env that has yet to build its envs, so that keywords still reach their makers."""
+    return is_torchrl_env(env) and _is_batch_of_envs(env) and bool(env.is_closed)
 
 
-def _started(env: Any) -> Any:
-    """The env; one that steps its envs here has built them, so that others can look into them."""
-    if isinstance(env, sys.modules["torchrl.envs"].SerialEnv) and env.is_closed:
-        env.start()
+def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
+    """One env that steps those of these makers together. From different makers it builds one env more each, first."""
+    return _envs().SerialEnv(len(makers), list(makers))
+
+
+def creator_apart(creator: Any) -> tuple[Any, ...]:
+    """An `EnvCreator` for another process: a function that builds envs with the state that it has now."""
+    return partial, (_created, creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
+
+
+def _created(make: Callable[..., Any], fixed: Mapping[str, Any], state: Mapping[str, Any], **kwargs: Any) -> Any:
+    env = make(**{**kwargs, **fixed})
+    env.load_state_dict(state, strict=False)
     return env
 
 
-def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
-    """What the `EnvBase` looks like that `live` gives; one that is built anew looks the same."""
-    env = live()
+@dataclass(frozen=True)
+class Fitting:
+    """What is asked of a TensorDict env beyond its source.
+
+    Attributes:
+        max_steps: most steps of an episode; counted, and cut, by the env itself.
+        device: where it runs; `None` leaves it where it is.
+        policy: the policy for such an env, if the env is to supply what that reads; `None` if not.
+        apart: whether several copies are stepped one by one, each with seeds of its own, instead of as one batch.
+    """
+
+    max_steps: int | None = None
+    device: torch.device | None = None
+    policy: Callable[[Any], Any] | None = None
+    apart: bool = False
+
+    def applied(self, env: Any) -> Any:
+        """The `EnvBase`, fitted.
+
+        Raises:
+            ValueError: it counts steps already.
+            Exception: what a module of the policy raised that cannot say what its state begins with, with a note.
+        """
+        if self.device is not None:
+            env = env.to(self.device)
+        policy = None if self.policy is None else self.policy(env)
+        missing = list(_missing(env, policy)) if isinstance(policy, nn.Module) else []
+        if missing:
+            env = _wrapped(env, _envs().Compose(*missing))
+        if self.max_steps is None:
+            return env
+        if any(STEP_COUNT in as_tuple(key) for key in env.output_spec.keys(include_nested=True, leaves_only=True)):
+            raise ValueError(
+                f"max_frames_per_traj={self.max_steps}: a 'step_count' key is already present in the environment; "
+                "leave it at 0, or take the StepCounter out of the env"
+            )
+        return _wrapped(env, _envs().StepCounter(max_steps=self.max_steps))
+
+
+class TorchRLEnv(TensorDictEnv):
+    """An `EnvBase` as `TensorDictHost` uses it.
+
+    Args:
+        env: the env.
+        resets: whether episodes that end begin anew within the step; if not, only when they are reset.
+    """
+
+    def __init__(self, env: Any, *, resets: bool = True) -> None:
+        if isinstance(env, _envs().SerialEnv) and env.is_closed:
+            env.start()  # so that others can look into its envs
+        super().__init__(env, _spec_of(env))
+        self.resets = resets
+        roles = (self.spec.observed, self.spec.acted, self.spec.rewarded, self.spec.flags)
+        self.kind = "entries", [sorted(map(as_tuple, keys)) for keys in roles]
+        self._flags = [next(iter(group.values())) for group in groups_of(self.spec.done)]
+
+    @property
+    def stateful(self) -> Any:
+        """The transforms, or the envs of a batch."""
+        if isinstance(self.env, _envs().TransformedEnv):
+            return self.env.transform
+        return self.env if _is_batch_of_envs(self.env) else None
+
+    def begin(self, seeds: Sequence[int] | None) -> Any:
+        """Begin an episode in every env of the batch; the first seed is that of all, and the env deals it out."""
+        if seeds is not None:
+            self.seed = int(seeds[0])
+            self.env.set_seed(self.seed, static_seed=len(seeds) > 1 and len({*seeds}) == 1)
+        root = self.env.reset()
+        return root if self.env.device is None else root.to(self.env.device)
+
+    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
+        """Begin an episode in these envs of the batch, whichever of their groups ended."""
+        for flag in self._flags:
+            mask = torch.zeros(root.get(flag).shape, dtype=torch.bool, device=root.device)
+            mask.view(self.spec.num_envs, -1)[list(envs)] = True
+            root.set((*as_tuple(flag)[:-1], _RESET), mask)
+        return self.env.reset(root, select_reset_only=True)
+
+    def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
+        """Step, and reset where that is to happen.
+
+        Raises:
+            KeyError: the env looked for an action that the policy has not written.
+        """
+        try:
+            if self.resets:
+                return self.env.step_and_maybe_reset(root)  # type: ignore[no-any-return]
+            made = self.env.step(root)
+            return made, self.env.step_mdp(made)
+        except _FOUND_NONE as error:
+            there = _keys(list(root.keys(include_nested=True)))
+            missing = [key for key in self.spec.acted if key not in there]
+            if not missing:
+                raise
+            entries = sorted(map(str, there))
+            raise KeyError(f"the policy must answer with the action {missing}; the entries are {entries}") from error
+
+    def render(self, env: int) -> Array | None:
+        """A frame of this env of the batch."""
+        frame = self.env.render() if hasattr(self.env, "render") else None
+        if self.spec.num_envs > 1 and isinstance(frame, list | tuple):  # one of each
+            frame = frame[env]
+        return frame if isinstance(frame, np.ndarray) else None
+
+    def close(self) -> None:
+        """Close the env."""
+        if not getattr(self.env, "is_closed", False):
+            self.env.close()
+
+
+def _spec_of(env: Any) -> TensorDictSpec:
     return TensorDictSpec(
         num_envs=int(np.prod(env.batch_size, dtype=np.int64)),
         batch_shape=tuple(env.batch_size),
@@ -204,41 +175,95 @@ def spec_of(live: Callable[[], Any]) -> TensorDictSpec:
         acted=_keys(env.action_keys),
         carried=_keys(env.state_keys),
         rewarded=_keys(env.reward_keys),
-        done=effective(_keys(env.done_keys)),
+        done=_that_count(_keys(env.done_keys)),
         flags=_keys(env.done_keys),
-        draw=drawing(live),
-        imagine=lambda: live().fake_tensordict(),
-        env=live,
+        draw=_drawing(env),
+        imagine=env.fake_tensordict,
+        env=lambda: env,
         seeding="layout" if env.batch_size else "episode",
     )
 
 
-def _explained(error: Exception, made: TensorDictBase, acted: Sequence[Key]) -> Exception:
-    """The error of a step; a plainer one where the env looked for an action and found none."""
-    there = _keys(list(made.keys(include_nested=True)))
-    missing = [key for key in acted if key not in there]
-    if not missing or not isinstance(error, _FOUND_NONE):
-        return error
-    explained = KeyError(f"the policy must answer with the action {missing}; the entries are {sorted(map(str, there))}")
-    explained.__cause__ = error
-    return explained
+def _missing(env: Any, policy: nn.Module) -> Iterator[Any]:
+    """Transforms that supply what a policy with a memory reads, as far as the env does not write it."""
+    written = {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
+    reads_init = any(as_tuple(key)[-1] == IS_INIT for key in getattr(policy, "in_keys", ()))
+    if reads_init and not any(key[-1] == IS_INIT for key in written):
+        yield _envs().InitTracker()
+    for module in policy.modules():
+        make = getattr(module, "make_tensordict_primer", None)
+        if make is None:
+            continue
+        try:
+            primer = make()
+        except Exception as error:
+            error.add_note(
+                f"raised while {type(module).__name__} made the transform for its state; give the env one by hand, and "
+                "leave auto_register_policy_transforms at None"
+            )
+            raise
+        if not {as_tuple(key) for key in primer.primers.keys(include_nested=True, leaves_only=True)} <= written:
+            yield primer
 
 
-def effective(done: Sequence[Key]) -> tuple[Key, ...]:
-    """The end flags that count: the flags of a group prevail over those of groups inside it."""
-    parents = {as_tuple(key)[:-1] for key in done}
-    return tuple(key for key in done if not any(_inside(as_tuple(key)[:-1], parent) for parent in parents))
+def _drawing(env: Any) -> Callable[[TensorDictBase], TensorDictBase]:
+    """How to write random actions into a TensorDict `[*B]`; those that are choices obey a mask beside them.
+
+    An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it. Without
+    one the spec allows everything. The function raises `ValueError` for a mask that does not fit its action.
+    """
+    specs = importlib.import_module("torchrl.data")
+    choices = [getattr(specs, name) for name in _CHOICES]
+    written = {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
+    masks: dict[Key, Key] = {}
+    for key in _keys(env.action_keys):
+        mask = (*as_tuple(key)[:-1], ACTION_MASK)
+        if mask in written and type(env.full_action_spec[key]) in choices:
+            masks[key] = as_key(mask)
+
+    def draw(root: TensorDictBase) -> TensorDictBase:
+        root = env.rand_action(root)
+        for action, mask in masks.items():
+            spec = env.full_action_spec[action]
+            if spec.mask is None:
+                lead = spec.shape if type(spec) is specs.Categorical else spec.shape[:-1]
+                root.set(action, _limited(spec, lead, root.get(mask), (action, mask)).rand())
+        return root
+
+    return draw
 
 
-def any_done_of(done: Sequence[Key]) -> Callable[[TensorDictBase], bool]:
-    """How to see at a glance whether any flag is set in a `"next"`; `"done"` says it for its group."""
-    telling = [group.get(DONE) for group in groups_of(done)]
-    keys = list(done) if None in telling else telling
-    return lambda following: any(bool(following.get(key).any()) for key in keys)
+def _limited(spec: Any, lead: Sequence[int], mask: torch.Tensor, names: tuple[Key, Key]) -> Any:
+    """The spec with the mask in it; where nothing is allowed, as for agents that are absent, everything is."""
+    parts = [box.n for box in spec.space.boxes] if hasattr(spec.space, "boxes") else [spec.space.n]
+    shape = torch.Size((*lead, sum(parts)))
+    if mask.shape[-1:] != shape[-1:] or mask.numel() != shape.numel():
+        raise ValueError(
+            f"random actions cannot obey {names[1]!r} of shape {tuple(mask.shape)}: {names[0]!r} wants one entry per "
+            f"choice, {tuple(shape)}; give the collector a policy that knows this mask"
+        )
+    allowed = [part | ~part.any(-1, keepdim=True) for part in torch.split(mask.bool().reshape(shape), parts, dim=-1)]
+    limited = spec.clone()
+    limited.update_mask(torch.cat(allowed, dim=-1))
+    return limited
 
 
-def _inside(inner: tuple[str, ...], outer: tuple[str, ...]) -> bool:
-    return len(inner) > len(outer) and inner[: len(outer)] == outer
+def _that_count(flags: Sequence[Key]) -> tuple[Key, ...]:
+    """The end flags that count: those of a group prevail over those of groups inside it."""
+    groups = {as_tuple(key)[:-1] for key in flags}
+    return tuple(key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1)))
+
+
+def _wrapped(env: Any, transform: Any) -> Any:
+    return _envs().TransformedEnv(env, transform, auto_unwrap=True)
+
+
+def _is_batch_of_envs(env: Any) -> bool:
+    return isinstance(env, _envs().SerialEnv | _envs().ParallelEnv)
+
+
+def _envs() -> Any:
+    return importlib.import_module("torchrl.envs")
 
 
 def _keys(keys: Sequence[Any]) -> tuple[Key, ...]:

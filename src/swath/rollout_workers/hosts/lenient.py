@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.hosts.base import ArrayHost, Ended, EnvRaised, Transition
+from swath.rollout.hosts.base import NO_ENDS, ArrayHost, EnvRaised, Transition
 from swath.rollout.spaces import Leaves
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 
@@ -257,8 +257,7 @@ class LenientHost(WrappedHost):
             self._failed(Failure(env, error, in_step=True))
         if not self.spec.alone:
             moved.observation, self._untouched = self._reached, True
-        cut: list[Ended] = [(env, False, True) for env in failed]
-        ended = sorted([*(end for end in moved.ended if end[0] not in failed), *cut])
+        ended = moved.ended.without(sorted(failed)).cutting(failed)
         void = sorted({*moved.void, *failed})
         return Transition(moved.observation, moved.reward, ended, void, (), moved.info)
 
@@ -267,4 +266,4 @@ class LenientHost(WrappedHost):
         self._doomed, self._untouched = False, True
         self._broken.add(0)
         everyone = list(range(self.spec.num_envs))
-        return Transition(self._reached, np.zeros(len(everyone)), [(env, False, True) for env in everyone], everyone)
+        return Transition(self._reached, np.zeros(len(everyone)), NO_ENDS.cutting(everyone), everyone)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from swath.keys import OBSERVATION
-from swath.rollout.hosts.base import Ended, EnvRaised, Transition
-from swath.rollout.hosts.closing import close_broken
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvRaised, Transition, close_broken
 from swath.rollout.hosts.returned import as_flag, as_rewards, bad_answer
-from swath.rollout.hosts.specs import ArraySpec
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, plain_leaves, splitter
 from swath.rollout_workers.vector_env import VectorEnv
 
@@ -39,6 +37,7 @@ class OwnVectorHost:
         self._pack = packer(self.spec.observation)
         self._split = splitter(env.action_space, env.num_envs, writable=False)
         self._seeds: list[int | None] = [None] * env.num_envs
+        self._infos: list[Mapping[str, Any]] = [{}] * env.num_envs
         self._closed = False
 
     @property
@@ -49,7 +48,8 @@ class OwnVectorHost:
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every sub-env."""
         try:
-            observations, _ = self._env.vector_reset(seeds=None if seeds is None else list(seeds))
+            observations, infos = self._env.vector_reset(seeds=None if seeds is None else list(seeds))
+            self._infos = list(infos)
             leaves = self._pack(observations)
         except Exception as error:
             raise EnvRaised(0, error) from error
@@ -58,10 +58,11 @@ class OwnVectorHost:
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these sub-envs."""
-        fresh = [leaf.copy() for leaf in onto]
+        fresh, self._infos = [leaf.copy() for leaf in onto], self._infos.copy()
         for env, seed in zip(envs, seeds or [None] * len(envs), strict=True):
             try:
-                rows = self._pack([self._env.reset_at(env, seed=seed)[0]])
+                observation, self._infos[env] = self._env.reset_at(env, seed=seed)
+                rows = self._pack([observation])
             except Exception as error:
                 raise EnvRaised(env, error) from error
             for leaf, row in zip(fresh, rows, strict=True):
@@ -79,7 +80,8 @@ class OwnVectorHost:
         try:
             observations, rewards, terminateds, truncateds, infos = answer
             ended = _ended(terminateds, truncateds)
-            return Transition(self._pack(observations), as_rewards(list(rewards)), ended, info=list(infos))
+            self._infos = list(infos)
+            return Transition(self._pack(observations), as_rewards(list(rewards)), ended, info=self._infos)
         except EnvRaised as raised:
             return self._failed(raised)
         except Exception as error:  # noqa: BLE001  as above
@@ -112,6 +114,10 @@ class OwnVectorHost:
         """None: it makes no frames."""
         return None
 
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """What this sub-env said with its latest observation."""
+        return self._infos[env]
+
     def seed_of(self, env: int) -> int | None:
         """The seed this sub-env was last given."""
         return self._seeds[env]
@@ -123,17 +129,17 @@ class OwnVectorHost:
             self._env.close()
 
 
-def _ended(terminateds: Iterable[Any], truncateds: Iterable[Any]) -> list[Ended]:
+def _ended(terminateds: Iterable[Any], truncateds: Iterable[Any]) -> Ends:
     """The episodes that ended.
 
     Raises:
         EnvRaised: what a sub-env says of it is neither yes nor no.
     """
-    ended: list[Ended] = []
+    ended: list[tuple[int, bool, bool]] = []
     for env, (terminated, truncated) in enumerate(zip(terminateds, truncateds, strict=True)):
         if terminated or truncated:
             try:
                 ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
             except ValueError as error:
                 raise EnvRaised(env, error) from error
-    return ended
+    return Ends.listed(ended)

@@ -14,9 +14,8 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from swath.rollout.hosts.base import EnvRaised, Transition
-from swath.rollout.hosts.by_agent import ALL, ByAgent
-from swath.rollout.hosts.infos import info_of
-from swath.rollout.hosts.multi_agent import INFOS, TERMINATEDS, TRUNCATEDS, MultiAgentHost
+from swath.rollout.hosts.multi_agent import ALL, INFOS, TERMINATEDS, TRUNCATEDS, ByAgent, MultiAgentHost
+from swath.rollout.hosts.returned import info_of
 from swath.rollout.spaces import Leaves
 from swath.rollout_workers.hosts.wrapping import WrappedHost
 from swath.rollout_workers.perf_stats import Part
@@ -81,7 +80,7 @@ class SeatingHost(WrappedHost):
         for env in failed:
             sights[env] = Sight()
         self._lap("raw_obs_processing")
-        ended = [end for end in moved.ended if end[0] not in failed]
+        ended = moved.ended.without(sorted(failed))
         in_order = sorted(failed.items(), key=itemgetter(0))
         return Transition([sights], moved.reward, ended, moved.void, in_order, moved.info)
 
@@ -99,7 +98,7 @@ class SeatingHost(WrappedHost):
             raise EnvRaised(env, failed[env]) from failed[env]
         sight.seen = [seat for seat, _ in seen]
         sight.due = sight.seen.copy()
-        self._tell(play, sight, self._envs.told[env])
+        self._tell(play, sight, self._envs.info_of(env))
         return sight
 
     def _watch(self, env: int, returned: ByAgent, answer: Mapping[str, ByAgent], sight: Sight) -> Seen:

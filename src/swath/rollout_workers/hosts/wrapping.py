@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swath.rollout.hosts.base import ArrayHost, Transition
-from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 
@@ -53,6 +52,10 @@ class WrappedHost:
     def render(self, env: int) -> Array | None:
         """A frame of this env."""
         return self.inner.render(env)
+
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """What this env said with its latest observation."""
+        return self.inner.info_of(env)
 
     def seed_of(self, env: int) -> int | None:
         """The seed this env was last given."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from swath.rollout.policies.random_policy import RandomPolicy as Uniform
+from swath.rollout.policies.random import RandomPolicy as Uniform
 from swath.rollout_workers.batches.leaves import leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.nests import nested

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
 from swath.seeds import derive_named

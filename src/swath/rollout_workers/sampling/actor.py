@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from swath.rollout.hosts.base import Infos
-from swath.rollout.hosts.specs import ArraySpec
+from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaf, Leaves, packer
 from swath.rollout_workers.actions import ActionProcessor
 from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
+from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.nests import leaves_of, nest_of, template_of
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.asking import Wants, asked
-from swath.rollout_workers.sampling.memory import Before, States, arrays, infos_of
+from swath.rollout_workers.sampling.memory import Before, States, arrays
 from swath.rollout_workers.sampling.outputs import Layout
-from swath.rollout_workers.tallies import LONE_AGENT
+
+Form: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and dtype of an array."""
 
 
 class Watcher(Protocol):
@@ -59,18 +61,18 @@ class PolicyActor:
         policy: a `Policy`.
         surface: what it sees, what envs get.
         laps: times the steps.
+        info_of: gives what an env said with its latest observation.
         watcher: of episodes, if there is one.
         explore: whether actions are sampled.
-        infos: what the envs said beside the last step.
         layout: which columns the outputs are; empty before the first step.
     """
 
     policy: Any
     surface: Surface
     laps: PerfStats
+    info_of: Callable[[int], Mapping[str, Any]]
     watcher: Watcher | None = None
     explore: bool = True
-    infos: Infos = ()
     layout: Layout = field(default_factory=Layout)
 
     def __post_init__(self) -> None:
@@ -79,7 +81,7 @@ class PolicyActor:
         self.wants = Wants.of(self.policy)
         self._states = States(self.policy.get_initial_state(), self._n)
         self._before = Before([np.zeros((self._n, *leaf.shape), leaf.dtype) for leaf in spec.action])
-        self._shapes: list[tuple[int, ...]] | None = None
+        self._forms: list[Form] | None = None
         self._template = template_of(spec.action_space)
         self._seen = template_of(self.surface.observation_space)
         self._pack = packer(spec.action)
@@ -97,7 +99,7 @@ class PolicyActor:
         raw, beside = self._raw(answer), list(extras.values())
         after = self._states.flat(states)
         outputs = [*self._processed(raw), *self._recorded(beside, after)]
-        self._require_shapes([leaf.shape for leaf in outputs])
+        self._require_same([(leaf.shape, leaf.dtype) for leaf in outputs])
         if not self.layout.parts:
             self._lay_out(extras)
         self._states.leaves = after
@@ -118,7 +120,6 @@ class PolicyActor:
 
     def note(self, step: Step, rewards: Array) -> None:
         """A step was made, with these rewards after clipping."""
-        self.infos = step.info
         if self.wants.before:
             n = len(self.surface.spec.action)
             skip = 0 if self._processor is None else n
@@ -126,15 +127,16 @@ class PolicyActor:
             if step.void:
                 self._before.begin(step.void)
 
-    def _require_shapes(self, shapes: list[tuple[int, ...]]) -> None:
-        """Raise `ValueError` if an answer has not one row per env, or is unlike the first one."""
-        if self._shapes is None:
-            for shape in shapes:
+    def _require_same(self, forms: list[Form]) -> None:
+        """Raise `ValueError` if an answer has not one row per env, another shape than the first, or a wider kind."""
+        if self._forms is None:
+            for shape, _ in forms:
                 if shape[:1] != (self._n,):
                     raise ValueError(f"the policy answered an array of shape {shape} to {self._n} observations")
-            self._shapes = shapes
-        elif shapes != self._shapes:
-            raise ValueError(f"the policy answered arrays of shapes {shapes}; before they were {self._shapes}")
+            self._forms = forms
+        elif forms != self._forms and not _hold(self._forms, forms):
+            now, before = ([(shape, str(dtype)) for shape, dtype in each] for each in (forms, self._forms))
+            raise ValueError(f"the policy answered arrays of shapes and dtypes {now}; before they were {before}")
 
     def _raw(self, answer: Any) -> Leaves:
         """The action leaves of an answer, in the dtypes of their spaces."""
@@ -147,6 +149,11 @@ class PolicyActor:
             raise ValueError(
                 f"the policy answered actions of shape {action.shape} to {self._n} observations; "
                 f"wanted {(self._n, *leaf.shape)}, for {leaf.space}"
+            )
+        if not np.can_cast(action.dtype, leaf.dtype, "same_kind"):
+            raise TypeError(
+                f"{type(self.policy).__name__} answered actions of dtype {action.dtype}; {leaf.space} wants "
+                f"{leaf.dtype}"
             )
         return np.asarray(action.astype(leaf.dtype, copy=False))
 
@@ -180,7 +187,7 @@ class PolicyActor:
         before = {
             ColumnNames.PREV_ACTIONS: nest_of(self._template, self._before.actions),
             ColumnNames.PREV_REWARDS: self._before.rewards,
-            ColumnNames.INFOS: infos_of(self.infos, self._n) if ColumnNames.INFOS in seen else None,
+            ColumnNames.INFOS: [self.info_of(env) for env in range(self._n)] if ColumnNames.INFOS in seen else None,
             ColumnNames.ENV_ID: np.arange(self._n),
             ColumnNames.AGENT_ID: np.array([LONE_AGENT] * self._n, dtype=object),
         }
@@ -188,3 +195,10 @@ class PolicyActor:
 
     def _episodes(self) -> list[Any] | None:
         return None if self.watcher is None or not self.wants.episodes else self.watcher.episodes
+
+
+def _hold(first: Sequence[Form], now: Sequence[Form]) -> bool:
+    """Whether arrays of the first forms take these; float32 may follow float64, a float never an integer."""
+    if [shape for shape, _ in first] != [shape for shape, _ in now]:
+        return False
+    return all(np.can_cast(given, kept, "same_kind") for (_, kept), (_, given) in zip(first, now, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from swath.rollout.buffer import Buffer, Rows, column_of
-from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.hosts.base import Infos
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.hosts.infos import info_of
+from swath.rollout.hosts.returned import info_of
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.leaves import object_array
 from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.nests import nest_of
 from swath.rollout_workers.sampling.block import Block
 from swath.rollout_workers.sampling.waiting import Run
-from swath.rollout_workers.tallies import LONE_AGENT
 
 Read = Callable[[Block], Any]
 """An array `[B, T, …]` of a block."""

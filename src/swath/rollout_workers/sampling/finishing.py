@@ -12,6 +12,7 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds, is_trained, number_chunks
 from swath.rollout_workers.sampling.columns import Taken, columns_of
@@ -22,7 +23,6 @@ from swath.rollout_workers.sampling.post_processor import (
     as_learnt_from,
     estimator_of,
 )
-from swath.rollout_workers.tallies import LONE_AGENT
 
 LONG = 5_000
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.hosts.base import Infos
-from swath.rollout.hosts.infos import info_of
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.batches.leaves import as_array
 from swath.rollout_workers.nests import has_empty, leaves_of, map_nest, nest_of
@@ -87,11 +85,6 @@ class Before:
         """Episodes begin in these envs."""
         for leaf in (*self.actions, self.rewards):
             leaf[list(envs)] = 0
-
-
-def infos_of(infos: Infos, num_envs: int) -> list[Any]:
-    """What the envs said beside, one mapping each."""
-    return [info_of(infos, env) for env in range(num_envs)]
 
 
 def arrays(nest: Any) -> Any:

@@ -13,24 +13,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.episodes.ids import TrajectoryIds
+from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, go_on, never_forgive, steps
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.hosts.processing import blank
-from swath.rollout_workers.metrics_log import MetricsLog
-from swath.rollout_workers.rollout_metrics import RolloutMetrics
+from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
 from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, noted
-from swath.rollout_workers.sampling.results import Result, Results, SamplerCounts
 from swath.rollout_workers.sampling.waiting import Run, Waiting
 from swath.rollout_workers.sampling.watching import Watch
-from swath.rollout_workers.tallies import LONE_AGENT
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,11 @@ class Sampler:
         n = parts.host.spec.num_envs
         self.parts, self.quota, self.counts = parts, quota, SamplerCounts()
         self.waiting = Waiting(n)
-        self._results = Results(n)
+        self._sums = EpisodeSums(n, 2)
         self._stage = Stage(blank(parts.host), list(range(n)))
         begin = go_on if parts.watch is None else self._create
         self._rules = Rules(StepLimit([None] * n), begin, never_forgive)
-        self._open, self._complete = [0] * n, 0
+        self._running, self._complete = EpisodeSums(n, 0), 0
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
         self._noting = parts.watch is not None or parts.actor.wants.needs_notes
@@ -144,7 +143,7 @@ class Sampler:
         """Rows that wait are not handed out any more."""
         self.counts.discarded += sum(self.waiting.rows)
         self.waiting = Waiting(self.parts.host.spec.num_envs)
-        self._open, self._complete = [0] * len(self._open), 0
+        self._running, self._complete = EpisodeSums(self.parts.host.spec.num_envs, 0), 0
 
     def _missing(self) -> int:
         """How many steps to make next."""
@@ -209,19 +208,15 @@ class Sampler:
         """Whether the call can end here, where it hands out whole episodes."""
         if not self.quota.whole_episodes:
             return False
-        open_ = self._open
-        for env in range(len(open_)):
-            open_[env] += 1
-        for env in step.void:
-            open_[env] -= 1
-        for env, _, _ in step.ended:
-            self._complete += 0 if env in step.void else open_[env]
-            open_[env] = 0
+        self._running.count_step(void=step.void)
+        if step.ended:
+            self._complete += int(self._running.lengths[step.ended.without(step.void).envs].sum())
+            self._running.begin(step.ended.envs)
         return self._complete >= self.quota.rows
 
     def _keep(self, block: Block) -> None:
         """A block is made: note what ended in it, and let its rows wait."""
-        self._tell(self._results.of(block))
+        self._tell(block)
         for env, t in block.failed:
             self._end_before(block, env, t)
         self.waiting.add(block)
@@ -242,33 +237,38 @@ class Sampler:
     def _give_up(self, env: int) -> None:
         if self.quota.whole_episodes:
             self.counts.discarded += self.waiting.drop_open(env)
-            self._open[env] = 0
+            self._running.begin([env])
         else:
             self.waiting.cut_last(env)
-        self._results.drop(env)
 
     def _create(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         assert self.parts.watch is not None
         self.parts.watch.create(envs)
         return envs, None
 
-    def _tell(self, results: list[Result]) -> None:
+    def _tell(self, block: Block) -> None:
         """Keep the metrics of episodes that ended by themselves."""
-        self.counts.episodes += len(results)
-        self.parts.log.add(self._metrics(result) for result in results)
+        rows = block.rows
+        ended = self._sums.count_fragment(
+            block.reward, rows.reward, counts=block.counts, last=rows.last, valid=rows.valid
+        )
+        ids = block.ids[ended.envs, ended.steps]
+        columns = (column.tolist() for column in (ended.envs, ids, ended.lengths, *ended.returns))
+        self.counts.episodes += len(ids)
+        self.parts.log.add([self._metrics(*row) for row in zip(*columns, strict=True)])
 
-    def _metrics(self, result: Result) -> RolloutMetrics:
-        episode = None if self.parts.watch is None else self.parts.watch.episode(result.trajectory)
+    def _metrics(self, env: int, trajectory: int, length: int, reward: float, raw_reward: float) -> RolloutMetrics:
+        episode = None if self.parts.watch is None else self.parts.watch.episode(trajectory)
         return RolloutMetrics(
-            result.length,
-            result.reward,
-            {(LONE_AGENT, self.parts.finisher.policy_id): result.reward},
+            length,
+            reward,
+            {(LONE_AGENT, self.parts.finisher.policy_id): reward},
             custom_metrics={} if episode is None else episode.custom_metrics,
             perf_stats=self.parts.actor.laps.get(),
             hist_data={} if episode is None else episode.hist_data,
             media={} if episode is None else episode.media,
-            episode_reward_raw=result.raw_reward,
-            env_index=result.env,
+            episode_reward_raw=raw_reward,
+            env_index=env,
         )
 
     def _count(self, failures: list[Failure]) -> None:
@@ -289,7 +289,7 @@ class Sampler:
             watch.forget({int(i) for run in self.waiting for i in set(run.block.ids[run.env, run.start : run.stop])})
 
     def _warn_of_long_episodes(self) -> None:
-        for env, rows in enumerate(self._open):
+        for env, rows in enumerate(self._running.lengths.tolist()):
             self._long.note(env, rows, self.quota.length)
 
     def _noted(self, raised: EnvRaised) -> Exception:

@@ -12,8 +12,7 @@ from typing import Any
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 from swath.rollout_workers.callbacks import DefaultCallbacks, Listener, listeners
-from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.tallies import LONE_AGENT, Board, LoneTally
+from swath.rollout_workers.episode import LONE_AGENT, Board, Episode, LoneTally
 
 WATCHED = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end", "on_postprocess_trajectory")
 """What nobody can be told of without episodes."""
@@ -65,14 +64,16 @@ class Watch:
         scene: what they are told of.
         num_envs: B.
         first_id: of the first episode; those that begin later have the next ones.
+        info_of: gives what an env said with its latest observation.
 
     Attributes:
         board: their running sums.
     """
 
-    def __init__(self, scene: Scene, num_envs: int, first_id: int) -> None:
+    def __init__(self, scene: Scene, num_envs: int, first_id: int, info_of: Callable[[int], Mapping[str, Any]]) -> None:
         self._scene = scene
         self.board = Board(num_envs)
+        self._info_of = info_of
         self._next_id = first_id
         self._created: dict[int, Episode] = {}
         self._running: list[Episode | None] = [None] * num_envs
@@ -100,7 +101,7 @@ class Watch:
         """Episodes begin in these envs, but for those in which one has begun already, or cannot begin yet."""
         begun = [env for env in envs if env in self._created]
         self._keep(begun)
-        self.board.begin(begun)
+        self.board.begin({env: self._info_of(env) for env in begun})
         for env in begun:
             episode = self._running[env] = self._created.pop(env)
             episode.tally = self.board.of(env)
@@ -118,7 +119,7 @@ class Watch:
     def stepped(self, step: Step, reward: Array) -> None:
         """A step was made, with these rewards after clipping."""
         self.board.step(reward, step.reward, step.info, but=step.void)
-        ended = [end for end in step.ended if end[0] not in step.void]
+        ended = step.ended.without(step.void) if step.void else step.ended
         self.board.end(ended)
         if self._told["on_episode_step"]:
             for env in range(len(self._running)):

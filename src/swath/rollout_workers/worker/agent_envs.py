@@ -6,12 +6,12 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from swath.rollout.hosts.base import ArrayHost
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.base import ArrayHost, closed_on_failure
 from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.seating import SeatingHost
+from swath.rollout_workers.metrics import SamplerCounts
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv
 from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
@@ -21,7 +21,6 @@ from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
 from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentParts, MultiAgentSampler
 from swath.rollout_workers.sampling.multi_agent.seats import Play
 from swath.rollout_workers.sampling.post_processor import PostProcessor
-from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.worker.env_making import EnvMaker, make_envs
 from swath.rollout_workers.worker.envs import Complete, Envs
 from swath.rollout_workers.worker.policies import Policies

@@ -12,7 +12,7 @@ from typing import Any
 
 from swath.errors import Closed
 from swath.options import seconds
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext

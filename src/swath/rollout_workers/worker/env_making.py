@@ -8,11 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from swath.rollout.hosts.base import ArrayHost
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.hosts.base import ArrayHost, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
-from swath.rollout.hosts.vector import vector_host
-from swath.rollout.hosts.vector_reset import is_vector_env
+from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
@@ -123,7 +121,7 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
     if isinstance(first, VectorEnv):
         return OwnVectorHost(first, lambda: maker.make(0))
     if is_vector_env(first):
-        host: ArrayHost = vector_host(first, lambda: maker.make(0), exact=True)
+        host: ArrayHost = VectorHost(first, lambda: maker.make(0), exact=True)
         return host
     return EnvListHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))], exact=True)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.setup import env_space
-from swath.rollout_workers.sampling.results import SamplerCounts
+from swath.rollout_workers.metrics import SamplerCounts
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
 from swath.rollout_workers.worker.policies import Policies

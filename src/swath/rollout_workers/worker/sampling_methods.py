@@ -8,10 +8,8 @@ from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.checks import flag, optional
-from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.rollout_metrics import RolloutMetrics
-from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.worker.dataset import DatasetReader
 from swath.rollout_workers.worker.learning import Batch
 from swath.rollout_workers.worker.policy_methods import PolicyMethods

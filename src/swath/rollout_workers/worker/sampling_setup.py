@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from swath.rollout.episodes.trajectory_ids import TrajectoryIds
+from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
@@ -19,7 +19,7 @@ from swath.rollout_workers.hosts.lenient import LenientHost, Patience
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
 from swath.rollout_workers.hosts.seating import SeatingHost
-from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.metrics import MetricsLog
 from swath.rollout_workers.nests import template_of
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.actor import PolicyActor, Surface
@@ -89,7 +89,7 @@ def make_sampler(
     post = PostProcessor(told, scene.worker, scene.policy_map)
     watch: Watch | None = None
     if wants.episodes or scene.is_watched or post.is_chunk_by_chunk(policy):
-        watch = Watch(scene, n, ids.next_id)
+        watch = Watch(scene, n, ids.next_id, lenient.info_of)
     finisher = Finisher(
         policy_id,
         policy,
@@ -103,7 +103,7 @@ def make_sampler(
         lenient.spec.action_space, normalize=setting("normalize_actions"), clip=setting("clip_actions")
     )
     surface = Surface(host.spec, preprocessor.observation_space, processor)
-    actor = PolicyActor(policy, surface, laps, watch, setting("explore"))
+    actor = PolicyActor(policy, surface, laps, lenient.info_of, watch, setting("explore"))
     clip = reward_clip(setting("clip_rewards"))
     parts = SamplerParts(lenient, actor, finisher, ids, station.log, clip, watch)
     return Sampler(parts, quota_of(station.worker.config, station.worker.worker_index, n))

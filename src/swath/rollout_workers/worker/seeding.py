@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from swath.rollout.random_state import PrivateStreams
+from swath.rollout.seeding import PrivateStreams
 from swath.seeds import Role, derive, derive_named
 
 _PINNED = 2**16

@@ -10,13 +10,13 @@ from typing import Any, Self
 from swath.errors import warn
 from swath.nearest import spelled
 from swath.options import count
-from swath.rollout.episodes.trajectory_ids import LIFE_BITS, WORKER_BITS
-from swath.rollout.hosts.closing import closed_on_failure
+from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.hosts.base import closed_on_failure
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.env_runner import EnvRunner
-from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.metrics import MetricsLog
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.chunks import UnrollIds

@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from swath.rollout.hosts.by_agent import ALL, ByAgent, Step
-from swath.rollout_workers.multi_agent_env.base import MultiAgentEnv
+from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
+from swath.rollout_workers.multi_agent_env import MultiAgentEnv
 from swath.testing.envs.mock import MockEnv, MockEnv2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swath.rollout_workers.multi_agent_env.copies import make_multi_agent
+from swath.rollout_workers.multi_agent_env import make_multi_agent
 from swath.testing.envs.random_env import RandomEnv
 
 MultiAgentCartPole = make_multi_agent("CartPole-v1")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from swath.rollout.hosts.by_agent import ByAgent
+from swath.rollout.hosts.multi_agent import ByAgent
 from swath.rollout.spaces import Leaves
-from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.episode import Episode, SharedTally
 from swath.rollout_workers.perf_stats import Part
 from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Seat, Sight
 from swath.rollout_workers.sampling.watching import Scene
-from swath.rollout_workers.tallies import SharedTally
 
 
 class Company:

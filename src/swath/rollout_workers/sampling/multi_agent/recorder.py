@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.hosts.by_agent import ALL, ByAgent
-from swath.rollout.hosts.multi_agent import REWARDS, TERMINATEDS, TRUNCATEDS
+from swath.rollout.hosts.multi_agent import ALL, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
 from swath.rollout_workers.sampling.multi_agent.ledger import TERMINATED, TRUNCATED
 from swath.rollout_workers.sampling.multi_agent.progress import Finished, Progress
 from swath.rollout_workers.sampling.multi_agent.seats import NO_ROW, Play, Seat, Sight

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.hosts.infos import info_of
+from swath.rollout.hosts.returned import info_of
 from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.lenient import Failure, LenientHost
-from swath.rollout_workers.metrics_log import MetricsLog
+from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.rollout_metrics import RolloutMetrics
 from swath.rollout_workers.sampling.finishing import LongEpisodes, noted
 from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
@@ -24,7 +23,6 @@ from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress, 
 from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Sight
-from swath.rollout_workers.sampling.results import SamplerCounts
 from swath.rollout_workers.sampling.watching import WATCHED, Scene
 
 T = TypeVar("T")

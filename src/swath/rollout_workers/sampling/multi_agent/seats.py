@@ -6,8 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.tallies import SharedTally
+from swath.rollout_workers.episode import Episode, SharedTally
 
 if TYPE_CHECKING:
     from swath.rollout_workers.sampling.multi_agent.role import Role

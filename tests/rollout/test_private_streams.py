@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from swath.rollout.random_state import PrivateStreams, preserved
+from swath.rollout.seeding import PrivateStreams, preserved
 
 
 def draw():

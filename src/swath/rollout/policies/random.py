@@ -1,4 +1,4 @@
-"""Actions drawn uniformly from the action space: the policy of whoever has none."""
+"""Actions drawn uniformly from the action space: for whoever has no policy, and in the place of one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import torch
 from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
+from swath.rollout.buffer import column_of
+from swath.rollout.hosts.base import ArraySpec
+from swath.rollout.policies.calling import BoundPolicy
+from swath.rollout.policies.recurrent import Memory
 from swath.rollout.spaces import Leaf, Leaves, action_leaves
 
 
@@ -39,36 +43,54 @@ class RandomPolicy:
         def draw(mask: torch.Tensor | None) -> Leaves:
             if mask is None:
                 return [_draw(leaf, num_envs) for leaf in leaves]
-            return [_masked(leaves[0], _fitting(mask, space))]
+            return [_masked(leaves[0], space, mask)]
 
         return draw
 
 
-def _fitting(mask: torch.Tensor, space: spaces.Space[Any]) -> torch.Tensor:
-    """The mask as weights `[B, n]`, float64."""
-    width = _width(space)
-    if tuple(mask.shape[1:]) != (width,):
+class RandomActions(BoundPolicy):
+    """Random actions for a host of arrays.
+
+    Args:
+        policy: draws them.
+        spec: the envs.
+        like: the policy in whose place they are; what only that writes is zero, so that keys stay.
+    """
+
+    def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
+        self._sample = policy.sampler(spec.action_space, spec.num_envs)
+        self._mask_at = spec.observed.index(ACTION_MASK) if ACTION_MASK in spec.observed else None
+        if like is None:
+            columns = [column_of(leaf) for leaf in self._sample(None)]
+            super().__init__(spec.acted, columns, Memory((spec.num_envs,)))
+        else:
+            super().__init__(like.keys, like.columns, like.memory)
+        n_outputs = len(self.columns) - len(self.memory.keys)
+        self._zeros = [column.allocate(1)[:, 0] for column in self.columns[len(spec.action) : n_outputs]]
+        for zero in self._zeros:
+            zero[...] = 0
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Random actions, zeros, and what was remembered."""
+        mask = None if self._mask_at is None else torch.from_numpy(observation[self._mask_at])
+        outputs = [*self._sample(mask), *self._zeros]
+        return [*outputs, *self.memory.keep(outputs)]
+
+
+def _masked(leaf: Leaf, space: spaces.Space[Any], mask: torch.Tensor) -> Any:
+    sizes, start = [], np.zeros(())
+    if isinstance(space, spaces.Discrete):
+        sizes, start = [int(space.n)], space.start
+    elif isinstance(space, spaces.MultiDiscrete):
+        sizes, start = space.nvec.reshape(-1).tolist(), space.start
+    if not sizes or tuple(mask.shape[1:]) != (sum(sizes),):
         raise ValueError(
             f"RandomPolicy cannot obey {ACTION_MASK!r} of shape {tuple(mask.shape[1:])} for {space}: a mask has one "
             "entry per choice of a Discrete or MultiDiscrete action; give the collector a policy that knows this one"
         )
-    return (mask != 0).double()
-
-
-def _width(space: spaces.Space[Any]) -> int | None:
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    return int(space.nvec.sum()) if isinstance(space, spaces.MultiDiscrete) else None
-
-
-def _masked(leaf: Leaf, weights: torch.Tensor) -> Any:
-    space = leaf.space
-    if isinstance(space, spaces.Discrete):
-        return _as(leaf, torch.multinomial(_open(weights), 1).squeeze(-1) + int(space.start))
-    assert isinstance(space, spaces.MultiDiscrete)
-    parts = torch.split(weights, space.nvec.reshape(-1).tolist(), dim=1)
+    parts = torch.split((mask != 0).double(), sizes, dim=1)
     chosen = torch.cat([torch.multinomial(_open(part), 1) for part in parts], dim=1)
-    return _as(leaf, chosen.reshape(-1, *leaf.shape) + torch.as_tensor(space.start))
+    return _as(leaf, chosen.reshape(-1, *leaf.shape) + torch.as_tensor(start))
 
 
 def _open(weights: torch.Tensor) -> torch.Tensor:

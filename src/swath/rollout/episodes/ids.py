@@ -55,40 +55,27 @@ class TrajectoryIds:
 
         Args:
             last: bool `[B, T]`: the row ends its episode.
-            valid: bool `[B, T]`: the row is a transition; `None` if all are.
+            valid: bool `[B, T]`: the row is a transition; `None` if all are. An episode begins behind a row that is
+                none.
 
         Returns:
             int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
         """
-        return self._label_starts(self._starts(last, valid), last, valid)
-
-    def _starts(self, last: Array, valid: Array | None) -> Array:
-        """Rows that begin an episode: valid, and the row before ended one or is no transition."""
-        before = np.concatenate([self._fresh[:, None], last[:, :-1]], axis=1)
-        if valid is None:
-            return before
-        before[:, 1:] |= ~valid[:, :-1]
-        starts: Array = before & valid
-        return starts
-
-    def _label_starts(self, starts: Array, last: Array, valid: Array | None) -> tuple[Array, Array]:
-        """Ids and counts by repeating, for each stretch of one episode in one env, what it begins with."""
-        n_steps = starts.shape[1]
+        starts = np.concatenate([self._fresh[:, None], last[:, :-1]], axis=1)
+        if valid is not None:
+            starts[:, 1:] |= ~valid[:, :-1]
+            starts &= valid
         steps, envs = np.nonzero(starts.T)
-        own = np.full(starts.shape, NO_TRAJECTORY, dtype=np.int64)
-        own[envs, steps] = self._base + self._counter + np.arange(len(steps))
-        own[:, 0] = np.where(starts[:, 0], own[:, 0], self._current)
+        given = np.empty(starts.shape, dtype=np.int64)
+        given[:, 0] = self._current
+        given[envs, steps] = self.next_id + np.arange(len(steps))
         self._counter += len(steps)
-        begins = starts.copy()
-        begins[:, 0] = True
-        places = np.flatnonzero(begins)
-        lengths = np.diff(places, append=starts.size)
-        ids = np.repeat(own.reshape(-1)[places], lengths).reshape(starts.shape)
-        before = np.where(starts[:, 0], 0, self._length)
-        offsets = np.where(places % n_steps == 0, before[places // n_steps], 0) - places
-        counts = np.repeat(offsets, lengths).reshape(starts.shape) + np.arange(starts.size).reshape(starts.shape)
-        self._current, self._length = ids[:, -1].copy(), counts[:, -1] + 1
-        self._fresh = last[:, -1].copy()
+        at = np.arange(starts.size).reshape(starts.shape)
+        begun = np.maximum.accumulate(np.where(starts, at, at[:, :1]).reshape(-1)).reshape(starts.shape)
+        origin = at.copy()
+        origin[:, 0] -= np.where(starts[:, 0], 0, self._length)
+        ids, counts = given.reshape(-1)[begun], at - origin.reshape(-1)[begun]
+        self._current, self._length, self._fresh = ids[:, -1].copy(), counts[:, -1] + 1, last[:, -1].copy()
         if valid is not None:
             self._fresh |= ~valid[:, -1]
             ids[~valid] = NO_TRAJECTORY

@@ -9,49 +9,38 @@ Nothing is copied before `take`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, TRAJ_IDS
 from swath.options import TrajFormat
-from swath.rollout.episodes import joining
-from swath.rollout.episodes.entries import Tensor, per_frame, per_frame_or_none
-from swath.rollout.episodes.joining import Piece, Source, frames_of
-from swath.rollout.episodes.segments import run_ends
-from swath.rollout.episodes.trajectory_ids import maker_of
+from swath.rollout.episodes.ids import maker_of
+from swath.rollout.episodes.reshape import (
+    Frames,
+    Piece,
+    join,
+    per_frame,
+    per_frame_or_none,
+    run_ends,
+    stretches_of,
+)
 
-Row: TypeAlias = tuple[int, int, int]
-"""An env row: its worker, its place in the worker's flattened `*B`, and who made it, as its ids say."""
-
-
-class Segment(NamedTuple):
-    """A stretch of one trajectory within one row of a fragment, valid all over."""
-
-    row: int
-    start: int
-    stop: int
-    trajectory: int
-    complete: bool
+EnvRow: TypeAlias = tuple[int, int, int]
+"""Its worker, its place in the worker's flattened `*B`, and the worker that made it, as its ids say."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """An episode whose end has not come yet."""
+class _Episode:
+    """What is here of an episode; once it is complete, `end` is its last step in its last fragment."""
 
+    row: EnvRow
     trajectory: int
     pieces: list[Piece] = field(default_factory=list)
-
-
-class _Complete(NamedTuple):
-    """An episode that waits to be taken, and the step of its last fragment behind its end."""
-
-    stop: int
-    row: Row
-    trajectory: int
-    pieces: list[Piece]
+    length: int = 0
+    end: int = 0
 
 
 class EpisodeAssembler:
@@ -67,8 +56,8 @@ class EpisodeAssembler:
     """
 
     def __init__(self) -> None:
-        self._open: dict[Row, _Open] = {}
-        self._complete: deque[_Complete] = deque()
+        self._open: dict[EnvRow, _Episode] = {}
+        self._complete: deque[_Episode] = deque()
         self._floors: dict[int, int] = {}
 
     @property
@@ -79,13 +68,12 @@ class EpisodeAssembler:
     @property
     def trajectories(self) -> list[int]:
         """Trajectory ids of the complete episodes, in the order in which they are taken."""
-        return [one.trajectory for one in self._complete]
+        return [episode.trajectory for episode in self._complete]
 
     @property
     def frames(self) -> int:
         """How many frames it holds."""
-        held = [one.pieces for one in self._open.values()]
-        return sum(map(frames_of, [*held, *(one.pieces for one in self._complete)]))
+        return _frames_in([*self._open.values(), *self._complete])
 
     def add(self, fragment: TensorDictBase, worker: int = 0) -> int:
         """Take in the next fragment of one worker, `[*B, T]` or `[T]`.
@@ -104,11 +92,10 @@ class EpisodeAssembler:
             How many frames were dropped, of episodes that will have no end.
         """
         dropped = 0
-        complete: list[_Complete] = []
+        complete: list[_Episode] = []
         for worker in sorted(fragments):
             dropped += self._extend(worker, fragments[worker], complete)
-        complete.sort(key=lambda one: one.stop)
-        self._complete.extend(complete)
+        self._complete.extend(sorted(complete, key=lambda episode: episode.end))
         return dropped
 
     def take(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
@@ -128,21 +115,21 @@ class EpisodeAssembler:
             )
         if count > len(self._complete):
             return None
-        episodes = [self._complete.popleft().pieces for _ in range(count)]
-        return joining.padded(episodes) if layout == "padded" else joining.flat(episodes)
+        return join([self._complete.popleft().pieces for _ in range(count)], layout)
 
     def skip(self, worker: int, below: int) -> int:
         """Frames of a worker are missing: its episodes with ids below this one are dropped, also what comes of them.
 
-        Of ids that others have given nothing is said.
+        Episodes whose ids others have given stay.
 
         Returns:
             How many frames of them were here.
         """
         maker = maker_of(below)
         self._floors[maker] = max(below, self._floors.get(maker, below))
-        broken = [row for row, held in self._open.items() if row[::2] == (worker, maker) and held.trajectory < below]
-        return sum(frames_of(self._open.pop(row).pieces) for row in broken)
+        open_ = self._open.items()
+        broken = [row for row, episode in open_ if row[::2] == (worker, maker) and episode.trajectory < below]
+        return _frames_in(self._open.pop(row) for row in broken)
 
     def drop_open(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
         """Forget the episodes without an end.
@@ -154,55 +141,43 @@ class EpisodeAssembler:
         Returns:
             How many frames that were.
         """
-        keys = [key for key in self._open if _is_among(key, worker, rows)]
-        return sum(frames_of(self._open.pop(key).pieces) for key in keys)
+        return _frames_in(self._open.pop(row) for row in list(self._open) if _is_among(row, worker, rows))
 
     def drop_all(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
         """Forget everything, complete episodes too, as `drop_open`; returns how many frames that were."""
-        kept: deque[_Complete] = deque()
-        frames = self.drop_open(worker, rows)
-        for one in self._complete:
-            if _is_among(one.row, worker, rows):
-                frames += frames_of(one.pieces)
-            else:
-                kept.append(one)
-        self._complete = kept
-        return frames
+        before = self.frames
+        self.drop_open(worker, rows)
+        self._complete = deque(each for each in self._complete if not _is_among(each.row, worker, rows))
+        return before - self.frames
 
-    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Complete]) -> int:
-        source, dropped = Source(fragment), 0
-        for segment in segments(fragment):
-            maker = maker_of(segment.trajectory)
-            if segment.trajectory < self._floors.get(maker, 0):
-                dropped += segment.stop - segment.start
+    def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Episode]) -> int:
+        done = per_frame(fragment, (NEXT, DONE))
+        ids, mask = per_frame_or_none(fragment, TRAJ_IDS), per_frame_or_none(fragment, MASK)
+        firsts, lasts = stretches_of(done | run_ends(done, ids, mask), mask)
+        length, frames, dropped = done.shape[-1], Frames(fragment if mask is None else fragment.exclude(MASK)), 0
+        trajectories = [0] * len(lasts) if ids is None else ids.reshape(-1)[lasts].tolist()
+        columns = firsts.tolist(), lasts.tolist(), trajectories, done.reshape(-1)[lasts].tolist()
+        for first, last, trajectory, is_complete in zip(*columns, strict=True):
+            row = (worker, last // length, maker_of(trajectory))
+            piece = Piece(frames, first, last - first + 1)
+            if trajectory < self._floors.get(row[2], 0):
+                dropped += piece.length
                 continue
-            key = (worker, segment.row, maker)
-            held = self._open.get(key)
-            if held is None or held.trajectory != segment.trajectory:
-                dropped += 0 if held is None else frames_of(held.pieces)
-                held = self._open[key] = _Open(segment.trajectory)
-            held.pieces.append(Piece(source, segment.row, segment.start, segment.stop))
-            if segment.complete:
-                complete.append(_Complete(segment.stop, key, segment.trajectory, self._open.pop(key).pieces))
+            episode = self._open.get(row)
+            if episode is None or episode.trajectory != trajectory:
+                dropped += 0 if episode is None else episode.length
+                episode = self._open[row] = _Episode(row, trajectory)
+            episode.pieces.append(piece)
+            episode.length += piece.length
+            if is_complete:
+                episode.end = last % length
+                complete.append(self._open.pop(row))
         return dropped
 
 
-def segments(fragment: TensorDictBase) -> Iterator[Segment]:
-    """The stretches of one trajectory in a fragment `[*B, T]`, row by row, without masked frames."""
-    done = per_frame(fragment, (NEXT, DONE))
-    ids, mask = per_frame_or_none(fragment, TRAJ_IDS), per_frame_or_none(fragment, MASK)
-    lasts = (done | run_ends(done, ids, mask)).reshape(-1).nonzero().squeeze(-1)
-
-    def at_lasts(entry: Tensor | None, default: int) -> list[Any]:
-        return [default] * len(lasts) if entry is None else entry.reshape(-1)[lasts].tolist()
-
-    start, length = 0, fragment.batch_size[-1]
-    columns = (lasts.tolist(), at_lasts(ids, 0), at_lasts(done, 0), at_lasts(mask, 1))
-    for last, trajectory, complete, valid in zip(*columns, strict=True):
-        if valid:
-            yield Segment(last // length, start % length, last % length + 1, trajectory, bool(complete))
-        start = last + 1
+def _frames_in(episodes: Iterable[_Episode]) -> int:
+    return sum(episode.length for episode in episodes)
 
 
-def _is_among(row: Row, worker: int | None, rows: Collection[int] | None) -> bool:
+def _is_among(row: EnvRow, worker: int | None, rows: Collection[int] | None) -> bool:
     return (worker is None or row[0] == worker) and (rows is None or row[1] in rows)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_batches import batch, batches
 from tensordict import TensorDict
 
-from swath.rollout.episodes.assembler import EpisodeAssembler
+from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import cat
 
 F, T = False, True

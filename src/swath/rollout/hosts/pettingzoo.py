@@ -1,0 +1,279 @@
+"""PettingZoo's `ParallelEnv` for `TensorDictHost`, with one TensorDict per group of agents.
+
+    adversary_0, agent_0, agent_1, referee  ──▶  "adversary" [1] · "agent" [2] · "referee" [1]
+
+    {"agent": {"observation": [n, …], "mask": [n], "done": [n, 1], …}, …, "done": [1], …}
+
+Agents that are not there have zeros. The flags of one that has ended stay set until the next reset.
+An env is handed in, so that nothing of PettingZoo is imported here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict, TensorDictBase
+
+from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
+from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.returned import bad_answer
+from swath.rollout.hosts.tensordict import TensorDictEnv
+from swath.rollout.policies.random import RandomPolicy
+from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, packer, splitter
+
+PRESENT = "mask"
+"""Which agents of a group are there, `[…, n_agents]`."""
+
+STEP = "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
+RESET = "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent"
+
+_NUMBERED = re.compile(r"(.+)_\d+")
+Space = spaces.Space[Any]
+
+
+def is_parallel_env(value: object) -> bool:
+    """Whether this is a PettingZoo env whose agents act together."""
+    return _is_zoo_env(value, "ParallelEnv")
+
+
+def is_aec_env(value: object) -> bool:
+    """Whether this is a PettingZoo env whose agents act in turn."""
+    return _is_zoo_env(value, "AECEnv")
+
+
+def _is_zoo_env(value: object, kind: str) -> bool:
+    zoo = sys.modules.get("pettingzoo.utils.env")  # where it was not imported there is none of its envs
+    return zoo is not None and isinstance(value, getattr(zoo, kind))
+
+
+class Group:
+    """Agents with equal spaces.
+
+    Args:
+        name: the key under which their entries are.
+        agents: their ids, in the order of the arrays.
+        observation_space: of each of them.
+        action_space: of each of them.
+
+    Attributes:
+        observation: leaves of one agent's observation.
+        action: leaves of one agent's action.
+        layout: all that makes the group: its name, agents and spaces.
+
+    Raises:
+        TypeError: a space that is not served.
+        ValueError: a name, of the group or of an entry, that has another meaning in a batch.
+    """
+
+    def __init__(self, name: str, agents: Sequence[Any], observation_space: Space, action_space: Space) -> None:
+        self.name, self.agents = name, tuple(agents)
+        self.layout = name, self.agents, observation_space, action_space
+        self.observation, self.action = observation_leaves(observation_space), action_leaves(action_space)
+        if name in RESERVED or is_private(name):
+            raise ValueError(f"agents {list(agents)} form the group {name!r}, which no group can be called")
+        if PRESENT in [leaf.key for leaf in self.observation]:
+            raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
+        self._pack = packer(self.observation)
+        self._split = splitter(action_space, len(agents))
+        self._sample = RandomPolicy().sampler(action_space, len(agents))
+
+    def below(self, key: Key) -> Key:
+        """The key of an entry of this group."""
+        return (self.name, *as_tuple(key))
+
+    def packed(self, observations: Mapping[Any, Any]) -> dict[Key, torch.Tensor]:
+        """Entries `[n_agents, …]`; zeros for agents that have no observation."""
+        rows = [row for row, agent in enumerate(self.agents) if agent in observations]
+        arrays = [np.zeros((len(self.agents), *leaf.shape), leaf.dtype) for leaf in self.observation]
+        if rows:
+            values = self._pack([observations[self.agents[row]] for row in rows])
+            for array, value in zip(arrays, values, strict=True):
+                array[rows] = value
+        return {leaf.key: torch.from_numpy(array) for leaf, array in zip(self.observation, arrays, strict=True)}
+
+    def actions(self, made: TensorDictBase, present: Collection[Any]) -> dict[Any, Any]:
+        """The actions of agents that are there, of a TensorDict that a policy has written into."""
+        each = self._split([self._read(made, leaf) for leaf in self.action])
+        return {agent: action for agent, action in zip(self.agents, each, strict=True) if agent in present}
+
+    def draw(self, root: TensorDictBase) -> None:
+        """Write random actions that obey the group's action mask, if it has one."""
+        drawn = self._sample(root.get(self.below(ACTION_MASK), None))
+        for leaf, array in zip(self.action, drawn, strict=True):
+            root.set(self.below(leaf.key), torch.from_numpy(array))
+
+    def _read(self, made: TensorDictBase, leaf: Leaf) -> Any:
+        key, wanted = self.below(leaf.key), (len(self.agents), *leaf.shape)
+        value = made.get(key, None)
+        if value is None:
+            there = sorted(map(str, made.keys(include_nested=True)))
+            raise KeyError(f"the policy must answer with the action {key}; the entries are {there}")
+        if tuple(value.shape) != wanted:
+            raise ValueError(
+                f"the policy's {key} has shape {tuple(value.shape)} in one env; {len(self.agents)} agents with "
+                f"{leaf.space} want {wanted}"
+            )
+        return value.detach().cpu().numpy()
+
+
+def agent_groups(env: Any) -> tuple[Group, ...]:
+    """The groups of an env's agents: those called `name_<int>` with equal spaces are `name`, any other is its own.
+
+    Raises:
+        TypeError: the env does not say beforehand who its agents may be, or a space that is not served.
+        ValueError: a group whose name, or an entry of which, has another meaning in a batch.
+    """
+    agents = getattr(env, "possible_agents", None)
+    if not agents:
+        raise TypeError(f"{env} has no possible_agents; a collector must know beforehand whom there is room for")
+    named: dict[str, list[Any]] = {}
+    for agent in agents:
+        numbered = _NUMBERED.fullmatch(str(agent))
+        named.setdefault(str(agent) if numbered is None else numbered[1], []).append(agent)
+    groups = tuple(group for name, members in named.items() for group in _grouped(env, name, members))
+    if len({group.name for group in groups}) < len(groups):
+        raise ValueError(f"agents {[*agents]} form several groups of one name: {[group.name for group in groups]}")
+    return groups
+
+
+def _grouped(env: Any, name: str, members: Sequence[Any]) -> list[Group]:
+    """One group of all who share the name, or one of each where they differ or one has just that name."""
+    pairs = [(env.observation_space(agent), env.action_space(agent)) for agent in members]
+    alike = all(pair == pairs[0] for pair in pairs)
+    if alike and (len(members) == 1 or name not in map(str, members)):
+        return [Group(name, members, *pairs[0])]
+    return [Group(str(agent), [agent], *pair) for agent, pair in zip(members, pairs, strict=True)]
+
+
+class ZooEnv(TensorDictEnv):
+    """A `ParallelEnv` as `TensorDictHost` uses it.
+
+    Args:
+        env: the env.
+        max_steps: with so many steps all agents that are left are truncated; `None` for no limit, and no count.
+
+    Raises:
+        TypeError, ValueError: agents or spaces that are not served.
+    """
+
+    def __init__(self, env: Any, max_steps: int | None = None) -> None:
+        self._max_steps = max_steps
+        self._groups = agent_groups(env)
+        self._steps = 0
+        self._ended: dict[Any, tuple[bool, bool]] = {}  # whether terminated, whether truncated
+        super().__init__(env, self._spec_of(env))
+        self.kind = "agents or spaces", [group.layout for group in self._groups]
+
+    def begin(self, seeds: Sequence[int] | None) -> TensorDict:
+        """Begin an episode."""
+        seed = self.seed if seeds is None else int(seeds[0])
+        answer = self.env.reset(seed=None if seeds is None else seed)
+        try:
+            observations, _ = answer
+            self._steps, self._ended = 0, {}
+            root = self._state(observations, [*self.env.agents])
+        except Exception as error:
+            raise bad_answer(error, self.env, RESET) from error
+        self.seed = seed
+        return root
+
+    def advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:
+        """Let the agents act that are there."""
+        there = [*self.env.agents]
+        actions = [group.actions(root, there) for group in self._groups]
+        answer = self.env.step({agent: action for each in actions for agent, action in each.items()})
+        try:
+            observations, rewards, terminations, truncations, _ = answer
+            there = [*self.env.agents]
+            self._note_ends(terminations, truncations, there)
+            led_to = self._led_to(observations, rewards, there)
+            following = self._state({agent: observations[agent] for agent in there}, there)
+        except Exception as error:
+            raise bad_answer(error, self.env, STEP) from error
+        return root.set(NEXT, led_to), following
+
+    def render(self, env: int) -> Array | None:  # noqa: ARG002  there is one
+        """A frame, if the env's `render_mode` is `"rgb_array"`."""
+        drawn = getattr(self.env, "render_mode", None) == "rgb_array"
+        return np.asarray(self.env.render()) if drawn else None
+
+    def _spec_of(self, env: Any) -> TensorDictSpec:
+        groups = self._groups
+        seen = [group.below(key) for group in groups for key in (*(leaf.key for leaf in group.observation), PRESENT)]
+        return TensorDictSpec(
+            num_envs=1,
+            batch_shape=(),
+            observed=(*seen, *(() if self._max_steps is None else (STEP_COUNT,))),
+            acted=tuple(group.below(leaf.key) for group in groups for leaf in group.action),
+            carried=(),
+            rewarded=tuple(group.below(REWARD) for group in groups),
+            done=FLAGS,
+            flags=(*FLAGS, *(group.below(flag) for group in groups for flag in FLAGS)),
+            draw=self._draw,
+            imagine=self._imagined,
+            env=lambda: env,
+            seeding="episode",
+        )
+
+    def _note_ends(self, terminations: Mapping[Any, Any], truncations: Mapping[Any, Any], there: Sequence[Any]) -> None:
+        """Note who has ended with this step. An agent that is there again has not."""
+        self._steps += 1
+        late = there if self._steps == self._max_steps else ()
+        self._ended = {agent: how for agent, how in self._ended.items() if agent not in there}
+        for agent in {*terminations, *truncations, *late}:
+            how = bool(terminations.get(agent, False)), bool(truncations.get(agent, False)) or agent in late
+            if any(how):
+                self._ended[agent] = how
+
+    def _state(self, observations: Mapping[Any, Any], there: Collection[Any]) -> TensorDict:
+        """The env's state now, in memory of its own.
+
+        Raises:
+            ValueError: an agent is there, but not observed.
+        """
+        unseen = [agent for agent in there if agent not in observations]
+        if unseen:
+            raise ValueError(f"agents {unseen} are there, but the observations are those of {list(observations)}")
+        terminated = not there and all(terminated for terminated, _ in self._ended.values())
+        truncated = self._steps == self._max_steps or (not there and not terminated)
+        whole = {name: flag[0] for name, flag in _flags([(terminated, truncated)]).items()}
+        entries: dict[str, Any] = {group.name: self._of(group, observations, there) for group in self._groups}
+        if self._max_steps is not None:
+            entries[STEP_COUNT] = torch.tensor([self._steps])
+        return TensorDict({**entries, **whole}, [])
+
+    def _of(self, group: Group, observations: Mapping[Any, Any], there: Collection[Any]) -> TensorDict:
+        flags = _flags([self._ended.get(agent, (False, False)) for agent in group.agents])
+        present = torch.tensor([agent in there for agent in group.agents])
+        return TensorDict({**nested(group.packed(observations).items()), PRESENT: present, **flags}, [len(present)])
+
+    def _led_to(
+        self, observations: Mapping[Any, Any], rewards: Mapping[Any, Any], there: Collection[Any]
+    ) -> TensorDict:
+        """What a step led to: the state, and what was paid."""
+        led_to = self._state(observations, there)
+        for group in self._groups:
+            paid = [[float(rewards.get(agent, 0.0))] for agent in group.agents]
+            led_to.set(group.below(REWARD), torch.tensor(paid))
+        return led_to
+
+    def _imagined(self) -> Any:
+        step = self._state({}, ()).set(NEXT, self._led_to({}, {}, ()))
+        return step.apply(torch.zeros_like)
+
+    def _draw(self, root: TensorDictBase) -> TensorDictBase:
+        for group in self._groups:
+            group.draw(root)
+        return root
+
+
+def _flags(ends: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+    """End flags `[n, 1]` of a pair each: whether terminated, whether truncated."""
+    pairs = torch.tensor(ends)
+    return nested(zip(FLAGS, (pairs.any(1, keepdim=True), pairs[:, :1].clone(), pairs[:, 1:].clone()), strict=True))

@@ -1,0 +1,352 @@
+"""Envs with several agents: the base class, what it promises, and how other envs become such envs.
+
+PettingZoo's envs are handed in, so that nothing of PettingZoo is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space, spaces
+
+from swath.options import count
+from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step, check_reset, check_step
+from swath.rollout.hosts.pettingzoo import is_aec_env, is_parallel_env
+from swath.rollout_workers.config.registry import creator_of
+from swath.seeds import derive
+
+__all__ = [
+    "MultiAgentEnv",
+    "ParallelPettingZooEnv",
+    "PettingZooEnv",
+    "as_multi_agent",
+    "check_reset",
+    "check_step",
+    "make_multi_agent",
+]
+
+
+class Endings:
+    """Agents that have ended since the reset: True for those that terminated."""
+
+    def __init__(self) -> None:
+        self._terminated: dict[Hashable, bool] = {}
+
+    @property
+    def number(self) -> int:
+        """How many have ended."""
+        return len(self._terminated)
+
+    def note(self, terminateds: Mapping[Hashable, bool], truncateds: Mapping[Hashable, bool]) -> None:
+        """Read the flags of a step."""
+        for flags, means in ((truncateds, False), (terminateds, True)):
+            if any(flags.values()):
+                self._terminated |= {agent: means for agent, flag in flags.items() if flag and agent != ALL}
+
+    def of_all(self, *, over: bool) -> tuple[bool, bool]:
+        """The flags of the episode, if it is over: terminated if every agent did, else truncated."""
+        terminated = over and all(self._terminated.values())
+        return terminated, over and not terminated
+
+
+class MultiAgentEnv(gym.Env[Any, Any]):
+    """Base of envs whose observations, actions, rewards and flags are dicts by agent id (anything hashable).
+
+    Agents that are observed act next. A reward of an agent that is not observed is kept for its next observation. Both
+    dicts of flags have `"__all__"`, which ends the episode of every agent.
+
+    A subclass need not call this `__init__`, and need not set more than it has: agents, or ids that `get_agent_ids`
+    returns; spaces by agent, a `Dict` space of them, or one space for all.
+
+    Attributes:
+        agents: who is there now.
+        possible_agents: who may ever be there.
+        observation_spaces: by agent; None: `observation_space` says it.
+        action_spaces: likewise.
+        observation_space: of every agent, or a `Dict` by agent.
+        action_space: likewise.
+    """
+
+    agents: Sequence[Hashable] = ()
+    possible_agents: Sequence[Hashable] = ()
+    observation_spaces: Mapping[Any, Space[Any]] | None = None
+    action_spaces: Mapping[Any, Space[Any]] | None = None
+    observation_space: Any = None
+    action_space: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.agents = list(self.agents or sorted(self.get_agent_ids(), key=str))
+        self.possible_agents = list(self.possible_agents or self.agents)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Begin an episode.
+
+        Args:
+            seed: seeds `np_random`; None leaves it as it is.
+            options: of the env.
+
+        Returns:
+            Observations and infos of the agents that act next. Here: of none; a subclass calls this to be seeded.
+        """
+        super().reset(seed=seed, options=options)
+        return {}, {}
+
+    def step(self, action_dict: ByAgent) -> Step:
+        """Advance by one step of the env.
+
+        Args:
+            action_dict: actions of the agents that were observed; empty if there were none.
+
+        Returns:
+            Observations of the agents that act next, rewards, terminated and truncated flags (with `"__all__"`), and
+            infos of agents that are observed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no step")
+
+    def get_observation_space(self, agent_id: Hashable) -> Space[Any]:
+        """The space of an agent's observations."""
+        return _of_agent(agent_id, self.observation_spaces, self.observation_space)
+
+    def get_action_space(self, agent_id: Hashable) -> Space[Any]:
+        """The space of an agent's actions."""
+        return _of_agent(agent_id, self.action_spaces, self.action_space)
+
+    @property
+    def num_agents(self) -> int:
+        """How many agents are there now."""
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """How many agents there may ever be."""
+        return len(self.possible_agents)
+
+    def get_agent_ids(self) -> set[Hashable]:
+        """The ids of agents."""
+        return set(getattr(self, "_agent_ids", ()) or self.agents)
+
+
+def _of_agent(agent_id: Hashable, by_agent: Mapping[Any, Space[Any]] | None, common: Any) -> Space[Any]:
+    if by_agent is None and isinstance(common, spaces.Dict):
+        by_agent = common.spaces if agent_id in common.spaces else None
+    found: Space[Any] = common if by_agent is None else by_agent[agent_id]
+    return found
+
+
+def make_multi_agent(env_name_or_creator: str | Callable[[Any], Any]) -> type[MultiAgentEnv]:
+    """A class of envs whose agents 0 … n-1 each act in a copy of the env of their own.
+
+    Args:
+        env_name_or_creator: a gymnasium id, a name from `register_env`, or `f(config) -> env`.
+
+    Returns:
+        A class that is made with a config: `{"num_agents": n}` (1 if left out), the rest is for each copy.
+    """
+    creator = creator_of(env_name_or_creator)
+
+    class Copies(IndependentCopies):
+        """Copies of that env."""
+
+        def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+            super().__init__(creator, config)
+
+    return Copies
+
+
+class IndependentCopies(MultiAgentEnv):
+    """Copies of an env that have nothing to do with each other.
+
+    Args:
+        creator: makes a copy of a config.
+        config: `num_agents`, and the rest for each copy.
+
+    Attributes:
+        envs: the copies.
+    """
+
+    def __init__(self, creator: Callable[[Any], Any], config: Mapping[str, Any] | None = None) -> None:
+        rest: Any = {} if config is None else deepcopy(config)
+        number = count("num_agents", rest.pop("num_agents", 1))
+        self.envs = [creator(deepcopy(rest)) for _ in range(number)]
+        self.agents = list(range(number))
+        self.observation_spaces = {agent: env.observation_space for agent, env in enumerate(self.envs)}
+        self.action_spaces = {agent: env.action_space for agent, env in enumerate(self.envs)}
+        self._endings = Endings()
+        super().__init__()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Reset all copies; with a seed each has its own, the first the one that is given."""
+        super().reset(seed=seed)
+        self._endings = Endings()
+        both = [env.reset(seed=_own(seed, agent), options=options) for agent, env in enumerate(self.envs)]
+        return {agent: obs for agent, (obs, _) in enumerate(both)}, {
+            agent: info for agent, (_, info) in enumerate(both)
+        }
+
+    def step(self, action_dict: ByAgent) -> Step:
+        """Step the copies of the agents that act."""
+        step: Step = {}, {}, {}, {}, {}
+        obs, rewards, terminateds, truncateds, infos = step
+        for agent, action in action_dict.items():
+            obs[agent], rewards[agent], terminateds[agent], truncateds[agent], infos[agent] = self.envs[agent].step(
+                action
+            )
+        self._endings.note(terminateds, truncateds)
+        terminateds[ALL], truncateds[ALL] = self._endings.of_all(over=self._endings.number == len(self.envs))
+        return step
+
+    def render(self) -> Any:
+        """The pictures of all copies beside or below each other; None if they are not rendered to pictures."""
+        pictures = [env.render() for env in self.envs]
+        if not all(isinstance(picture, np.ndarray) for picture in pictures):
+            return None
+        height, width = pictures[0].shape[:2]
+        return np.concatenate(pictures, axis=0 if width > height else 1)
+
+    def close(self) -> None:
+        """Close all copies."""
+        for env in self.envs:
+            env.close()
+
+
+def _own(seed: int | None, agent: int) -> int | None:
+    """An agent's seed: the first has the one that is given, the others seeds that are unlike it and each other."""
+    return derive(seed, "env", agent) if seed is not None and agent else seed
+
+
+def as_multi_agent(env: Any) -> Any:
+    """PettingZoo's envs wrapped, every other env as it is."""
+    if isinstance(env, MultiAgentEnv):
+        return env
+    if is_parallel_env(env):
+        return ParallelPettingZooEnv(env)
+    return PettingZooEnv(env) if is_aec_env(env) else env
+
+
+class _Wrapped(MultiAgentEnv):
+    """What both kinds share: spaces from the env by agent, and agents as they are after each call.
+
+    The env is reset here only if it does not say who its agents may be.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.metadata = env.metadata
+        self.render_mode = getattr(env, "render_mode", None)
+        self._endings = Endings()
+        if not hasattr(env, "possible_agents"):
+            env.reset()
+        self.agents = []
+        self.possible_agents = list(getattr(env, "possible_agents", None) or env.agents)
+        self.observation_spaces = {agent: env.observation_space(agent) for agent in self.possible_agents}
+        self.action_spaces = {agent: env.action_space(agent) for agent in self.possible_agents}
+
+    def get_observation_space(self, agent_id: Hashable) -> Space[Any]:
+        """The space of an agent's observations, also of one that was not foreseen."""
+        space: Space[Any] = self.env.observation_space(agent_id)
+        return space
+
+    def get_action_space(self, agent_id: Hashable) -> Space[Any]:
+        """The space of an agent's actions, likewise."""
+        space: Space[Any] = self.env.action_space(agent_id)
+        return space
+
+    def render(self) -> Any:
+        """What the env renders."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the env."""
+        self.env.close()
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        self._endings = Endings()
+        returned = self.env.reset(seed=seed, options=options)
+        self.agents = list(self.env.agents)
+        return returned
+
+    def _finished(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
+        """The flags of a step with those of the env; it is over when no agent is left."""
+        self.agents = list(self.env.agents)
+        self._endings.note(terminateds, truncateds)
+        terminated, truncated = self._endings.of_all(over=not self.agents)
+        return {**terminateds, ALL: terminated}, {**truncateds, ALL: truncated}
+
+
+class ParallelPettingZooEnv(_Wrapped):
+    """A PettingZoo env whose agents act together.
+
+    Args:
+        env: a `ParallelEnv`.
+
+    Attributes:
+        env: it.
+    """
+
+    @property
+    def par_env(self) -> Any:
+        """The env, as the peer calls it."""
+        return self.env
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Begin an episode."""
+        obs, infos = self._begin(seed, options)
+        return dict(obs), _of(obs, infos)
+
+    def step(self, action_dict: ByAgent) -> Step:
+        """Let all agents that are there act."""
+        obs, rewards, terminateds, truncateds, infos = self.env.step(action_dict)
+        return dict(obs), dict(rewards), *self._finished(terminateds, truncateds), _of(obs, infos)
+
+
+class PettingZooEnv(_Wrapped):
+    """A PettingZoo env whose agents act in turn: who is next is observed, with what it was paid since it last acted.
+
+    Args:
+        env: an `AECEnv`.
+
+    Attributes:
+        env: it.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Begin an episode."""
+        self._begin(seed, options)
+        obs, _, _, _, infos = self._until_somebody_is_due()
+        return obs, infos
+
+    def step(self, action_dict: ByAgent) -> Step:
+        """Let the agent act whose turn it is.
+
+        Raises:
+            ValueError: there is no action of that agent.
+        """
+        due = self.env.agent_selection
+        if due not in action_dict:
+            raise ValueError(
+                f"it is {due!r} whose turn it is, but there are actions of {sorted(map(repr, action_dict))}"
+            )
+        self.env.step(action_dict[due])
+        return self._until_somebody_is_due()
+
+    def _until_somebody_is_due(self) -> Step:
+        """What the next agent sees, and before it what those see that have ended, who are let go."""
+        step: Step = ({}, {}, {}, {}, {})
+        obs, rewards, terminateds, truncateds, infos = step
+        while self.env.agents:
+            agent = self.env.agent_selection
+            obs[agent], rewards[agent], terminateds[agent], truncateds[agent], infos[agent] = self.env.last()
+            if not (terminateds[agent] or truncateds[agent]):
+                break
+            self.env.step(None)
+        return obs, rewards, *self._finished(terminateds, truncateds), infos
+
+
+def _of(obs: ByAgent, infos: ByAgent | None) -> ByAgent:
+    """Infos of agents that are observed; PettingZoo allows others."""
+    return {agent: info for agent, info in (infos or {}).items() if agent in obs}
