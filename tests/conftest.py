@@ -3,6 +3,8 @@
 No example of a property is timed: how long it takes says how busy the machine is.
 """
 
+import signal
+
 import pytest
 from hypothesis import settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -13,6 +15,7 @@ from swath.workers.process.backend import ProcessBackend
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it; tests send it
 
 
 class ByFile(LoadScopeScheduling):
