@@ -234,8 +234,9 @@ def test_states_are_kept_by_agent_begin_anew_with_episodes_and_come_in_sequences
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (lambda n: np.zeros(n + 1, int), "answered an array of shape"),
-        (lambda n: np.zeros((n, 2), int), "do not fit those before: shape"),
+        (lambda n: np.zeros(n + 1, int), "answered actions of shape"),
+        (lambda n: np.zeros((n, 2), int), "answered actions of shape"),
+        (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n + 1)}), "answered an array of shape"),
         (lambda n: (np.zeros(n, int), [], {"new": np.zeros(n)}), "do not fit those before: nested differently"),
         (lambda n: (np.zeros(n, int), [np.zeros(n)], {}), "answered 1 states; its initial ones are"),
     ],
@@ -251,6 +252,48 @@ def test_an_answer_unlike_the_first_is_refused(answer, text):
     troupe = Troupe(Spaced, policies={"default_policy": Odd}, rollout_fragment_length=4)
     with pytest.raises(ValueError, match=text):
         troupe.sample()
+    assert troupe.sample().env_steps() == 4
+
+
+CHOICES = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.MultiDiscrete([3, 3])])
+
+
+@pytest.mark.parametrize(
+    ("space", "answer", "text"),
+    [
+        (gym.spaces.Discrete(3), lambda n: np.full(n, 0.7), "Odd answered actions of dtype float64; Discrete(3) wants"),
+        (gym.spaces.Discrete(3), lambda n: [0.7] * n, "Odd answered actions of dtype float64; Discrete(3) wants"),
+        (gym.spaces.Discrete(3), lambda n: [np.nan] * n, "which cannot hold nan"),
+        (CHOICES, lambda n: [(1, [2.0, 0.5])] * n, "which cannot hold 0.5"),
+        (gym.spaces.Discrete(3), lambda n: ["a"] * n, "Odd answered actions of dtype <U1"),
+    ],
+)
+@pytest.mark.parametrize("agents", [1, 2])
+def test_an_action_that_would_lose_its_fraction_is_refused(agents, space, answer, text):
+    class Odd(Counter):
+        def compute_actions(self, obs_batch, state_batches=None, **given):
+            self.asked.append(0)
+            n = len(obs_batch)
+            whole = [(1.0, [2.0, 0.0])] * n if space is CHOICES else [2.0] * n
+            return (answer(n) if len(self.asked) == 6 else whole), [], {}
+
+    class Alone(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = space
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    make = Alone if agents == 1 else lambda: Spaced(space, num=agents)
+    troupe = Troupe(make, policies={"default_policy": Odd}, rollout_fragment_length=4)
+    first = troupe.sample()["actions"]
+    assert (first[0] if space is CHOICES else first).tolist() == [2 - (space is CHOICES)] * 4 * agents
+    with pytest.raises(TypeError) as caught:
+        troupe.sample()
+    assert text in str(caught.value)
     assert troupe.sample().env_steps() == 4
 
 

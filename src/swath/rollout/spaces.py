@@ -215,6 +215,12 @@ def converted(leaf: Leaf, observed: Array) -> Array:
         stray = next((each for each in observed.flat if np.asarray(each).dtype.kind not in "biuf"), observed)
         plain = stray.item() if isinstance(stray, np.generic) else stray
         raise TypeError(f"the env returned {brief(plain)} for {leaf.key!r}; its observation space is {leaf.space}")
+    lost = first_lost(observed, leaf.dtype)
+    if lost is not None:
+        raise ValueError(
+            f"the env returned {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; its observation space is "
+            f"{leaf.space}"
+        )
     try:
         with np.errstate(over="raise"):
             return observed.astype(leaf.dtype, copy=False)
@@ -223,6 +229,15 @@ def converted(leaf: Leaf, observed: Array) -> Array:
             f"the env returned {np.abs(observed).max()} for {leaf.key!r}, which {leaf.dtype} cannot hold; scale it in "
             "the env"
         ) from error
+
+
+def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:
+    """The first of these numbers that another kind of dtype would change; `None` if it holds all, as floats do."""
+    if dtype.kind in ("f", values.dtype.kind):
+        return None
+    with np.errstate(invalid="ignore"):
+        lost = values[values.astype(dtype) != values]
+    return lost[0] if lost.size else None
 
 
 def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:

@@ -6,13 +6,16 @@ policy ──raw action──▶ batch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array, Leaves, action_leaves
+from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, first_lost
+from swath.rollout_workers.batches.leaves import as_array
 
 Step = Callable[[Array], Array]
 
@@ -38,6 +41,46 @@ class ActionProcessor:
     def __call__(self, leaves: Leaves) -> Leaves:
         """Read-only arrays; those of leaves that are not changed share memory with what came in."""
         return [_read_only(leaf, steps) for leaf, steps in zip(leaves, self._steps, strict=True)]
+
+
+def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
+    """The action leaves `[n, …]` of what a policy answered, in the dtypes of their spaces.
+
+    Args:
+        name: of the policy, for messages.
+        leaves: of the action space.
+        answer: a nest of batches, or a list of one action per row.
+        n_rows: how many observations it was asked about.
+
+    Raises:
+        ValueError: not one row per observation, or actions of another shape.
+        TypeError: no numbers, or some that the space's dtype would change.
+    """
+    one_by_one = isinstance(answer, list)
+    made: Leaves = []
+    for leaf in leaves:
+        given = (
+            [reduce(getitem, leaf.path, row) for row in answer] if one_by_one else reduce(getitem, leaf.path, answer)
+        )
+        action = as_array(given)
+        if action.shape != (n_rows, *leaf.shape):
+            raise ValueError(
+                f"the policy answered actions of shape {action.shape} to {n_rows} observations; "
+                f"wanted {(n_rows, *leaf.shape)}, for {leaf.space}"
+            )
+        if action.dtype != leaf.dtype:
+            _require_held(name, leaf, action)
+        made.append(action.astype(leaf.dtype, copy=False))
+    return made
+
+
+def _require_held(name: str, leaf: Leaf, action: Array) -> None:
+    said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
+    if action.dtype.kind not in "biuf":
+        raise TypeError(said)
+    lost = first_lost(action, leaf.dtype)
+    if lost is not None:
+        raise TypeError(f"{said}, which cannot hold {lost}")
 
 
 def reward_clip(clip_rewards: bool | float | None) -> Step | None:

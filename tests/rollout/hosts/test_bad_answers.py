@@ -127,6 +127,34 @@ def test_a_vector_env_whose_observations_lose_in_float32(row, said):
     assert said.split(" for ")[0] in str(error)
 
 
+WHOLE = gym.spaces.Dict({"at": gym.spaces.Discrete(3), "seen": gym.spaces.Box(0, 255, (2,), np.uint8)})
+
+
+@pytest.mark.parametrize(
+    ("at", "seen", "said"),
+    [
+        (0.5, [0, 0], "the env returned 0.5 for 'at', which int64 cannot hold; its observation space is Discrete(3)"),
+        (np.nan, [0, 0], "the env returned nan for 'at', which int64 cannot hold"),
+        (1.0, [7.0, 2.25], "the env returned 2.25 for 'seen', which uint8 cannot hold; its observation space is Box"),
+        (1, [256, 0], "the env returned 256 for 'seen', which uint8 cannot hold"),
+        (1.0, [255.0, 0.0], None),
+    ],
+)
+def test_observations_that_would_lose_in_whole_numbers(at, seen, said):
+    seen = np.array(seen)
+    kind = answering(
+        observation_space=WHOLE,
+        begun=({"at": 0, "seen": np.zeros(2, np.uint8)}, {}),
+        stepped=({"at": at, "seen": seen}, 0.0, False, False, {}),
+    )
+    host = EnvListHost([kind, kind])
+    host.reset_all()
+    moved = host.step([np.zeros(2, np.int64)])
+    assert [said in str(error) for _, error in moved.failed] == ([] if said is None else [True] * 2)
+    if said is None:
+        assert [(leaf.dtype, leaf[1].tolist()) for leaf in moved.observation] == [("int64", 1), ("uint8", [255, 0])]
+
+
 def test_a_collector_raises_it_wherever_the_env_is_and_says_which_one():
     def make():
         return answering(stepped=(ROW, 0.0, False, {}))

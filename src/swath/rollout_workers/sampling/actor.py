@@ -10,8 +10,8 @@ import numpy as np
 
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.loop import Step
-from swath.rollout.spaces import Array, Leaf, Leaves, packer
-from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout.spaces import Array, Leaves
+from swath.rollout_workers.actions import ActionProcessor, answered_actions
 from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
 from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.nests import leaves_of, nest_of, template_of
@@ -84,7 +84,6 @@ class PolicyActor:
         self._forms: list[Form] | None = None
         self._template = template_of(spec.action_space)
         self._seen = template_of(self.surface.observation_space)
-        self._pack = packer(spec.action)
         self._processor = None if processor.changes_nothing else processor
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -96,7 +95,8 @@ class PolicyActor:
         columns |= {f"{STATE_IN}{i}": state for i, state in enumerate(self._states.nests)}
         answer, states, extras = asked(self.policy, self.wants, columns, self.explore, self._episodes())
         self.laps.lap("inference")
-        raw, beside = self._raw(answer), list(extras.values())
+        raw = answered_actions(type(self.policy).__name__, self.surface.spec.action, answer, self._n)
+        beside = list(extras.values())
         after = self._states.flat(states)
         outputs = [*self._processed(raw), *self._recorded(beside, after)]
         self._require_same([(leaf.shape, leaf.dtype) for leaf in outputs])
@@ -137,25 +137,6 @@ class PolicyActor:
         elif forms != self._forms and not _hold(self._forms, forms):
             now, before = ([(shape, str(dtype)) for shape, dtype in each] for each in (forms, self._forms))
             raise ValueError(f"the policy answered arrays of shapes and dtypes {now}; before they were {before}")
-
-    def _raw(self, answer: Any) -> Leaves:
-        """The action leaves of an answer, in the dtypes of their spaces."""
-        leaves = self._pack(answer) if isinstance(answer, list) else leaves_of(answer, self._template)
-        return [self._cast(leaf, given) for leaf, given in zip(self.surface.spec.action, leaves, strict=True)]
-
-    def _cast(self, leaf: Leaf, given: Any) -> Array:
-        action = arrays(given)
-        if action.shape != (self._n, *leaf.shape):
-            raise ValueError(
-                f"the policy answered actions of shape {action.shape} to {self._n} observations; "
-                f"wanted {(self._n, *leaf.shape)}, for {leaf.space}"
-            )
-        if not np.can_cast(action.dtype, leaf.dtype, "same_kind"):
-            raise TypeError(
-                f"{type(self.policy).__name__} answered actions of dtype {action.dtype}; {leaf.space} wants "
-                f"{leaf.dtype}"
-            )
-        return np.asarray(action.astype(leaf.dtype, copy=False))
 
     def _processed(self, raw: Leaves) -> Leaves:
         """What envs get; the raw actions behind it, if they differ."""

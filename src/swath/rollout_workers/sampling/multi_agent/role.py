@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import getitem
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
-from swath.rollout_workers.actions import ActionProcessor
+from swath.rollout_workers.actions import ActionProcessor, answered_actions
 from swath.rollout_workers.batches.leaves import as_array, object_array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.filters.base import Filter
@@ -150,7 +149,6 @@ class Role:
         self._space = equipment.action_space
         self._template = template_of(self._space)
         self._acted = action_leaves(self._space)
-        self._pack_actions = packer(self._acted)
         self._split = splitter(self._space, 0, writable=False)
 
     @property
@@ -191,7 +189,7 @@ class Role:
         answer, states, extra = self._ask(self._input(seats, where), seats, explore)
         if len(states) != len(self.initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self.initial}")
-        actions = self._actions(answer, len(seats))
+        actions = answered_actions(type(self.equipment.policy).__name__, self._acted, answer, len(seats))
         answered = {**extra, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         checked = map_nest(partial(_checked, len(seats)), answered)
         self.outputs.write(where, {ColumnNames.ACTIONS: nest_of(self._template, actions), **checked})
@@ -251,13 +249,6 @@ class Role:
         episodes = [seat.play.episode for seat in seats] if self.wants.episodes else None
         explores = self.equipment.explore() if explore is None else explore
         return asked(policy, self.wants, columns, explores, episodes)
-
-    def _actions(self, answer: Any, n_rows: int) -> Leaves:
-        """The leaves of what was answered, in the dtypes of their spaces."""
-        if isinstance(answer, list):
-            return self._pack_actions(answer)
-        leaves = [_checked(n_rows, reduce(getitem, leaf.path, answer)) for leaf in self._acted]
-        return [array.astype(leaf.dtype, copy=False) for leaf, array in zip(self._acted, leaves, strict=True)]
 
 
 def _checked(n_rows: int, answer: Any) -> Array:
