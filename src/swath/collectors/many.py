@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
 from swath.options import Hooks
 from swath.report.progress import Progress
+from swath.workers.garbage import close_when_collected
 
 ONE_EACH = "Expected {workers} argument entries, one per worker, got {got}"
 
@@ -220,7 +221,7 @@ class ManyWorkers(TakesWeights, FleetControls):
         self._assembled = assemble_fleet(request, _weakly(self))
         collection = self._collection = self._assembled.collection
         self._background = Background(collection, _nothing, _nothing)
-        weakref.finalize(self, _say_goodbye, self._assembled, self._background)
+        close_when_collected(self, partial(_end, self._assembled, self._background), at_exit=True)
         outlet = self._outlet = FleetWeights(self._assembled, settings.policy)
         try:
             self._begin_weights(settings)
@@ -257,18 +258,8 @@ def _nothing() -> None:
     """Workers act on snapshots in any case."""
 
 
-def _say_goodbye(assembled: Assembled, background: Background) -> None:
-    """End what was left when the collector is collected as garbage or the interpreter exits.
-
-    Any thread may collect garbage, also one of Ray's, which must not wait for Ray.
-    """
-    if threading.current_thread() is threading.main_thread():
-        _end(assembled, background)
-    else:
-        threading.Thread(target=_end, args=(assembled, background), daemon=True).start()
-
-
 def _end(assembled: Assembled, background: Background) -> None:
+    """End what was left when the collector is collected as garbage or the interpreter exits."""
     with suppress(Exception):
         assembled.collection.close(GOODBYE_S)
     background.stop(GOODBYE_S)

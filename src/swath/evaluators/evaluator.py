@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import index
 from pathlib import Path
 from types import TracebackType
@@ -44,8 +43,10 @@ from swath.options import count
 from swath.rollout.hosts.sources import claim, require_free
 from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 from swath.seeds import fresh_root
+from swath.workers.garbage import close_when_collected
 
 _REPORT_EVERY = 1000
+_GARBAGE_S = 2.0
 
 
 class Evaluator:
@@ -202,6 +203,7 @@ class Evaluator:
         self._service = EvaluationService(
             company, Plan(request, wishes, self._reporter.finish, self._reporter.show), queue
         )
+        close_when_collected(self, partial(self._service.close, _GARBAGE_S), at_exit=False)  # it closes itself then
         claim(env, self._service)
 
     def evaluate(
@@ -329,11 +331,6 @@ class Evaluator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
-
-    def __del__(self) -> None:
-        service = getattr(self, "_service", None)
-        if service is not None and not service.closed and not sys.is_finalizing():
-            threading.Thread(target=service.close, args=(2.0,), name="swath eval closes", daemon=True).start()
 
     def __repr__(self) -> str:
         """A status line."""

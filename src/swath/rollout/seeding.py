@@ -5,7 +5,9 @@ They are those of the process: to be used where no other thread draws meanwhile.
 
 from __future__ import annotations
 
+import gc
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -78,15 +80,37 @@ def _with_cpu(device: torch.device | None) -> list[torch.device]:
     return [cpu] if device is None or device.type != "cuda" else [cpu, device]
 
 
+_one_thread = threading.Lock()
+
+
+@contextmanager
+def _alone_without_gc() -> Iterator[None]:
+    """One thread at a time, and no garbage is collected meanwhile.
+
+    torch has the generator's lock while it builds the tensor of its state. If garbage is collected there, a finalizer
+    may let another thread run; that thread then waits for the generator's lock, holds Python's, and nobody goes on.
+    """
+    with _one_thread:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+
+
 def _torch_states(devices: list[torch.device]) -> list[torch.Tensor]:
-    return [
-        torch.get_rng_state() if where.type == "cpu" else torch.cuda.get_rng_state(where) for where in devices
-    ]  # fmt: skip
+    with _alone_without_gc():
+        return [
+            torch.get_rng_state() if where.type == "cpu" else torch.cuda.get_rng_state(where) for where in devices
+        ]  # fmt: skip
 
 
 def _set_torch_states(devices: list[torch.device], states: list[torch.Tensor]) -> None:
-    for where, state in zip(devices, states, strict=True):
-        if where.type == "cpu":
-            torch.set_rng_state(state)
-        else:
-            torch.cuda.set_rng_state(state, where)
+    with _alone_without_gc():
+        for where, state in zip(devices, states, strict=True):
+            if where.type == "cpu":
+                torch.set_rng_state(state)
+            else:
+                torch.cuda.set_rng_state(state, where)

@@ -9,14 +9,13 @@ Ray is used as it is found in this process, joined or started, and never shut do
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swath.errors import SwathError
 from swath.extras import need
 from swath.workers.base import Handle, Job, Watched
+from swath.workers.garbage import close_when_collected
 from swath.workers.ray.actors import RayActors
 from swath.workers.ray.cluster import Cluster, asked
 from swath.workers.ray.freight import RayShared
@@ -43,8 +42,7 @@ class RayBackend:
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         cluster = Cluster(init_config)
         self._actors = RayActors(cluster, cluster.default_for(workers))
-        self._finalizer = weakref.finalize(self, _close_elsewhere, self._actors)
-        self._finalizer.atexit = False  # Ray ends the actors of a driver that exits
+        close_when_collected(self, self._actors.close, at_exit=False)  # Ray ends the actors of a driver that exits
 
     @property
     def cluster(self) -> Cluster:
@@ -143,10 +141,4 @@ class RayBackend:
 
     def close(self) -> None:
         """Kill all actors that are left. Happens by itself when the backend is collected, or the interpreter ends."""
-        self._finalizer.detach()
         self._actors.close()
-
-
-def _close_elsewhere(actors: RayActors) -> None:
-    """Garbage is collected in any thread, even in Ray's own, which must not wait for itself."""
-    threading.Thread(target=actors.close, name="swath closes Ray workers", daemon=True).start()

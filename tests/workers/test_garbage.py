@@ -1,0 +1,74 @@
+"""What nobody refers to any more is closed, wherever garbage is collected."""
+
+import subprocess
+import sys
+import threading
+
+from swath.workers.garbage import close_when_collected
+
+LIMIT_S = 100
+
+
+class Owner:
+    pass
+
+
+def test_what_is_collected_is_closed_in_another_thread():
+    closed, by = threading.Event(), []
+    owner = Owner()
+    close_when_collected(owner, lambda: (by.append(threading.current_thread()), closed.set()), at_exit=False)
+    assert not by
+    del owner
+    assert closed.wait(LIMIT_S)
+    assert by != [threading.current_thread()]
+
+
+def test_an_error_is_logged_and_the_next_one_is_closed(caplog):
+    closed = threading.Event()
+    for close in (lambda: 1 / 0, closed.set):
+        close_when_collected(Owner(), close, at_exit=False)
+    assert closed.wait(LIMIT_S)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_what_is_left_when_the_interpreter_exits_is_closed_if_asked():
+    script = """
+from swath.workers.garbage import close_when_collected
+class Owner: pass
+left, other = Owner(), Owner()
+close_when_collected(left, lambda: print("closed"), at_exit=True)
+close_when_collected(other, lambda: print("never"), at_exit=False)
+"""
+    assert _run(script) == "closed\n"
+
+
+def test_garbage_that_is_collected_while_a_random_state_is_read_stops_no_thread():
+    """torch has a lock then; a thread that waits for it has Python's."""
+    script = """
+import gc, sys, threading
+from swath.rollout.seeding import preserved
+
+def let_others_run(phase, info):
+    threading.Event().wait(1e-4)
+
+def read():
+    for _ in range(50):
+        with preserved():
+            pass
+
+gc.callbacks.append(let_others_run)
+gc.set_threshold(1)
+threads = [threading.Thread(target=read) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("read")
+"""
+    assert _run(script) == "read\n"
+
+
+def _run(script):
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, check=True
+    ).stdout
