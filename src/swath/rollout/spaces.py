@@ -133,11 +133,6 @@ def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
     return lambda leaves: leaves[0].astype(dtype)
 
 
-def unbatched(batch: Any, leaves: Sequence[Leaf]) -> Leaves:
-    """The leaves `[B, …]` of a vector env's batched observation, copied: it may write the next into the same memory."""
-    return [converted(leaf, np.array(reduce(getitem, leaf.path, batch))) for leaf in leaves]
-
-
 def count_leaves(space: spaces.Space[Any]) -> int:
     """How many leaves a served space has."""
     return len(action_leaves(space))

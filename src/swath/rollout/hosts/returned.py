@@ -117,7 +117,7 @@ def as_batch_of_rewards(given: Any, num_envs: int) -> Array:
     rewards = np.asarray(given)
     if rewards.dtype.kind not in "fiub" or rewards.size != num_envs:
         raise ValueError(f"the env returned the rewards {brief(given)}; they must be one number for each env")
-    return rewards.reshape(num_envs)
+    return rewards if rewards.ndim == 1 else rewards.reshape(num_envs)
 
 
 def as_flag(name: str, given: Any) -> bool:
@@ -139,6 +139,8 @@ def as_batch_of_flags(name: str, given: Any, num_envs: int) -> Array:
         ValueError: it says neither yes nor no of each.
     """
     flags = np.asarray(given)
+    if flags.dtype.kind == "b" and flags.shape == (num_envs,):
+        return flags
     if (flags.dtype.kind != "b" and not np.isin(flags, (0, 1)).all()) or flags.size != num_envs:
         raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False for each env")
-    return flags.reshape(num_envs).astype(np.bool_, copy=False)
+    return flags.reshape(num_envs).astype(np.bool_)

@@ -6,13 +6,12 @@ step ──▶ obs, rewards, dones, infos      where done: reset already; infos[
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from swath.rollout.hosts.vector import VectorHost
-from swath.rollout.spaces import Array
 
 _PACKAGE = "stable_baselines3"
 
@@ -26,7 +25,7 @@ class AsVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(self, env: Any) -> None:
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.vec_env, self.num_envs = env, env.num_envs
+        self.vec_env, self.num_envs, self.render_mode = env, env.num_envs, getattr(env, "render_mode", None)
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002  it takes none
@@ -45,6 +44,10 @@ class AsVectorEnv(VectorEnv[Any, Any, Any]):
         ]
         return observation, reward, done & ~cut, cut, lasts
 
+    def render(self) -> Any:
+        """A frame of each env."""
+        return self.vec_env.get_images()
+
     def close_extras(self) -> None:
         """Close it."""
         self.vec_env.close()
@@ -59,19 +62,11 @@ class VecEnvHost(VectorHost):
 
     def __init__(self, env: Any) -> None:
         super().__init__(AsVectorEnv(env))
-        self._vec_env = env
 
     @property
     def env(self) -> Any:
         """The `VecEnv`."""
-        return self._vec_env
-
-    def render(self, env: int) -> Array | None:
-        """A frame of this env, if it renders `"rgb_array"`."""
-        if self._vec_env.render_mode != "rgb_array":
-            return None
-        frame = self._vec_env.get_images()[env]
-        return None if frame is None else np.asarray(frame)
+        return cast("AsVectorEnv", self._env).vec_env
 
 
 def is_vec_env(env: object) -> bool:
