@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 
-from swath.workers.garbage import close_when_collected
+from swath.workers.garbage import GarbageWatch
 
 LIMIT_S = 100
 
@@ -16,28 +16,37 @@ class Owner:
 def test_what_is_collected_is_closed_in_another_thread():
     closed, by = threading.Event(), []
     owner = Owner()
-    close_when_collected(owner, lambda: (by.append(threading.current_thread()), closed.set()), at_exit=False)
+    GarbageWatch(owner, lambda: (by.append(threading.current_thread()), closed.set()), at_exit=False)
     assert not by
     del owner
     assert closed.wait(LIMIT_S)
     assert by != [threading.current_thread()]
 
 
-def test_an_error_is_logged_and_the_next_one_is_closed(caplog):
-    closed = threading.Event()
-    for close in (lambda: 1 / 0, closed.set):
-        close_when_collected(Owner(), close, at_exit=False)
-    assert closed.wait(LIMIT_S)
+def test_an_error_is_logged(caplog):
+    watch = GarbageWatch(Owner(), lambda: 1 / 0, at_exit=False)
+    watch.end()
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_owner_that_has_been_closed_is_watched_no_more():
+    before, closed = threading.active_count(), []
+    owner = Owner()
+    watch = GarbageWatch(owner, lambda: closed.append(True), at_exit=True)
+    watch.end()
+    watch.end()
+    del owner
+    assert threading.active_count() <= before
+    assert not closed
 
 
 def test_what_is_left_when_the_interpreter_exits_is_closed_if_asked():
     script = """
-from swath.workers.garbage import close_when_collected
+from swath.workers.garbage import GarbageWatch
 class Owner: pass
 left, other = Owner(), Owner()
-close_when_collected(left, lambda: print("closed"), at_exit=True)
-close_when_collected(other, lambda: print("never"), at_exit=False)
+GarbageWatch(left, lambda: print("closed"), at_exit=True)
+GarbageWatch(other, lambda: print("never"), at_exit=False)
 """
     assert _run(script) == "closed\n"
 

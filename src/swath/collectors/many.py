@@ -27,7 +27,7 @@ from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
 from swath.options import Hooks
 from swath.report.progress import Progress
-from swath.workers.garbage import close_when_collected
+from swath.workers.garbage import GarbageWatch
 
 ONE_EACH = "Expected {workers} argument entries, one per worker, got {got}"
 
@@ -221,7 +221,7 @@ class ManyWorkers(TakesWeights, FleetControls):
         self._assembled = assemble_fleet(request, _weakly(self))
         collection = self._collection = self._assembled.collection
         self._background = Background(collection, _nothing, _nothing)
-        close_when_collected(self, partial(_end, self._assembled, self._background), at_exit=True)
+        self._watch = GarbageWatch(self, partial(_end, self._assembled, self._background), at_exit=True)
         outlet = self._outlet = FleetWeights(self._assembled, settings.policy)
         try:
             self._begin_weights(settings)
@@ -240,6 +240,7 @@ class ManyWorkers(TakesWeights, FleetControls):
                 self._assembled.collection.close(timeout)
         finally:
             self._end_weights()
+            self._watch.end()
 
 
 def _weakly(collector: ManyWorkers) -> Callable[[], None]:

@@ -43,7 +43,7 @@ from swath.options import count
 from swath.rollout.hosts.sources import claim, require_free
 from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 from swath.seeds import fresh_root
-from swath.workers.garbage import close_when_collected
+from swath.workers.garbage import GarbageWatch
 
 _REPORT_EVERY = 1000
 _GARBAGE_S = 2.0
@@ -203,7 +203,9 @@ class Evaluator:
         self._service = EvaluationService(
             company, Plan(request, wishes, self._reporter.finish, self._reporter.show), queue
         )
-        close_when_collected(self, partial(self._service.close, _GARBAGE_S), at_exit=False)  # it closes itself then
+        self._watch = GarbageWatch(
+            self, partial(self._service.close, _GARBAGE_S), at_exit=False
+        )  # it closes itself then
         claim(env, self._service)
 
     def evaluate(
@@ -323,6 +325,7 @@ class Evaluator:
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop what is running, close the envs where they live, end workers and threads. Twice is fine."""
         self._service.close(timeout)
+        self._watch.end()
 
     def __enter__(self) -> Self:
         return self

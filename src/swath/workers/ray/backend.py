@@ -15,7 +15,7 @@ from typing import Any
 from swath.errors import SwathError
 from swath.extras import need
 from swath.workers.base import Handle, Job, Watched
-from swath.workers.garbage import close_when_collected
+from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import RayActors
 from swath.workers.ray.cluster import Cluster, asked
 from swath.workers.ray.freight import RayShared
@@ -42,7 +42,9 @@ class RayBackend:
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         cluster = Cluster(init_config)
         self._actors = RayActors(cluster, cluster.default_for(workers))
-        close_when_collected(self, self._actors.close, at_exit=False)  # Ray ends the actors of a driver that exits
+        self._watch = GarbageWatch(
+            self, self._actors.close, at_exit=False
+        )  # Ray ends the actors of a driver that exits
 
     @property
     def cluster(self) -> Cluster:
@@ -142,3 +144,4 @@ class RayBackend:
     def close(self) -> None:
         """Kill all actors that are left. Happens by itself when the backend is collected, or the interpreter ends."""
         self._actors.close()
+        self._watch.end()
