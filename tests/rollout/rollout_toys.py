@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.failures import Failures
 from swath.rollout.loop import Rules, Stage, go_on, steps
 from swath.rollout.until import StepLimit
 
@@ -19,18 +19,14 @@ class Forgiving:
         self.raised.append((env, str(error)))
 
 
-def unforgiving(env, error):
-    raise EnvRaised(env, error)
-
-
 def stage_of(host, seeds=None):
     return Stage(host.reset_all(seeds))
 
 
-def rules_of(host, *, limit=None, begin=go_on, forgive=unforgiving):
+def rules_of(host, *, limit=None, begin=go_on, forgive=None):
     step_limit = StepLimit([limit] * host.spec.num_envs)
     step_limit.restart(range(host.spec.num_envs))
-    return Rules(step_limit, begin, forgive)
+    return Rules(step_limit, begin, Failures() if forgive is None else Failures(2, forgive))
 
 
 def drawn(host, policy, n_steps, stage=None, rules=None):

@@ -9,10 +9,11 @@ from gymnasium.vector import AutoresetMode
 from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
 from swath.rollout.buffer import Buffer, Column, column_of
+from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
-from swath.rollout.loop import reset_all, steps
+from swath.rollout.loop import steps
 from swath.rollout.policies.binding import Binding, bind
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
 
@@ -181,7 +182,7 @@ def test_failed_resets_of_several_envs_are_counted_for_each_of_them():
     assert len(played) == 4
     assert [env for env, _ in forgiving.raised] == [0, 0, 1, 1]
     begun = EnvListHost([CountingEnv(i, counting, [Fault("raise_at_reset", times=2)]) for i in range(2)])
-    assert len(reset_all(begun, rules_of(begun, forgive=Forgiving()))[0]) == 2
+    assert len(Failures(2).begin_all(begun)[0]) == 2
 
 
 def test_resets_between_episodes_are_forgiven_up_to_twice():

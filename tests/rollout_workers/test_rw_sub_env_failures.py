@@ -71,12 +71,17 @@ def test_a_good_step_between_two_failures_starts_the_count_anew():
 
 
 def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
-    from swath.rollout_workers.hosts.lenient import Patience
-
     waited: list[float] = []
-    patience = Patience(20, 0.1, waited.append)
-    for in_a_row in range(1, 9):
-        patience.pause(in_a_row)
+    worker, _ = counting_worker(
+        faults={0: [Fault("raise")], **{n: [Fault("raise_at_reset")] for n in range(1, 8)}},
+        num_envs_per_env_runner=1,
+        restart_failed_sub_environments=True,
+        max_num_sub_environment_restarts=8,
+        delay_between_sub_environment_restarts_s=0.1,
+    )
+    worker.envs.failures.wait = waited.append
+    with worker:
+        worker.sample()
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 

@@ -18,9 +18,10 @@ from swath.keys import Key
 from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.ids import NO_TRAJECTORY, TrajectoryIds
+from swath.rollout.failures import Failures
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import EnvRaised, Host
-from swath.rollout.loop import Actor, Rules, Stage, go_on, never_forgive, reset_all, steps
+from swath.rollout.loop import Actor, Rules, Stage, go_on, steps
 from swath.rollout.policies.binding import buffer_for, randomly
 from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
 from swath.rollout.seeding import PrivateStreams
@@ -29,7 +30,7 @@ from swath.rollout.tensordicts import TensorDictRows
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
-MOST_RESTARTS_IN_A_ROW = 3
+MOST_FAILURES_IN_A_ROW = 3
 _log = logging.getLogger("swath")
 
 
@@ -162,7 +163,7 @@ class Worker:
                 self.tally.env_errors += 1
                 failures += 1
                 self._broken = raised.cause if self.faults.on_env_error == "restart" else None
-                if self._broken is None or failures == MOST_RESTARTS_IN_A_ROW:
+                if self._broken is None or failures == MOST_FAILURES_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
 
     def begin_episodes(self, envs: list[int] | None = None) -> None:
@@ -301,7 +302,7 @@ class Worker:
         return ids, counts
 
     def _reset(self, seeds: list[int] | None) -> None:
-        self._begin_with(reset_all(self.host, self._rules, seeds))
+        self._begin_with(self._rules.failures.begin_all(self.host, seeds))
 
     def _begin_with(self, observation: Leaves) -> None:
         """Episodes have begun in all envs, with these observations."""
@@ -348,9 +349,10 @@ class Worker:
     def _make_rules(self) -> Rules:
         limit = StepLimit([self.episodes.max_frames] * self.host.spec.num_envs)
         limit.restart(range(self.host.spec.num_envs))
-        return Rules(limit, go_on, self._forgive if self.faults.on_env_error == "reset" else never_forgive)
+        resets = self.faults.on_env_error == "reset"
+        return Rules(limit, go_on, Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures())
 
-    def _forgive(self, env: int, error: Exception) -> None:  # noqa: ARG002  the loop tells what it forgives
+    def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  it is borne
         self.tally.env_errors += 1
 
     def _noted(self, raised: EnvRaised) -> Exception:

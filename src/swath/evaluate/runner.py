@@ -23,8 +23,9 @@ from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import NO_SEED, EpisodeRow
 from swath.keys import Key
 from swath.rollout.episodes.statistics import EpisodeSums
+from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, Host, Seeding, TensorDictSpec
-from swath.rollout.loop import Actor, Rules, Stage, Step, never_forgive, steps
+from swath.rollout.loop import Actor, Rules, Stage, Step, steps
 from swath.rollout.spaces import Array, Leaves
 from swath.seeds import derive
 
@@ -112,7 +113,7 @@ class Runner:
         self.sums, self.rows = EpisodeSums(n), dict[int, EpisodeRow]()
         self.steps = 0
         self._limit = EpisodeLimit(request.limits.max_steps, self.sums.lengths)
-        self._rules = Rules(self._limit, self._begin, never_forgive)
+        self._rules = Rules(self._limit, self._begin, Failures())
         self._plays_on = isinstance(host.spec, TensorDictSpec) and not host.spec.alone
         self._policy: Performer | None = None
         self._quota = Quota(range(0), n)

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 
+from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
 from swath.rollout.policies.random import RandomPolicy
@@ -192,7 +193,7 @@ class Dice:
 def play(
     host: ArrayHost, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None
 ) -> Iterator[Step]:
-    """Play so many steps, from a reset of all envs on; an env that raises is not forgiven.
+    """Play so many steps, from a reset of all envs on; what an env raises is raised.
 
     Args:
         host: the envs.
@@ -200,7 +201,7 @@ def play(
         seeds: of the reset, one per env.
         actor: what acts; random actions by default.
     """
-    rules = Rules(StepLimit([None] * host.spec.num_envs), go_on, _raise)
+    rules = Rules(StepLimit([None] * host.spec.num_envs), go_on, Failures())
     source = steps(host, actor or Dice(host, n_steps), Stage(host.reset_all(seeds)), rules)
     for _ in range(n_steps):
         yield next(source)
@@ -214,10 +215,6 @@ def opened(make_host: MakeHost) -> Iterator[ArrayHost]:
         yield host
     finally:
         host.close()
-
-
-def _raise(env: int, error: Exception) -> None:
-    raise AssertionError(f"env {env} raised") from error
 
 
 def _require_fits(host: ArrayHost, leaves: Leaves, what: str) -> None:

@@ -1,6 +1,5 @@
-"""What stands between a worker's envs and the loop: hosts for its kinds of envs, and hosts made of hosts.
+"""What stands between a worker's envs and the loop: a host for one more kind of envs, and hosts made of hosts.
 
-own_vector             envs            lenient      failures as marks on rows
-wrapping               the common part processing   observations as policies see them
-                                       seating      observations of several agents, by policy
+own_vector             envs            processing   observations as policies see them
+wrapping               the common part seating      observations of several agents, by policy
 """

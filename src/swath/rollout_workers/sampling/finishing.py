@@ -13,6 +13,7 @@ from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.episode import LONE_AGENT
+from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds, is_trained, number_chunks
 from swath.rollout_workers.sampling.columns import Taken, columns_of
@@ -48,6 +49,11 @@ def noted(raised: EnvRaised, seed: int | None, step: int | None) -> Exception:
     where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
     raised.cause.add_note(f"raised by sub-env {raised.env} (last seed {seed}) in {where}")
     return raised.cause
+
+
+def failed_metrics(env: int, error: Exception) -> RolloutMetrics:
+    """What is kept of a sub-env that raised."""
+    return RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error))
 
 
 @dataclass(frozen=True)

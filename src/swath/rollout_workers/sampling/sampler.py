@@ -15,19 +15,19 @@ import numpy as np
 
 from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.episodes.statistics import EpisodeSums
-from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.loop import Rules, Stage, Step, go_on, never_forgive, steps
+from swath.rollout.failures import VoidRows
+from swath.rollout.hosts.base import ArrayHost, EnvRaised
+from swath.rollout.loop import Rules, Stage, Step, go_on, steps
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.hosts.processing import blank
 from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
-from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, noted
+from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, failed_metrics, noted
 from swath.rollout_workers.sampling.waiting import Run, Waiting
 from swath.rollout_workers.sampling.watching import Watch
 
@@ -61,6 +61,7 @@ class SamplerParts:
 
     Attributes:
         host: the envs, with observations as the policy sees them.
+        failures: what becomes of envs that raise.
         actor: the policy.
         finisher: makes batches of rows.
         ids: gives trajectory ids.
@@ -69,7 +70,8 @@ class SamplerParts:
         watch: of episodes, where somebody looks at them.
     """
 
-    host: LenientHost
+    host: ArrayHost
+    failures: VoidRows
     actor: PolicyActor
     finisher: Finisher
     ids: TrajectoryIds
@@ -96,7 +98,7 @@ class Sampler:
         self._sums = EpisodeSums(n, 2)
         self._stage = Stage(blank(parts.host), list(range(n)))
         begin = go_on if parts.watch is None else self._create
-        self._rules = Rules(StepLimit([None] * n), begin, never_forgive)
+        self._rules = Rules(StepLimit([None] * n), begin, parts.failures)
         self._running, self._complete = EpisodeSums(n, 0), 0
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
@@ -133,7 +135,7 @@ class Sampler:
         everyone = range(parts.host.spec.num_envs)
         for env in everyone:
             self._give_up(env)
-        parts.host.start_over()
+        parts.failures.start_over()
         parts.ids.begin()
         self._stage.due = list(everyone)
         if parts.watch is not None:
@@ -161,7 +163,12 @@ class Sampler:
         try:
             self._make_block(n_steps, version)
         except EnvRaised as raised:
-            raise self._noted(raised) from raised.cause.__cause__
+            failures = self.parts.failures
+            fatal, failures.fatal = failures.fatal, None
+            if failures.lost:
+                self.start_over()
+            if fatal is not None:
+                raise self._noted(raised) from raised.cause.__cause__
 
     def _make_block(self, n_steps: int, version: int) -> None:
         self._complete, self._failed_at = sum(self.waiting.finished), {}
@@ -178,7 +185,7 @@ class Sampler:
             if writer is not None:
                 label = Label(self.parts.ids, self.parts.clip, version, self.parts.actor.layout)
                 self._keep(writer.seal(label))
-            self._count(self.parts.host.take_failures())
+            self._count(self.parts.failures.taken())
 
     def _steps(self, n_steps: int) -> Iterator[Step]:
         """That many steps, some of them timed."""
@@ -192,17 +199,16 @@ class Sampler:
     def _after(self, step: Step) -> None:
         """A step is written: tell who wants to know, and raise what was not borne."""
         parts = self.parts
-        fatal = parts.host.take_fatal()
         if self._noting:
             reward = step.reward.astype(np.float32)
             reward = reward if parts.clip is None else parts.clip(reward)
             parts.actor.note(step, reward)
             if parts.watch is not None:
                 parts.watch.stepped(step, reward)
-        if parts.host.failures:
-            self._count(parts.host.take_failures())
-        if fatal is not None:
-            raise fatal
+        if parts.failures.raised:
+            self._count(parts.failures.taken())
+        if parts.failures.fatal is not None:
+            raise parts.failures.fatal
 
     def _enough(self, step: Step) -> bool:
         """Whether the call can end here, where it hands out whole episodes."""
@@ -271,16 +277,13 @@ class Sampler:
             env_index=env,
         )
 
-    def _count(self, failures: list[Failure]) -> None:
-        """Keep what there is to tell of failures, and call who wants to know."""
-        self.counts.faulty += len(failures)
-        self.parts.log.add(
-            RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))
-            for failure in failures
-        )
+    def _count(self, raised: list[tuple[int, Exception]]) -> None:
+        """Note which envs have raised, and call who wants to know."""
+        self.counts.faulty += len(raised)
+        self.parts.log.add(failed_metrics(env, error) for env, error in raised)
         if self.parts.watch is not None:
-            for failure in failures:
-                self.parts.watch.failed(failure.env, failure.error)
+            for env, error in raised:
+                self.parts.watch.failed(env, error)
 
     def _handed_out(self) -> None:
         watch = self.parts.watch

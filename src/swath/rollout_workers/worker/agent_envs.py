@@ -86,10 +86,11 @@ class AgentEnvs(Envs):
     def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
         station = self._station
         self._plays.clear()
-        scene, progress = scene_of(self.lenient, policies, station), Progress(self.lenient.spec.num_envs)
+        scene, progress = scene_of(self.host, policies, station), Progress(self.host.spec.num_envs)
         told = listeners(scene.callbacks, "on_postprocess_trajectory")
         parts = MultiAgentParts(
-            host=self.lenient,
+            host=self.host,
+            failures=self.failures,
             actor=AgentsActor(self._laps.lap),
             company=Company(scene, partial(_equipment, policies), self._plays, count(self._ids.next_id)),
             recorder=Recorder(progress),
@@ -99,7 +100,7 @@ class AgentEnvs(Envs):
             scene=scene,
         )
         length = station.worker.config.get_rollout_fragment_length(station.worker.worker_index)
-        plan = Plan.of(station.worker.config, length, self.lenient.spec.num_envs)
+        plan = Plan.of(station.worker.config, length, self.host.spec.num_envs)
         self._agents = MultiAgentSampler(parts, plan, progress)
         self._agents.counts = counts
 

@@ -14,7 +14,7 @@ from swath.rollout_workers.metrics import SamplerCounts
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
 from swath.rollout_workers.worker.policies import Policies
-from swath.rollout_workers.worker.sampling_setup import Station, lenient_host, make_sampler
+from swath.rollout_workers.worker.sampling_setup import Station, failures_of, make_sampler
 
 
 class EnvView:
@@ -68,8 +68,8 @@ class Envs:
         self.maker = maker
         self.host = self._made_host(envs)
         self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
-        self.lenient = lenient_host(self.host, maker, station)
-        self.view = EnvView(self.lenient, self.spaces, self.close)
+        self.failures = failures_of(self.host, maker, station)
+        self.view = EnvView(self.host, self.spaces, self.close)
         self._station = replace(station, base_env=self.view)
         self._ids = TrajectoryIds(self.host.spec.num_envs, worker=station.worker.worker_index, life=station.worker.life)
         self._policies: Policies | None = None
@@ -136,14 +136,14 @@ class Envs:
         self._station = replace(station, base_env=self.view)
         n = self.host.spec.num_envs
         self._ids = TrajectoryIds(n, worker=station.worker.worker_index, life=station.worker.life)
-        self.lenient.start_over()
-        self.lenient.seed(None if station.seeds is None else station.seeds.first(n))
+        self.failures.start_over()
+        self.failures.seed(None if station.seeds is None else station.seeds.first(n))
         if self._policies is not None:
             self._sample_with(self._policies, self.counts)
 
     def close(self) -> None:
         """Close the envs."""
-        self.lenient.close()
+        self.host.close()
 
     def _made_host(self, envs: list[Any]) -> ArrayHost:
         """What steps the envs."""
@@ -162,5 +162,5 @@ class Envs:
 
     def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
         """Make a sampler that goes on to count where another one was."""
-        self._sampler = make_sampler(self.host, self.lenient, policies, self._ids, self._station)
+        self._sampler = make_sampler(self.host, self.failures, policies, self._ids, self._station)
         self._sampler.counts = counts

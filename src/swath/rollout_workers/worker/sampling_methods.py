@@ -75,7 +75,7 @@ class SamplingMethods(PolicyMethods):
             "env_steps_discarded": counts.discarded,
             "episodes": counts.episodes,
             "episodes_faulty": counts.faulty,
-            "sub_env_restarts": 0 if self.envs is None else self.envs.lenient.restarts,
+            "sub_env_restarts": 0 if self.envs is None else self.envs.failures.n_restarts,
         }
 
     @property

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from swath.options import Restarts
 from swath.rollout.episodes.ids import TrajectoryIds
+from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
@@ -15,7 +17,6 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
 from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.hosts.lenient import LenientHost, Patience
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
 from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
 from swath.rollout_workers.hosts.seating import SeatingHost
@@ -32,6 +33,9 @@ from swath.rollout_workers.sampling.watching import Scene, Watch
 from swath.rollout_workers.worker.env_making import EnvMaker, shown
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.seeding import Seeds
+
+LONGEST_DELAY = 5.0
+"""Seconds before a sub-env is built anew, if the first delay is less."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ class Station:
     laps: PerfStats
 
 
-def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientHost:
-    """The host that outlives the failures of envs, with the seeds of their first resets."""
+def failures_of(host: ArrayHost, maker: EnvMaker, station: Station) -> VoidRows:
+    """What becomes of envs that raise, with the seeds of their first resets."""
     n, seeds = host.spec.num_envs, station.seeds
     times = [0] * n
 
@@ -65,11 +69,19 @@ def lenient_host(host: ArrayHost, maker: EnvMaker, station: Station) -> LenientH
         return None if seeds is None else seeds.renewed(env, n, times[env])
 
     first = None if seeds is None else seeds.first(n)
-    return LenientHost(host, Patience.of(station.worker.config), _renewing(host, maker), new_seed, first)
+    return VoidRows(_restarts(station.worker.config), _renewing(host, maker), new_seed, first)
+
+
+def _restarts(config: AlgorithmConfig) -> Restarts | None:
+    if not config.restart_failed_sub_environments:
+        return None
+    delay = config.delay_between_sub_environment_restarts_s
+    longest = max(LONGEST_DELAY, delay)
+    return Restarts(config.max_num_sub_environment_restarts, backoff_s=delay, backoff_max_s=longest)
 
 
 def make_sampler(
-    host: ArrayHost, lenient: LenientHost, policies: Policies, ids: TrajectoryIds, station: Station
+    host: ArrayHost, failures: VoidRows, policies: Policies, ids: TrajectoryIds, station: Station
 ) -> Sampler:
     """The sampler of the first policy, which acts in all envs.
 
@@ -82,14 +94,13 @@ def make_sampler(
     current_filter = filter_of(policies, policy_id)
     if is_needed(preprocessor, current_filter()):
         host = ProcessingHost(host, preprocessor, current_filter, laps)
-    lenient.use(host)
     n, wants = host.spec.num_envs, Wants.of(policy)
     ids.begin()
-    told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), scene_of(lenient, policies, station)
+    told, scene = listeners(policies.callbacks, "on_postprocess_trajectory"), scene_of(host, policies, station)
     post = PostProcessor(told, scene.worker, scene.policy_map)
     watch: Watch | None = None
     if wants.episodes or scene.is_watched or post.is_chunk_by_chunk(policy):
-        watch = Watch(scene, n, ids.next_id, lenient.info_of)
+        watch = Watch(scene, n, ids.next_id, host.info_of)
     finisher = Finisher(
         policy_id,
         policy,
@@ -100,12 +111,12 @@ def make_sampler(
         None if watch is None else watch.episode,
     )
     processor = ActionProcessor(
-        lenient.spec.action_space, normalize=setting("normalize_actions"), clip=setting("clip_actions")
+        host.spec.action_space, normalize=setting("normalize_actions"), clip=setting("clip_actions")
     )
     surface = Surface(host.spec, preprocessor.observation_space, processor)
-    actor = PolicyActor(policy, surface, laps, lenient.info_of, watch, setting("explore"))
+    actor = PolicyActor(policy, surface, laps, host.info_of, watch, setting("explore"))
     clip = reward_clip(setting("clip_rewards"))
-    parts = SamplerParts(lenient, actor, finisher, ids, station.log, clip, watch)
+    parts = SamplerParts(host, failures, actor, finisher, ids, station.log, clip, watch)
     return Sampler(parts, quota_of(station.worker.config, station.worker.worker_index, n))
 
 
@@ -141,11 +152,11 @@ def filter_of(policies: Policies, policy_id: str) -> Callable[[], Filter]:
     return current
 
 
-def scene_of(lenient: LenientHost, policies: Policies, station: Station) -> Scene:
+def scene_of(host: ArrayHost, policies: Policies, station: Station) -> Scene:
     """What callbacks and episodes are told of a worker."""
 
     def sub_env(number: int) -> Any:
-        envs = shown(lenient)
+        envs = shown(host)
         return envs[number] if number < len(envs) else None
 
     return Scene(

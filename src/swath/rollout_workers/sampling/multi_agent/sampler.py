@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.failures import VoidRows
+from swath.rollout.hosts.base import ArrayHost, EnvRaised
 from swath.rollout.hosts.returned import info_of
-from swath.rollout.loop import Rules, Stage, Step, never_forgive, steps
+from swath.rollout.loop import Rules, Stage, Step, steps
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
-from swath.rollout_workers.hosts.lenient import Failure, LenientHost
 from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.sampling.finishing import LongEpisodes, noted
+from swath.rollout_workers.sampling.finishing import LongEpisodes, failed_metrics, noted
 from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
 from swath.rollout_workers.sampling.multi_agent.handing import Chunks, chunks_of, let_go, take_out
@@ -33,7 +33,8 @@ class MultiAgentParts:
     """What a sampler is made of.
 
     Attributes:
-        host: the envs, whose agents have seats; it knows of failures.
+        host: the envs, whose agents have seats.
+        failures: what becomes of envs that raise.
         actor: the policies.
         company: roles and episodes.
         recorder: writes transitions.
@@ -43,7 +44,8 @@ class MultiAgentParts:
         scene: what callbacks are told of the worker.
     """
 
-    host: LenientHost
+    host: ArrayHost
+    failures: VoidRows
     actor: AgentsActor
     company: Company
     recorder: Recorder
@@ -70,7 +72,7 @@ class MultiAgentSampler:
         self.parts, self.plan, self.counts = parts, plan, SamplerCounts()
         self._progress = progress
         self._stage = Stage([[Sight() for _ in range(n)]], list(range(n)))
-        self._rules = Rules(StepLimit([None] * n), self._begin, never_forgive)
+        self._rules = Rules(StepLimit([None] * n), self._begin, parts.failures)
         self._created: set[int] = set()
         parts.actor.announce = self._announce
         self._told = {event: listeners(parts.scene.callbacks, event) for event in WATCHED}
@@ -104,7 +106,7 @@ class MultiAgentSampler:
         for play in self.parts.company.plays.values():
             if play.env not in self._stage.due:
                 self._give_up(play)
-        self.parts.host.start_over()
+        self.parts.failures.start_over()
         self._created.clear()
         self._stage.due = list(range(self.parts.host.spec.num_envs))
 
@@ -121,15 +123,16 @@ class MultiAgentSampler:
         """Make a step of all envs; what it led to is written before anything is raised."""
         self._failed_at.clear()
         self.parts.laps.step()
+        failures = self.parts.failures
         try:
             self._write(next(source))
+            if failures.fatal is not None:
+                raise failures.fatal
         except EnvRaised as raised:
+            failures.fatal = None
             raise self._noted(raised) from raised.cause.__cause__
         finally:
-            self._count(self.parts.host.take_failures())
-        fatal = self.parts.host.take_fatal()
-        if fatal is not None:
-            raise self._noted(fatal) from fatal.cause.__cause__
+            self._count(failures.taken())
 
     def _write(self, step: Step) -> None:
         parts, void = self.parts, step.void
@@ -228,12 +231,12 @@ class MultiAgentSampler:
             env_index=play.env,
         )
 
-    def _count(self, failures: list[Failure]) -> None:
-        """Keep what there is to tell of failures, and call who wants to know."""
-        self.counts.faulty += len(failures)
-        for failure in failures:
-            self.parts.log.add([RolloutMetrics(episode_faulty=True, env_index=failure.env, error=repr(failure.error))])
-            self._tell_one("on_episode_end", failure.env, failure.error)
+    def _count(self, raised: list[tuple[int, Exception]]) -> None:
+        """Note which envs have raised, and call who wants to know."""
+        self.counts.faulty += len(raised)
+        for env, error in raised:
+            self.parts.log.add([failed_metrics(env, error)])
+            self._tell_one("on_episode_end", env, error)
 
     def _warn_of_long_episodes(self) -> None:
         for env, play in self.parts.company.plays.items():

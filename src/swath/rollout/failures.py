@@ -1,0 +1,241 @@
+"""What becomes of envs that raise, in a step or in a reset; each user of the loop chooses.
+
+    Failures()       the first failure is raised
+    Failures(2, …)   that env begins another episode and makes the step in it, so that every env has its row
+    VoidRows(…)      its row is void and its episode over; it begins another before the next step, built anew if asked
+
+Envs that only step together fail together: another episode of theirs begins in a source that is built anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from swath.options import Restarts
+from swath.rollout.hosts.base import EnvRaised, Host, Transition
+from swath.rollout.spaces import Leaves
+
+Begun: TypeAlias = tuple[Leaves, Sequence[int]]
+"""Observations `[B, …]`, and the envs in which an episode has begun."""
+
+
+class Failures:
+    """Envs that raise try again, but only so often in a row.
+
+    Args:
+        most: how many failures of an env, without a good step between them, are borne.
+        heard: called for each of these.
+
+    Attributes:
+        in_a_row: failures by env since its last good step.
+    """
+
+    def __init__(self, most: int = 0, heard: Callable[[int, Exception], None] | None = None) -> None:
+        self._most, self._heard = most, heard
+        self.in_a_row: Counter[int] = Counter()
+        self._broken: set[int] = set()
+
+    def bear(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:  # noqa: ARG002
+        """Count a failure.
+
+        Raises:
+            EnvRaised: it is one too many.
+        """
+        one = env if host.spec.alone else 0
+        self.in_a_row[one] += 1
+        self._broken.add(env)
+        if self.in_a_row[one] > self._most:
+            self.in_a_row.clear()
+            self._broken.clear()
+            raise EnvRaised(env, error)
+        if self._heard is not None:
+            self._heard(env, error)
+
+    def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Begun:
+        """Begin episodes in these envs, or in all of them where the source must be built anew.
+
+        Raises:
+            EnvRaised: an env failed once too often.
+        """
+        return self._tried(host, envs, partial(host.reset, envs, onto, seeds))
+
+    def begin_all(self, host: Host, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env, with one seed each or from their own states.
+
+        Raises:
+            EnvRaised: an env failed once too often.
+        """
+        everyone = range(host.spec.num_envs)
+        leaves, begun = self._tried(host, everyone, partial(host.reset_all, seeds))
+        unseeded = begun is not everyone and seeds is not None
+        return self.begin_all(host, seeds) if unseeded else leaves
+
+    def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition | None:  # noqa: ARG002
+        """A step in which envs failed, with void rows for them; `None` if they are to make it in other episodes."""
+        return None
+
+    def _tried(self, host: Host, envs: Sequence[int], reset: Callable[[], Leaves]) -> Begun:
+        while True:
+            try:
+                return self._mended(host, envs) or (reset(), envs)
+            except EnvRaised as raised:
+                self.bear(host, raised.env, raised.cause, in_reset=True)
+
+    def _mended(self, host: Host, envs: Sequence[int]) -> Begun | None:  # noqa: ARG002
+        """Build anew what is broken; what was observed, if episodes have begun with it."""
+        broken, self._broken = self._broken, set()
+        rebuilds = broken and not host.spec.alone
+        return (host.rebuild(), range(host.spec.num_envs)) if rebuilds else None
+
+
+class VoidRows(Failures):
+    """Envs that raise leave a void row, and the others go on.
+
+    A failure that is not borne is in `fatal`; in a step the others have made theirs, so that it is raised by whoever
+    steps, once the rows are written.
+
+    Args:
+        restarts: how often in a row an env is built anew, and after which delays; `None`: no failure is borne.
+        renew: closes one env and puts another in its place; `None` where they are only built all together.
+        new_seed: of the first reset of an env that was built anew.
+        seeds: of the envs' first resets.
+
+    Attributes:
+        raised: what envs have raised, until it is taken.
+        fatal: the first failure that is not borne.
+        lost: a reset of some envs failed where they are only built all together, so that no episode can go on.
+        n_restarts: how often envs were built anew.
+        wait: lets so many seconds pass before that.
+    """
+
+    def __init__(
+        self,
+        restarts: Restarts | None,
+        renew: Callable[[int], None] | None,
+        new_seed: Callable[[int], int | None],
+        seeds: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.raised: list[tuple[int, Exception]] = []
+        self.fatal: EnvRaised | None = None
+        self.n_restarts = 0
+        self.wait: Callable[[float], None] = time.sleep
+        self._restarts, self._renew, self._new_seed = restarts, renew, new_seed
+        self._leaves: Leaves = []
+        self.start_over()
+        self.seed(seeds)
+
+    def seed(self, seeds: Sequence[int] | None) -> None:
+        """The next reset of each env gets its seed."""
+        self._seeds = dict(enumerate(seeds or ()))
+
+    def start_over(self) -> None:
+        """All episodes are given up; the next reset is of all envs, also of those that begin by themselves."""
+        self._begun: set[int] = set()
+        self._whole, self.lost = True, False
+
+    def taken(self) -> list[tuple[int, Exception]]:
+        """What envs have raised since the last call."""
+        taken, self.raised = self.raised, []
+        return taken
+
+    def bear(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:
+        """Note a failure.
+
+        Raises:
+            EnvRaised: it is not borne, and happened in a reset.
+        """
+        self.raised.append((env, error))
+        self.in_a_row[env] += 1
+        if self._restarts is not None or (in_reset and not host.spec.alone):
+            self._broken.add(env)
+        if self._restarts is not None:
+            if self.in_a_row[env] <= self._restarts.max_per_worker:
+                return
+            error.add_note(
+                f"the sub-env failed {self.in_a_row[env]} times in a row without a good step; "
+                f"max_num_sub_environment_restarts={self._restarts.max_per_worker}"
+            )
+        del self.in_a_row[env]
+        self.fatal = self.fatal or EnvRaised(env, error)
+        if in_reset:
+            raise self.fatal
+
+    def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Begun:
+        """Begin episodes in these envs, one after another where that can be.
+
+        Raises:
+            EnvRaised: one of them failed; to call it again resumes behind those that have begun, unless all is `lost`.
+        """
+        if host.spec.alone or (self._renew is not None and not self._whole):
+            return self._one_by_one(host, envs, onto), envs
+        if self._whole:
+            leaves, _ = self._tried(host, envs, partial(self._begin_whole, host))
+            self._whole = False
+            return leaves, envs
+        try:
+            return host.reset(envs, onto, seeds), envs
+        except EnvRaised as raised:
+            self.lost = True
+            self.bear(host, raised.env, raised.cause, in_reset=True)
+            raise
+
+    def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:
+        """The step with void rows for the envs that failed; their episodes are over."""
+        failed = [env for env, _ in moved.failed]
+        self.in_a_row = Counter({env: self.in_a_row[env] for env in failed})
+        for env, error in moved.failed:
+            self.bear(host, env, error)
+        self._whole = not host.spec.alone
+        there = before if self._whole else moved.observation
+        ended, void = moved.ended.without(failed).cutting(failed), sorted({*moved.void, *failed})
+        return Transition(there, moved.reward, ended, void, (), moved.info)
+
+    def _one_by_one(self, host: Host, envs: Sequence[int], onto: Leaves) -> Leaves:
+        leaves = self._leaves if self._begun else onto
+        for env in envs:
+            if env not in self._begun:
+                leaves, _ = self._tried(host, [env], partial(self._begin_one, host, env, leaves))
+                self._leaves = leaves
+                self._begun.add(env)
+        self._begun = set()
+        return leaves
+
+    def _begin_one(self, host: Host, env: int, onto: Leaves) -> Leaves:
+        leaves = host.reset([env], onto, [self._seeds.get(env)])
+        self._seeds.pop(env, None)
+        return leaves
+
+    def _begin_whole(self, host: Host) -> Leaves:
+        n, seeds = host.spec.num_envs, self._seeds
+        leaves = host.reset_all([seeds[env] for env in range(n)] if len(seeds) == n else None)
+        if 0 < len(seeds) < n:
+            leaves = host.reset([*seeds], leaves, [*seeds.values()])
+        self._seeds = {}
+        return leaves
+
+    def _mended(self, host: Host, envs: Sequence[int]) -> None:
+        while broken := self._broken.intersection(envs):
+            self._mend(host, min(broken))
+
+    def _mend(self, host: Host, env: int) -> None:
+        if self._restarts is not None:
+            self.wait(self._restarts.delay(self.in_a_row[env] + 1))
+        self.n_restarts += 1
+        renewed = [env]
+        try:
+            if self._renew is None or (self._whole and not host.spec.alone):
+                host.rebuild()
+                renewed = [*range(host.spec.num_envs)]
+            else:
+                self._renew(env)
+        except EnvRaised:
+            raise
+        except Exception as error:
+            raise EnvRaised(env, error) from error
+        self._broken.difference_update(renewed)
+        self._seeds |= {one: seed for one in renewed if (seed := self._new_seed(one)) is not None}
