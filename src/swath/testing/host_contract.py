@@ -17,23 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from tensordict import TensorDictBase
 
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.base import Host, TensorDictSpec
 from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
 from swath.rollout.policies.random import RandomPolicy
-from swath.rollout.seeding import preserved
-from swath.rollout.spaces import Array, Leaves
+from swath.rollout.seeding import PrivateStreams
+from swath.rollout.spaces import Leaves
 from swath.rollout.until import StepLimit
 from swath.testing.counting_env import Counting, reward_of
 from swath.testing.marks import Mark, leaf_spaces, read
 from swath.testing.script import Script
 
-MakeHost = Callable[[], ArrayHost]
+MakeHost = Callable[[], Host]
 
 
 class HostContract:
@@ -73,9 +74,11 @@ class HostContract:
     def test_what_was_observed_is_never_written_again(self, make_host: MakeHost) -> None:
         """Arrays that a host has given stay as they were."""
         with opened(make_host) as host:
-            given = [(step.next_observation, _copies(step.next_observation)) for step in play(host, self.n_steps)]
+            given = [(step.next_observation, _copies(host, step.next_observation)) for step in play(host, self.n_steps)]
             for leaves, kept in given:
-                assert all(map(_equal, leaves, kept)), "an observation was written again after it was handed out"
+                assert all(map(_equal, _seen(host, leaves), kept)), (
+                    "an observation was written again after it was handed out"
+                )
 
     def test_a_reset_of_some_envs_leaves_the_rest_alone(self, make_host: MakeHost) -> None:
         """Only their rows are replaced, in fresh arrays."""
@@ -84,10 +87,10 @@ class HostContract:
             assert step is not None, f"no episode ended in {self.n_steps} steps; play longer"
             ended = [env for env, _, _ in step.ended]
             others = [env for env in range(host.spec.num_envs) if env not in ended]
-            onto, kept = step.next_observation, _copies(step.next_observation)
+            onto, kept = step.next_observation, _copies(host, step.next_observation)
             fresh = host.reset(ended, onto)
-            assert all(map(_equal, onto, kept)), "the reset wrote into the arrays it was given"
-            for new, old in zip(fresh, onto, strict=True):
+            assert all(map(_equal, _seen(host, onto), kept)), "the reset wrote into the arrays it was given"
+            for new, old in zip(_seen(host, fresh), kept, strict=True):
                 assert _equal(new[others], old[others]), f"a reset of {ended} changed rows of {others}"
 
     def test_the_same_seeds_and_actions_give_the_same_episodes(self, make_host: MakeHost) -> None:
@@ -99,7 +102,9 @@ class HostContract:
             for t, pair in enumerate(
                 zip(play(one, self.n_steps, seeds), play(other, self.n_steps, seeds), strict=True)
             ):
-                mine, theirs = ([*step.observation, *step.next_observation, step.reward] for step in pair)
+                mine, theirs = (
+                    [*_seen(one, step.observation), *_seen(one, step.next_observation), step.reward] for step in pair
+                )
                 assert all(map(_equal, mine, theirs)), f"step {t} differs: {mine} and {theirs}"
                 assert list(pair[0].ended) == list(pair[1].ended), f"step {t} ends differently"
 
@@ -166,22 +171,20 @@ class CountedHostContract(HostContract):
 
 
 class Dice:
-    """An actor that throws the same random actions for every host of one action space.
+    """An actor that draws the same random actions for every host of one action space.
 
     Args:
-        host: whose actions to throw.
-        n_steps: how many.
+        host: whose actions to draw.
     """
 
-    def __init__(self, host: ArrayHost, n_steps: int) -> None:
-        draw = RandomPolicy().sampler(host.spec.action_space, host.spec.num_envs)
-        with preserved():
-            torch.default_generator.manual_seed(11)
-            self._actions = iter([draw(None) for _ in range(n_steps)])
+    def __init__(self, host: Host) -> None:
+        self._streams = PrivateStreams(11)
+        self._draw = _sampler(host)
 
-    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  random whatever is seen
+    def __call__(self, observation: Leaves) -> Leaves:
         """The next actions."""
-        return next(self._actions)
+        with self._streams.swapped():
+            return self._draw(observation)
 
     def begin(self, envs: Sequence[int]) -> None:
         """Nothing is remembered."""
@@ -190,9 +193,7 @@ class Dice:
         """Nothing is remembered."""
 
 
-def play(
-    host: ArrayHost, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None
-) -> Iterator[Step]:
+def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None) -> Iterator[Step]:
     """Play so many steps, from a reset of all envs on; what an env raises is raised.
 
     Args:
@@ -202,13 +203,13 @@ def play(
         actor: what acts; random actions by default.
     """
     rules = Rules(StepLimit([None] * host.spec.num_envs), go_on, Failures())
-    source = steps(host, actor or Dice(host, n_steps), Stage(host.reset_all(seeds)), rules)
+    source = steps(host, actor or Dice(host), Stage(host.reset_all(seeds)), rules)
     for _ in range(n_steps):
         yield next(source)
 
 
 @contextmanager
-def opened(make_host: MakeHost) -> Iterator[ArrayHost]:
+def opened(make_host: MakeHost) -> Iterator[Any]:
     """A host that is closed in the end."""
     host = make_host()
     try:
@@ -217,17 +218,40 @@ def opened(make_host: MakeHost) -> Iterator[ArrayHost]:
         host.close()
 
 
-def _require_fits(host: ArrayHost, leaves: Leaves, what: str) -> None:
-    wanted = [((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
+def _sampler(host: Host) -> Callable[[Leaves], Leaves]:
+    spec = host.spec
+    if isinstance(spec, TensorDictSpec):
+        return lambda leaves: [spec.draw(leaves[0].copy())]
+    draw = RandomPolicy().sampler(spec.action_space, spec.num_envs)
+    return lambda _: draw(None)
+
+
+def _require_fits(host: Host, leaves: Leaves, what: str) -> None:
+    spec = host.spec
+    if isinstance(spec, TensorDictSpec):
+        assert leaves[0].batch_size == spec.batch_shape, f"{what} gave {leaves[0].batch_size}, not {spec.batch_shape}"
+        missing = set(spec.observed).difference(leaves[0].keys(include_nested=True))
+        assert not missing, f"{what} gave no {missing}"
+        return
+    wanted = [((spec.num_envs, *leaf.shape), leaf.dtype) for leaf in spec.observation]
     got = [(leaf.shape, leaf.dtype) for leaf in leaves]
     assert got == wanted, f"{what} gave leaves {got}; the spec says {wanted}"
 
 
-def _copies(leaves: Leaves) -> Leaves:
-    return [leaf.copy() for leaf in leaves]
+def _seen(host: Host, leaves: Leaves) -> list[Any]:
+    """Arrays `[B, …]` of what was observed; of a TensorDict each of its observations."""
+    spec = host.spec
+    if isinstance(spec, TensorDictSpec):
+        td: TensorDictBase = leaves[0]
+        return [td.get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observed]
+    return list(leaves)
 
 
-def _equal(one: Array, other: Array) -> bool:
+def _copies(host: Host, leaves: Leaves) -> list[Any]:
+    return [leaf.copy() for leaf in _seen(host, leaves)]
+
+
+def _equal(one: Any, other: Any) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 

@@ -1,13 +1,19 @@
 """The host contract, on every kind of env source."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from test_vec_env import Count, DummyVecEnv
 
 from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.hosts.vec_env import VecEnvHost
 from swath.rollout.hosts.vector import VectorHost
 from swath.testing import (
     OBSERVATIONS,
@@ -167,3 +173,31 @@ class TestAtari(HostContract):
         ale = pytest.importorskip("ale_py.vector_env")
         options = {"max_num_frames_per_episode": 60, "noop_max": 5, "num_threads": 1}
         return lambda: VectorHost(ale.AtariVectorEnv("pong", 2, autoreset_mode=request.param, **options))
+
+
+class TestVecEnv(HostContract):
+    """Stable-Baselines3's interface, by a stand-in."""
+
+    @pytest.fixture
+    def make_host(self):
+        return lambda: VecEnvHost(DummyVecEnv([Count] * 3))
+
+
+class TestTorchRLEnvs(HostContract):
+    """One, a batch, or several apart."""
+
+    @pytest.fixture(params=["one", "batch", "apart"])
+    def make_host(self, request):
+        envs = pytest.importorskip("torchrl.envs")
+        cartpole, kind = partial(envs.GymEnv, "CartPole-v1"), request.param
+        source = Source(cartpole, copies=3 if kind == "apart" else None)
+        if kind == "batch":
+            source = Source(lambda: envs.SerialEnv(3, cartpole))
+        return lambda: build(source, Fitting(apart=kind == "apart"))
+
+
+class TestPettingZoo(HostContract):
+    @pytest.fixture(params=[None, 3])
+    def make_host(self, request):
+        simple = pytest.importorskip("mpe2.simple_spread_v3")
+        return lambda: build(Source(partial(simple.parallel_env, max_cycles=7), copies=request.param), Fitting())

@@ -56,7 +56,7 @@ def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
         pytest.importorskip("mujoco")
     host = EnvListHost([MADE[name]() for _ in range(2)])
     n_steps, seeds = 45, [3, 14]
-    dice = Dice(host, n_steps)
+    dice = Dice(host)
     actions = [dice([])[0] for _ in range(n_steps)]
     steps = list(play(host, n_steps, seeds))
     for env, seed in enumerate(seeds):
