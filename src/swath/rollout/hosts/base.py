@@ -10,6 +10,7 @@ end of an episode, and the observation of the next episode comes from `reset`.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -306,11 +307,46 @@ def close_broken(close: Callable[[], None]) -> None:
         _log.warning("an env that is built anew raised when it was closed", exc_info=True)
 
 
-def close_all(envs: Iterable[Any]) -> None:
-    """Close every env, also if one of them raises; the first error is raised at the end."""
-    errors = [error for env in envs if (error := _closed(env)) is not None]
-    if errors:
-        raise errors[0]
+class EnvKeeper(ABC):
+    """The part of a host that closes its envs, and builds them anew.
+
+    Args:
+        envs: its envs.
+        make: builds as many others; `None` for instances of the user's.
+    """
+
+    def __init__(self, envs: Sequence[Any], make: Callable[[], Sequence[Any]] | None) -> None:
+        self.envs, self._make, self._closed = list(envs), make, False
+
+    @property
+    @abstractmethod
+    def env(self) -> Any:
+        """The env, or a list of envs, as users know it."""
+
+    @abstractmethod
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env."""
+
+    def rebuild(self) -> Leaves:
+        """Close all envs, build them anew and reset them."""
+        if self._make is None:
+            env = first_of(self.env)
+            raise RuntimeError(f"{env} was given as an instance and cannot be built anew; pass a callable")
+        close_broken(self.close)
+        self.envs, self._closed = list(self._make()), False
+        return self.reset_all()
+
+    def close(self) -> None:
+        """Close every env, also if one of them raises; the first error is raised at the end. Twice is fine."""
+        envs, self._closed = [] if self._closed else self.envs, True
+        errors = list[Exception]()
+        for env in envs:
+            try:
+                env.close()
+            except Exception as error:  # noqa: BLE001  raised once all are closed
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 @contextmanager
@@ -325,11 +361,3 @@ def closed_on_failure(envs: list[Any]) -> Iterator[None]:
             except Exception as second:  # noqa: BLE001  the first error is the one to raise
                 error.add_note(f"closing {env} raised {type(second).__name__}: {second}")
         raise
-
-
-def _closed(env: Any) -> Exception | None:
-    try:
-        env.close()
-    except Exception as error:  # noqa: BLE001  raised once all are closed
-        return error
-    return None

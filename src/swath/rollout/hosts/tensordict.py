@@ -17,7 +17,7 @@ import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.keys import DONE, FLAGS, NEXT, Key, as_tuple
-from swath.rollout.hosts.base import NO_ENDS, Ends, EnvRaised, TensorDictSpec, Transition, close_all, close_broken
+from swath.rollout.hosts.base import NO_ENDS, Ends, EnvKeeper, EnvRaised, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 _PIXELS = "pixels"
@@ -68,7 +68,7 @@ class TensorDictEnv:
         self.env.close()
 
 
-class TensorDictHost:
+class TensorDictHost(EnvKeeper):
     """One env as it is, or several single envs apart.
 
     Args:
@@ -83,6 +83,8 @@ class TensorDictHost:
         ValueError: envs apart that differ in their agents, spaces or entries.
     """
 
+    envs: list[TensorDictEnv]
+
     def __init__(
         self,
         envs: Sequence[TensorDictEnv],
@@ -90,7 +92,8 @@ class TensorDictHost:
         *,
         apart: bool = False,
     ) -> None:
-        self.envs, self._make, self._apart = list(envs), make, apart
+        super().__init__(envs, make)
+        self._apart = apart
         first, n = self.envs[0].spec, len(self.envs)
         self.spec = replace(first, draw=self._draw, imagine=self._imagine, env=lambda: self.envs[0].env, alone=apart)
         if apart:
@@ -98,7 +101,6 @@ class TensorDictHost:
             self.spec = replace(self.spec, num_envs=n, batch_shape=(n,), seeding="episode")
         self._reading = Reading(self.spec)
         self._begun = frozenset[int]()
-        self._closed = False
         self._following: TensorDictBase | None = None
         self._retired: set[int] = set()
         self._written: list[Any] = []
@@ -165,14 +167,6 @@ class TensorDictHost:
         finally:
             self._retired = others
 
-    def rebuild(self) -> Leaves:
-        """Close all envs, build them anew and reset them."""
-        if self._make is None:
-            raise RuntimeError(f"{self.env} was given as an instance and cannot be built anew; pass a callable")
-        close_broken(self.close)
-        self.envs, self._closed = list(self._make()), False
-        return self.reset_all()
-
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more, if they are apart; rows of a batch are ignored by whoever retired them."""
         self._retired.update(envs)
@@ -189,12 +183,6 @@ class TensorDictHost:
     def seed_of(self, env: int) -> int | None:
         """The seed that this env was last given; in a batch, that of all."""
         return self.envs[env if self._apart else 0].seed
-
-    def close(self) -> None:
-        """Close the envs, also if one of them raises; twice is fine."""
-        if not self._closed:
-            self._closed = True
-            close_all(self.envs)
 
     def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
         """From now on rewards are the mean of these entries, and all of these flags together end an episode too.

@@ -6,7 +6,7 @@ step ──▶ obs, rewards, dones, infos      where done: reset already; infos[
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -66,7 +66,7 @@ class VecEnvHost(VectorHost):
     @property
     def env(self) -> Any:
         """The `VecEnv`."""
-        return cast("AsVectorEnv", self._env).vec_env
+        return self.envs[0].vec_env
 
 
 def is_vec_env(env: object) -> bool:

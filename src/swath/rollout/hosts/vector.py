@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvRaised, Infos, Seeding, Transition, close_broken
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvKeeper, EnvRaised, Infos, Seeding, Transition
 from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards, bad_answer, first_info_of, info_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves
 
@@ -28,7 +28,7 @@ _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "e
 STEP = "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
 
 
-class VectorHost:
+class VectorHost(EnvKeeper):
     """A vector env, stepped as a whole.
 
     Args:
@@ -50,7 +50,7 @@ class VectorHost:
     ) -> None:
         if batch_size(env) != env.num_envs:
             raise ValueError(f"{env} returns batches of {batch_size(env)} of its {env.num_envs} envs; make them equal")
-        self._env, self._make = env, make
+        super().__init__([env], None if make is None else lambda: [make()])
         mode, self._kind = mode_of(env), kind_of(env)
         self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
         self.spec = ArraySpec(
@@ -75,12 +75,11 @@ class VectorHost:
         self._info: Infos = {}
         self._first_infos: dict[int, Infos] = {}
         """What was said in the resets after the last step, by env."""
-        self._closed = False
 
     @property
     def env(self) -> Any:
         """The vector env."""
-        return self._env
+        return self.envs[0]
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every env; an env that takes one seed for all gets the first."""
@@ -115,7 +114,7 @@ class VectorHost:
         """Advance every env, also retired ones: a vector env only steps as a whole."""
         n, joined = self.spec.num_envs, self._join(action)
         try:
-            answer = self._env.step(joined)
+            answer = self.envs[0].step(joined)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
         try:
@@ -124,7 +123,7 @@ class VectorHost:
             terminated, truncated = as_batch_of_flags("terminated", died, n), as_batch_of_flags("truncated", cut, n)
             there = [read(observation) for read in self._reads]
         except Exception as error:  # noqa: BLE001  as above
-            bad = bad_answer(error, self._env, STEP)
+            bad = bad_answer(error, self.env, STEP)
             return Transition([], np.zeros(n), failed=[(env, bad) for env in range(n)])
         self._info, self._first_infos = info, {}
         ended, void = Ends.flagged(terminated, truncated), self._begun
@@ -141,15 +140,7 @@ class VectorHost:
 
     def step_one(self, env: int, action: Leaves) -> Transition:
         """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
-        raise RuntimeError(f"env {env} of {self._env} cannot be stepped alone (got {len(action)} leaves)")
-
-    def rebuild(self) -> Leaves:
-        """Close the vector env, make another and reset it."""
-        if self._make is None:
-            raise RuntimeError(f"{self._env} was given as an instance and cannot be built anew; pass a callable")
-        close_broken(self._env.close)
-        self._env = self._make()
-        return self.reset_all()
+        raise RuntimeError(f"env {env} of {self.env} cannot be stepped alone (got {len(action)} leaves)")
 
     def retire(self, envs: Sequence[int]) -> None:
         """Rows of these envs mean nothing from now on; an env that may not step past its end is reset there, unseen."""
@@ -159,9 +150,9 @@ class VectorHost:
 
     def render(self, env: int) -> Array | None:
         """A frame of this env, if the vector env renders `"rgb_array"`."""
-        if self._env.render_mode != "rgb_array":
+        if self.envs[0].render_mode != "rgb_array":
             return None
-        frames = self._env.render()
+        frames = self.envs[0].render()
         return None if frames is None or frames[env] is None else np.asarray(frames[env])
 
     def info_of(self, env: int) -> Mapping[str, Any]:
@@ -174,12 +165,6 @@ class VectorHost:
     def seed_of(self, env: int) -> int | None:
         """The seed this env was last reset with."""
         return self._seeds[env]
-
-    def close(self) -> None:
-        """Close the vector env; twice is fine."""
-        if not self._closed:
-            self._closed = True
-            self._env.close()
 
     def _reset_retired(self, ended: Ends) -> Ends:
         """Reset the retired ones of these envs, unseen; the ends of the others."""
@@ -205,11 +190,11 @@ class VectorHost:
             raise EnvRaised(envs[0], error) from error
 
     def _answer_of_reset(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
-        n, reset, masked = self.spec.num_envs, cast("Any", self._env).reset, dict[str, Any]()
+        n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
         if len(envs) < n:
             if not self.spec.resettable:
                 raise RuntimeError(
-                    f"{self._env} cannot reset envs {envs} alone (seeds {seeds}); use a vector env with "
+                    f"{self.env} cannot reset envs {envs} alone (seeds {seeds}); use a vector env with "
                     "autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
                 )
             mask = np.zeros(n, dtype=np.bool_)
