@@ -15,13 +15,12 @@ import torch
 from swath.evaluate.request import EvalRequest
 from swath.options import count
 from swath.rollout.hosts.base import Host, closed_on_failure, first_of
-from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, build, is_env_instance
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
-from swath.rollout.spaces import action_leaves, observation_leaves
 
 _NAME = "num_envs"
 
@@ -131,10 +130,6 @@ def _side_by_side(hosts: list[Host], envs: list[Any]) -> Host:
     of_tensordicts = [env for host in hosts if isinstance(host, TensorDictHost) for env in host.envs]
     if of_tensordicts:
         return TensorDictHost(of_tensordicts, apart=True)
-    for env in envs:
-        action_leaves(env.action_space)
-        observation_leaves(env.observation_space)
-    require_equal_spaces(envs)
     return EnvListHost(envs)
 
 

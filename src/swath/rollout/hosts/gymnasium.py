@@ -226,6 +226,9 @@ class EnvListHost(ListHost):
         bare: one env whose batch has no env dimension (`*B` is `()`).
         make: builds the envs anew.
         exact: observations keep the dtypes of their space, under any names, and actions refuse to be written into.
+
+    Raises:
+        TypeError, ValueError: spaces that are not served, or that differ.
     """
 
     def __init__(
@@ -239,6 +242,7 @@ class EnvListHost(ListHost):
             action=action_leaves(first.action_space),
             action_space=first.action_space,
         )
+        require_equal_spaces(envs)
         super().__init__(
             envs, make, spec, packer(spec.observation), splitter(first.action_space, n, writable=not exact)
         )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeAlias, overload
 
 import cloudpickle
 import gymnasium as gym
@@ -18,12 +18,11 @@ import gymnasium as gym
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import ArrayHost, Host, closed_on_failure
-from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_aec_env, is_parallel_env
-from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.tensordict import TensorDictEnv, TensorDictHost
 from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
-from swath.rollout.spaces import action_leaves, observation_leaves
 
 FORMS = (
     "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env, a TorchRL env or a PettingZoo "
@@ -87,125 +86,85 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
         Exception: what the callable or the env's maker raised, with a note.
     """
     first = source.env if source.is_instance else make_env(source)
+    mine = [] if source.is_instance else [first]
+    with closed_on_failure(mine):
+        if is_vector_env(first):
+            if source.copies is not None:
+                raise _batched_already(source, first, f"{first.num_envs} envs")
+            return VectorHost(first, None if source.is_instance else lambda: make_env(source))
+        fitted = _fitting(source, first, fitting)
+
+        def make() -> list[Any]:
+            anew = [make_env(source)]
+            with closed_on_failure(anew):
+                return fitted(anew[0], anew)
+
+        envs, again = fitted(first, mine), None if source.is_instance else make
+        if fitting is not None and isinstance(envs[0], TensorDictEnv):
+            apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
+            return TensorDictHost(envs, again, apart=apart)
+        return EnvListHost(envs, bare=source.copies is None, make=again)
+
+
+Fitted: TypeAlias = Callable[[Any, list[Any]], list[Any]]
+"""From the first env to all of a host; those that were built are added to a list, to be closed if anything fails."""
+
+
+def _fitting(source: Source, first: Any, fitting: Fitting | None) -> Fitted:
+    """How envs of this kind are copied and put in a form that hosts step."""
     kind = "a TorchRL env" if is_torchrl_env(first) else "a PettingZoo env" if is_parallel_env(first) else None
-    if kind is not None:
-        if fitting is None:
-            raise TypeError(
-                f"{type(first).__name__} is {kind}, which only collectors and evaluators serve; pass a gymnasium env"
-            )
-        return (_torchrl_host if is_torchrl_env(first) else _parallel_host)(source, first, fitting)
-    if is_vector_env(first):
-        with closed_on_failure([] if source.is_instance else [first]):
-            return _vector_host(source, first)
-    return EnvListHost(
-        _all(source, first),
-        bare=source.copies is None,
-        make=None if source.is_instance else lambda: _all(source, make_env(source)),
+    if kind is None:
+        return partial(_with_copies, source)
+    if fitting is None:
+        raise TypeError(
+            f"{type(first).__name__} is {kind}, which only collectors and evaluators serve; pass a gymnasium env"
+        )
+    if is_parallel_env(first):
+        return lambda first, mine: [ZooEnv(env, fitting.max_steps) for env in _with_copies(source, first, mine)]
+    if source.is_instance and source.kwargs:
+        first.update_kwargs(dict(source.kwargs))
+    if source.copies is not None and first.batch_size:
+        raise _batched_already(source, type(first).__name__, f"batch size {list(first.batch_size)}")
+    copied = _with_copies if source.copies is None or fitting.apart else _torchrl_batch
+    return lambda first, mine: [
+        TorchRLEnv(fitting.applied(env), resets=not fitting.apart) for env in copied(source, first, mine)
+    ]
+
+
+def _batched_already(source: Source, env: Any, size: str) -> ValueError:
+    return ValueError(
+        f"{source.copies_name}={source.copies} for {env}, which is batched already ({size}); leave it out"
     )
 
 
-def _vector_host(source: Source, env: Any) -> Host:
-    if source.copies is not None:
-        raise ValueError(
-            f"{source.copies_name}={source.copies} for {env}, which is batched already ({env.num_envs} envs); "
-            "leave it out"
-        )
-    return VectorHost(env, None if source.is_instance else lambda: make_env(source))
-
-
-def _torchrl_host(source: Source, first: Any, fitting: Fitting) -> Host:
-    with closed_on_failure([] if source.is_instance else [first]):
-        if source.is_instance and source.kwargs:
-            first.update_kwargs(dict(source.kwargs))
-        if source.copies is not None and first.batch_size:
-            raise ValueError(
-                f"{source.copies_name}={source.copies} for {type(first).__name__}, which is batched already "
-                f"(batch size {list(first.batch_size)}); leave it out"
-            )
-        if source.copies is not None and fitting.apart:
-            return _torchrl_list(source, first, fitting)
-        env = fitting.applied(first if source.copies is None else _torchrl_batch(source, first))
-    resets = not fitting.apart
-    make = None if source.is_instance else lambda: [TorchRLEnv(fitting.applied(_torchrl_anew(source)), resets=resets)]
-    return TensorDictHost([TorchRLEnv(env, resets=resets)], make)
-
-
-def _parallel_host(source: Source, first: Any, fitting: Fitting) -> Host:
-    mine = list[Any]([] if source.is_instance else [first])
-    with closed_on_failure(mine):
-        envs = [ZooEnv(env, fitting.max_steps) for env in _with_copies(source, first, mine)]
-        make = None if source.is_instance else lambda: [ZooEnv(make_env(source), fitting.max_steps) for _ in envs]
-        return TensorDictHost(envs, make, apart=source.copies is not None)
-
-
-def _torchrl_list(source: Source, first: Any, fitting: Fitting) -> Host:
-    """The env and its copies, each by itself."""
-    mine = list[Any]()
-    with closed_on_failure(mine):
-        envs = _with_copies(source, first, mine)
-        hosted = [TorchRLEnv(fitting.applied(env), resets=False) for env in envs]
-        make = None if source.is_instance else lambda: [_torchrl_single(source, fitting) for _ in envs]
-        return TensorDictHost(hosted, make, apart=True)
-
-
-def _torchrl_single(source: Source, fitting: Fitting) -> TorchRLEnv:
-    return TorchRLEnv(fitting.applied(make_env(source)), resets=False)
-
-
-def _torchrl_anew(source: Source) -> Any:
-    return make_env(source) if source.copies is None else batch_of([lambda: make_env(source)] * source.copies)
-
-
-def _torchrl_batch(source: Source, first: Any) -> Any:
+def _torchrl_batch(source: Source, first: Any, mine: list[Any]) -> list[Any]:
     """The env and its copies in one batch."""
-    n_more = (source.copies or 1) - 1
     if not source.is_instance:
         first.close()
-        return batch_of([lambda: make_env(source)] * (n_more + 1))
-    envs = [first, *_copies(first, n_more)]
+        mine.clear()
+        return [batch_of([partial(make_env, source)] * (source.copies or 1))]
     # A batched env builds one env more from each maker, and closes it: that is a copy.
-    return batch_of([partial(next, iter([_copy(env), env])) for env in envs])
-
-
-def _all(source: Source, first: Any) -> list[Any]:
-    """The env and its copies; what was built is closed again if anything fails."""
-    mine = [] if source.is_instance else [first]
-    with closed_on_failure(mine):
-        action_leaves(first.action_space)
-        observation_leaves(first.observation_space)
-        envs = _with_copies(source, first, mine)
-        require_equal_spaces(envs)
-    return envs
+    envs = _with_copies(source, first, mine)
+    return [batch_of([partial(next, iter([_copy(env), env])) for env in envs])]
 
 
 def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:
-    """The env and its copies, which are added to those that are to be closed if anything fails."""
-    envs = [first]
-    for env in _more(source, first):
-        envs.append(env)
-        _require_different(envs, source)
-        mine.append(env)
-    return envs
-
-
-def _require_different(envs: list[Any], source: Source) -> None:
-    """Check that the last env is none of those before.
+    """The env and its copies.
 
     Raises:
-        ValueError: it is.
+        ValueError: one of them is given twice.
     """
-    if any(envs[-1] is other for other in envs[:-1]):
-        raise ValueError(
-            f"{source.copies_name}={source.copies}: the env callable returned the same env twice; it must build a new "
-            "one"
-        )
-
-
-def _more(source: Source, first: Any) -> Iterator[Any]:
-    n_more = (source.copies or 1) - 1
-    if source.is_instance:
-        return iter(_copies(first, n_more) if n_more else ())
-    return (make_env(source) for _ in range(n_more))
+    envs = [first]
+    for _ in range((source.copies or 1) - 1):
+        env = _copy(first) if source.is_instance else make_env(source)
+        if any(env is other for other in envs):
+            raise ValueError(
+                f"{source.copies_name}={source.copies}: the env callable returned the same env twice; it must build a "
+                "new one"
+            )
+        envs.append(env)
+        mine.append(env)
+    return envs
 
 
 def make_env(source: Source) -> Any:
@@ -215,18 +174,18 @@ def make_env(source: Source) -> Any:
         TypeError: the source gives no env.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    maker: Callable[..., Any] = _make_by_id if isinstance(source.env, str) else source.env
-    args = (source.env,) if isinstance(source.env, str) else ()
+    maker = partial(_make_by_id, source.env) if isinstance(source.env, str) else source.env
     try:
-        env = maker(*args, **source.kwargs)
+        env = maker(**source.kwargs)
     except Exception as error:
         error.add_note(f"raised while the env source {source.env!r} was built")
         raise
     _require_no_aec(env)
     if not is_env_instance(env):
+        what = "None" if env is None else type(env).__name__
         raise TypeError(
-            f"the env source {source.env!r} returned {_described(env)}; it must return a gymnasium env, a TorchRL env "
-            "or a PettingZoo ParallelEnv"
+            f"the env source {source.env!r} returned {what}; it must return a gymnasium env, a TorchRL env or a "
+            "PettingZoo ParallelEnv"
         )
     return env
 
@@ -238,15 +197,10 @@ def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
 
 
 def _copy(env: Any) -> Any:
-    return _copies(env, 1)[0]
-
-
-def _copies(env: Any, n_copies: int) -> list[Any]:
     try:
-        frozen = cloudpickle.dumps(env)
+        return cloudpickle.loads(cloudpickle.dumps(env))
     except Exception as error:
         raise TypeError(f"{env} cannot be copied ({error}); pass a callable that builds it") from error
-    return [cloudpickle.loads(frozen) for _ in range(n_copies)]
 
 
 def is_env_instance(value: object) -> bool:
@@ -262,10 +216,6 @@ def _require_no_aec(env: object) -> None:
         )
 
 
-def _described(value: object) -> str:
-    return "None" if value is None else type(value).__name__
-
-
 class Service(Protocol):
     """What steps envs until it is closed."""
 
@@ -274,7 +224,7 @@ class Service(Protocol):
         """Whether it is over."""
 
 
-_steppers: dict[int, weakref.ref[Any]] = {}
+_steppers: weakref.WeakValueDictionary[int, Service] = weakref.WeakValueDictionary()
 """By identity of the innermost env. Who steps an env keeps it alive, so that its identity is not given anew."""
 
 
@@ -285,8 +235,7 @@ def require_free(env: Any) -> None:
         ValueError: one does.
     """
     for instance in _instances(env):
-        stepper = _steppers.get(id(_innermost(instance)))
-        service = None if stepper is None else stepper()
+        service = _steppers.get(id(_innermost(instance)))
         if service is not None and not service.closed:
             raise ValueError(
                 f"{instance} is stepped by another collector or evaluator that is not shut down; shut that down "
@@ -296,8 +245,7 @@ def require_free(env: Any) -> None:
 
 def claim(env: Any, service: Service) -> None:
     """From now on this service steps the instance, or those of the list, until it is closed or gone."""
-    for instance in _instances(env):
-        _steppers[id(_innermost(instance))] = weakref.ref(service)
+    _steppers.update({id(_innermost(instance)): service for instance in _instances(env)})
 
 
 def _instances(env: Any) -> list[Any]:
