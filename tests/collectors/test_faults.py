@@ -8,6 +8,7 @@ from collector_toys import LONG, Counts, collector, counting, raising
 from fleet_toys import fleet
 from gymnasium.vector import AutoresetMode
 
+from swath import Collector, MultiSyncCollector
 from swath.errors import BadAnswer
 from swath.seeds import derive
 from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault, check_ids
@@ -104,6 +105,25 @@ def test_a_vector_env_that_raises_begins_new_episodes(mode):
         with pytest.raises(EnvBroke):
             made.next()
         assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
+
+
+def stop(*_):
+    raise StopIteration
+
+
+@pytest.mark.parametrize("place", [None, "thread", "process"])
+@pytest.mark.parametrize("whose", ["env", "postproc", "hook"])
+def test_a_stop_iteration_does_not_end_the_loop_as_if_the_run_were_complete(whose, place):
+    class Stopping(CountingEnv):
+        step = stop
+
+    source = Stopping if whose == "env" else CountingEnv
+    option = {"postproc": {"postproc": stop}, "hook": {"post_collect_hook": stop}}
+    options = {"frames_per_batch": 10, "total_frames": 40, **option.get(whose, {})}
+    made = Collector(source, **options) if place is None else MultiSyncCollector([source] * 2, backend=place, **options)
+    with made, pytest.raises(RuntimeError, match="StopIteration") as caught:
+        list(made)
+    assert isinstance(caught.value.__cause__, StopIteration)
 
 
 # ---- reset

@@ -74,7 +74,13 @@ class BaseCollector(ABC):
                 f"this {self._collection.name} is collecting in the background; pause it or read the replay buffer"
             )
         self._background.raise_kept()
-        return self._collection.draw()
+        try:
+            return self._collection.draw()
+        except StopIteration as error:  # it would end the user's loop as if the run were complete
+            raised = RuntimeError("an env, the policy, a hook or the postproc raised StopIteration; catch it there")
+            for note in getattr(error, "__notes__", ()):
+                raised.add_note(note)
+            raise raised from error
 
     @abstractmethod
     def shutdown(self, timeout: float | None = None) -> None:
