@@ -4,8 +4,8 @@ import cloudpickle
 import gymnasium as gym
 import pytest
 
+from swath.rollout.hosts.multi_agent import check_reset, check_step
 from swath.rollout_workers import AlgorithmConfig, EnvContext, MultiAgentEnv, make_multi_agent, register_env
-from swath.rollout_workers.multi_agent_env import check_reset, check_step
 from swath.testing.envs import MockEnv, MockEnv2, RandomEnv
 
 TWO, THREE = gym.spaces.Discrete(2), gym.spaces.Discrete(3)

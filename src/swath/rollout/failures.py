@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TypeAlias
 
 from swath.options import Restarts
@@ -186,13 +187,15 @@ class VoidRows(Failures):
 
     def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:
         """The step with void rows for the envs that failed; their episodes are over."""
-        failed = [env for env, _ in moved.failed]
+        self._whole, failed = not host.spec.alone, dict(sorted(moved.failed, key=itemgetter(0)))
+        if self._whole:
+            env, error = moved.failed[0]
+            failed = {env: error} | dict.fromkeys(range(host.spec.num_envs), error)
         self.in_a_row = Counter({env: self.in_a_row[env] for env in failed})
-        for env, error in moved.failed:
+        for env, error in failed.items():
             self.bear(host, env, error)
-        self._whole = not host.spec.alone
         there = before if self._whole else moved.observation
-        ended, void = moved.ended.without(failed).cutting(failed), sorted({*moved.void, *failed})
+        ended, void = moved.ended.without([*failed]).cutting(failed), sorted({*moved.void, *failed})
         return Transition(there, moved.reward, ended, void, (), moved.info)
 
     def _one_by_one(self, host: Host, envs: Sequence[int], onto: Leaves) -> Leaves:

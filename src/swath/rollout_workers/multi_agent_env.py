@@ -10,47 +10,13 @@ from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import Space, spaces
 
 from swath.options import count
-from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step, check_reset, check_step
+from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
 from swath.rollout.hosts.pettingzoo import is_aec_env, is_parallel_env
 from swath.rollout_workers.config.registry import creator_of
 from swath.seeds import derive
-
-__all__ = [
-    "MultiAgentEnv",
-    "ParallelPettingZooEnv",
-    "PettingZooEnv",
-    "as_multi_agent",
-    "check_reset",
-    "check_step",
-    "make_multi_agent",
-]
-
-
-class Endings:
-    """Agents that have ended since the reset: True for those that terminated."""
-
-    def __init__(self) -> None:
-        self._terminated: dict[Hashable, bool] = {}
-
-    @property
-    def number(self) -> int:
-        """How many have ended."""
-        return len(self._terminated)
-
-    def note(self, terminateds: Mapping[Hashable, bool], truncateds: Mapping[Hashable, bool]) -> None:
-        """Read the flags of a step."""
-        for flags, means in ((truncateds, False), (terminateds, True)):
-            if any(flags.values()):
-                self._terminated |= {agent: means for agent, flag in flags.items() if flag and agent != ALL}
-
-    def of_all(self, *, over: bool) -> tuple[bool, bool]:
-        """The flags of the episode, if it is over: terminated if every agent did, else truncated."""
-        terminated = over and all(self._terminated.values())
-        return terminated, over and not terminated
 
 
 class MultiAgentEnv(gym.Env[Any, Any]):
@@ -147,76 +113,77 @@ def make_multi_agent(env_name_or_creator: str | Callable[[Any], Any]) -> type[Mu
     Returns:
         A class that is made with a config: `{"num_agents": n}` (1 if left out), the rest is for each copy.
     """
-    creator = creator_of(env_name_or_creator)
 
     class Copies(IndependentCopies):
         """Copies of that env."""
 
-        def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-            super().__init__(creator, config)
+        creator = staticmethod(creator_of(env_name_or_creator))
 
     return Copies
 
 
-class IndependentCopies(MultiAgentEnv):
+class _MadeOfEnvs(MultiAgentEnv):
+    """An env made of others, which is over when no agent is left: terminated if every one did, else truncated."""
+
+    _terminated: dict[Hashable, bool]
+    """Of the agents that have ended since the reset."""
+
+    def _is_over(self) -> bool:
+        """Whether no agent is left."""
+        return not self.agents
+
+    def _flags(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
+        """The flags of a step with those of the env."""
+        for flags, means in ((truncateds, False), (terminateds, True)):
+            self._terminated |= {agent: means for agent, flag in flags.items() if flag}
+        over = self._is_over()
+        terminated = over and all(self._terminated.values())
+        return {**terminateds, ALL: terminated}, {**truncateds, ALL: over and not terminated}
+
+
+class IndependentCopies(_MadeOfEnvs):
     """Copies of an env that have nothing to do with each other.
 
     Args:
-        creator: makes a copy of a config.
         config: `num_agents`, and the rest for each copy.
 
     Attributes:
+        creator: makes a copy of a config.
         envs: the copies.
     """
 
-    def __init__(self, creator: Callable[[Any], Any], config: Mapping[str, Any] | None = None) -> None:
+    creator: Callable[[Any], Any]
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         rest: Any = {} if config is None else deepcopy(config)
         number = count("num_agents", rest.pop("num_agents", 1))
-        self.envs = [creator(deepcopy(rest)) for _ in range(number)]
+        self.envs = [self.creator(deepcopy(rest)) for _ in range(number)]
         self.agents = list(range(number))
         self.observation_spaces = {agent: env.observation_space for agent, env in enumerate(self.envs)}
         self.action_spaces = {agent: env.action_space for agent, env in enumerate(self.envs)}
-        self._endings = Endings()
         super().__init__()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Reset all copies; with a seed each has its own, the first the one that is given."""
         super().reset(seed=seed)
-        self._endings = Endings()
-        both = [env.reset(seed=_own(seed, agent), options=options) for agent, env in enumerate(self.envs)]
-        return {agent: obs for agent, (obs, _) in enumerate(both)}, {
-            agent: info for agent, (_, info) in enumerate(both)
-        }
+        self._terminated = {}
+        seeds = [derive(seed, "env", agent) if seed is not None and agent else seed for agent in range(len(self.envs))]
+        both = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds, strict=True)]
+        return dict(enumerate(obs for obs, _ in both)), dict(enumerate(info for _, info in both))
 
     def step(self, action_dict: ByAgent) -> Step:
         """Step the copies of the agents that act."""
-        step: Step = {}, {}, {}, {}, {}
-        obs, rewards, terminateds, truncateds, infos = step
-        for agent, action in action_dict.items():
-            obs[agent], rewards[agent], terminateds[agent], truncateds[agent], infos[agent] = self.envs[agent].step(
-                action
-            )
-        self._endings.note(terminateds, truncateds)
-        terminateds[ALL], truncateds[ALL] = self._endings.of_all(over=self._endings.number == len(self.envs))
-        return step
-
-    def render(self) -> Any:
-        """The pictures of all copies beside or below each other; None if they are not rendered to pictures."""
-        pictures = [env.render() for env in self.envs]
-        if not all(isinstance(picture, np.ndarray) for picture in pictures):
-            return None
-        height, width = pictures[0].shape[:2]
-        return np.concatenate(pictures, axis=0 if width > height else 1)
+        each = {agent: self.envs[agent].step(action) for agent, action in action_dict.items()}
+        obs, rewards, terminateds, truncateds, infos = ({a: step[i] for a, step in each.items()} for i in range(5))
+        return obs, rewards, *self._flags(terminateds, truncateds), infos
 
     def close(self) -> None:
         """Close all copies."""
         for env in self.envs:
             env.close()
 
-
-def _own(seed: int | None, agent: int) -> int | None:
-    """An agent's seed: the first has the one that is given, the others seeds that are unlike it and each other."""
-    return derive(seed, "env", agent) if seed is not None and agent else seed
+    def _is_over(self) -> bool:
+        return len(self._terminated) == len(self.envs)
 
 
 def as_multi_agent(env: Any) -> Any:
@@ -228,7 +195,7 @@ def as_multi_agent(env: Any) -> Any:
     return PettingZooEnv(env) if is_aec_env(env) else env
 
 
-class _Wrapped(MultiAgentEnv):
+class _Wrapped(_MadeOfEnvs):
     """What both kinds share: spaces from the env by agent, and agents as they are after each call.
 
     The env is reset here only if it does not say who its agents may be.
@@ -238,23 +205,12 @@ class _Wrapped(MultiAgentEnv):
         self.env = env
         self.metadata = env.metadata
         self.render_mode = getattr(env, "render_mode", None)
-        self._endings = Endings()
         if not hasattr(env, "possible_agents"):
             env.reset()
         self.agents = []
         self.possible_agents = list(getattr(env, "possible_agents", None) or env.agents)
         self.observation_spaces = {agent: env.observation_space(agent) for agent in self.possible_agents}
         self.action_spaces = {agent: env.action_space(agent) for agent in self.possible_agents}
-
-    def get_observation_space(self, agent_id: Hashable) -> Space[Any]:
-        """The space of an agent's observations, also of one that was not foreseen."""
-        space: Space[Any] = self.env.observation_space(agent_id)
-        return space
-
-    def get_action_space(self, agent_id: Hashable) -> Space[Any]:
-        """The space of an agent's actions, likewise."""
-        space: Space[Any] = self.env.action_space(agent_id)
-        return space
 
     def render(self) -> Any:
         """What the env renders."""
@@ -265,17 +221,14 @@ class _Wrapped(MultiAgentEnv):
         self.env.close()
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        self._endings = Endings()
+        self._terminated = {}
         returned = self.env.reset(seed=seed, options=options)
         self.agents = list(self.env.agents)
         return returned
 
-    def _finished(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
-        """The flags of a step with those of the env; it is over when no agent is left."""
+    def _ends(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
         self.agents = list(self.env.agents)
-        self._endings.note(terminateds, truncateds)
-        terminated, truncated = self._endings.of_all(over=not self.agents)
-        return {**terminateds, ALL: terminated}, {**truncateds, ALL: truncated}
+        return self._flags(terminateds, truncateds)
 
 
 class ParallelPettingZooEnv(_Wrapped):
@@ -301,7 +254,7 @@ class ParallelPettingZooEnv(_Wrapped):
     def step(self, action_dict: ByAgent) -> Step:
         """Let all agents that are there act."""
         obs, rewards, terminateds, truncateds, infos = self.env.step(action_dict)
-        return dict(obs), dict(rewards), *self._finished(terminateds, truncateds), _of(obs, infos)
+        return dict(obs), dict(rewards), *self._ends(terminateds, truncateds), _of(obs, infos)
 
 
 class PettingZooEnv(_Wrapped):
@@ -344,7 +297,7 @@ class PettingZooEnv(_Wrapped):
             if not (terminateds[agent] or truncateds[agent]):
                 break
             self.env.step(None)
-        return obs, rewards, *self._finished(terminateds, truncateds), infos
+        return obs, rewards, *self._ends(terminateds, truncateds), infos
 
 
 def _of(obs: ByAgent, infos: ByAgent | None) -> ByAgent:

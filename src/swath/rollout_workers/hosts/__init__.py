@@ -1,5 +1,6 @@
-"""What stands between a worker's envs and the loop: a host for one more kind of envs, and hosts made of hosts.
+"""Hosts that only rollout workers need.
 
-own_vector             envs            processing   observations as policies see them
-wrapping               the common part seating      observations of several agents, by policy
+own_vector    the sub-envs of a user's own `VectorEnv`
+processing    observations as policies see them
+seating       observations of several agents, by policy
 """

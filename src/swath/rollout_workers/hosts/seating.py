@@ -10,63 +10,43 @@ has failed with that step or reset.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from swath.rollout.hosts.base import EnvRaised, Transition
 from swath.rollout.hosts.multi_agent import ALL, INFOS, TERMINATEDS, TRUNCATEDS, ByAgent, MultiAgentHost
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.spaces import Leaves
-from swath.rollout_workers.hosts.wrapping import WrappedHost
-from swath.rollout_workers.perf_stats import Part
+from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.multi_agent.role import Role
 from swath.rollout_workers.sampling.multi_agent.seats import Play, Seat, Sight
 
 Seen: TypeAlias = list[tuple[Seat, Any]]
 """Seats, and what their agents observed."""
 
-Failed: TypeAlias = dict[int, Exception]
-"""Envs that failed, and why."""
+_BEGUN: dict[str, ByAgent] = {TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}
+"""The flags of an episode that has just begun."""
 
 
-class SeatingHost(WrappedHost):
+class SeatingHost(MultiAgentHost):
     """A host whose observations are sights: one leaf, a list of N.
 
     Args:
-        inner: the envs.
+        envs: at least one env.
         plays: the episodes by env, as they are at the moment; whoever has an env reset puts its next one there.
         role_of: the role of a policy id.
-        lap: called when a part of the work is done, with its name.
+        perf: times the steps.
     """
 
     def __init__(
-        self,
-        inner: MultiAgentHost,
-        plays: Mapping[int, Play],
-        role_of: Callable[[str], Role],
-        lap: Callable[[Part], None],
+        self, envs: Sequence[Any], plays: Mapping[int, Play], role_of: Callable[[str], Role], perf: PerfStats
     ) -> None:
-        super().__init__(inner)
-        self._envs = inner
-        self._plays = plays
-        self._role_of = role_of
-        self._lap = lap
-
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in these envs."""
-        sights = list(onto[0])
-        for env, seed in zip(envs, seeds or [None] * len(envs), strict=True):
-            sights[env] = self._reset(env, seed)
-        return [sights]
-
-    def renew(self, env: int, make: Callable[[], Any]) -> None:
-        """Close this env and put what `make` builds in its place."""
-        self._envs.renew(env, make)
+        super().__init__(envs)
+        self._plays, self._role_of, self._perf = plays, role_of, perf
 
     def step(self, action: Leaves) -> Transition:
-        """Advance every env."""
-        moved = self.inner.step(action)
-        self._lap("env_wait")
+        """Advance every env; sights of those that failed mean nothing until their reset."""
+        moved = super().step(action)
+        self._perf.lap("env_wait")
         n, failed, returned = self.spec.num_envs, dict(moved.failed), moved.observation[0]
         stepped = [env for env in range(n) if env not in failed]
         sights = [Sight() for _ in range(n)]
@@ -76,30 +56,21 @@ class SeatingHost(WrappedHost):
                 seen[env] = self._watch(env, returned[env], info_of(moved.info, env), sights[env])
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed[env] = error
-        self._keep({env: seats for env, seats in seen.items() if env not in failed}, failed)
-        for env in failed:
-            sights[env] = Sight()
-        self._lap("raw_obs_processing")
-        ended = moved.ended.without(sorted(failed))
-        in_order = sorted(failed.items(), key=itemgetter(0))
-        return Transition([sights], moved.reward, ended, moved.void, in_order, moved.info)
+        self._keep(seen, failed)
+        self._perf.lap("raw_obs_processing")
+        return Transition([sights], moved.reward, moved.ended, moved.void, list(failed.items()), moved.info)
 
-    def _reset(self, env: int, seed: int | None) -> Sight:
-        play = self._plays[env]
-        play.seats.clear()  # of a reset that failed
-        returned: ByAgent = self.inner.reset([env], [[{}] * self.spec.num_envs], [seed])[0][env]
-        sight, failed = Sight(), dict[int, Exception]()
+    def _begin(self, env: int, seed: int | None) -> Leaves:
+        self._plays[env].seats.clear()  # of a reset that failed
+        returned, sight, failed = super()._begin(env, seed)[0][0], Sight(), dict[int, Exception]()
         try:
-            seen = [(self._seat(play, agent), observation) for agent, observation in returned.items()]
+            seen = self._watch(env, returned, {**_BEGUN, INFOS: self.info_of(env)}, sight)
         except Exception as error:
             raise EnvRaised(env, error) from error
         self._keep({env: seen}, failed)
         if failed:
             raise EnvRaised(env, failed[env]) from failed[env]
-        sight.seen = [seat for seat, _ in seen]
-        sight.due = sight.seen.copy()
-        self._tell(play, sight, self._envs.info_of(env))
-        return sight
+        return [[sight]]
 
     def _watch(self, env: int, returned: ByAgent, answer: Mapping[str, ByAgent], sight: Sight) -> Seen:
         """Find the seats of the agents that an env shows; those that have ended are not looked at any more."""
@@ -112,7 +83,8 @@ class SeatingHost(WrappedHost):
             if seat is None:
                 if ended:
                     continue
-                seat = self._seat(play, agent)
+                role = self._role_of(play.episode.policy_for(agent))
+                seat = play.seats[agent] = Seat(agent, role, play, play.episode.agent_index(agent))
             elif seat.over:
                 continue
             seen.append((seat, observation))
@@ -124,21 +96,13 @@ class SeatingHost(WrappedHost):
                 f"the episode ended after {play.tally.env_steps + 1} steps in which no agent was observed to act; "
                 "an env with several agents must observe at least one before its end"
             )
-        self._tell(play, sight, answer[INFOS])
-        return seen
-
-    def _tell(self, play: Play, sight: Sight, infos: Mapping[Any, Any]) -> None:
+        infos = answer[INFOS]
         play.tally.tell(infos)
         for seat in sight.seen:
             seat.info = infos.get(seat.agent, {})
+        return seen
 
-    def _seat(self, play: Play, agent: Any) -> Seat:
-        """The seat of an agent that is new."""
-        role = self._role_of(play.episode.policy_for(agent))
-        seat = play.seats[agent] = Seat(agent, role, play, play.episode.agent_index(agent))
-        return seat
-
-    def _keep(self, seen: dict[int, Seen], failed: Failed) -> None:
+    def _keep(self, seen: dict[int, Seen], failed: dict[int, Exception]) -> None:
         """Process what was seen, by role, and keep it; envs whose observations do not fit have failed.
 
         Where the filter raises, all envs with agents of the role have failed.
@@ -147,9 +111,12 @@ class SeatingHost(WrappedHost):
             group = every
             try:
                 processed = role.processed([value for _, value in group])
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                misfits = {seat.play.env: told for seat, value in group if (told := _misfit(role, value)) is not None}
-                failed |= misfits or {seat.play.env: error for seat, _ in group}
+            except Exception:  # noqa: BLE001  whosever it is; if nobody's, it is raised again
+                for seat, value in every:
+                    try:
+                        role.processed([value])
+                    except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+                        failed[seat.play.env] = error
                 group = [(seat, value) for seat, value in group if seat.play.env not in failed]
                 if not group:
                     continue
@@ -164,23 +131,9 @@ class SeatingHost(WrappedHost):
                 seat.row = row
 
 
-def _misfit(role: Role, observation: Any) -> Exception | None:
-    """Why an observation cannot be processed; None if it can."""
-    try:
-        role.processed([observation])
-    except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-        return error
-    return None
-
-
 def _by_role(seen: Iterable[Seen]) -> dict[Role, Seen]:
     groups: dict[Role, Seen] = {}
     for seats in seen:
         for pair in seats:
-            role = pair[0].role
-            group = groups.get(role)
-            if group is None:
-                groups[role] = [pair]
-            else:
-                group.append(pair)
+            groups.setdefault(pair[0].role, []).append(pair)
     return groups

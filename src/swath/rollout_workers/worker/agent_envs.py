@@ -7,7 +7,6 @@ from itertools import count
 from typing import Any
 
 from swath.rollout.hosts.base import ArrayHost, closed_on_failure
-from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.hosts.seating import SeatingHost
@@ -76,9 +75,7 @@ class AgentEnvs(Envs):
         return self.agents.sample(version, complete)
 
     def _made_host(self, envs: list[Any]) -> ArrayHost:
-        maker = self.maker
-        host = MultiAgentHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))])
-        return SeatingHost(host, self._plays, self._role_of, self._laps.lap)
+        return SeatingHost(envs, self._plays, self._role_of, self._laps)
 
     def _role_of(self, policy_id: str) -> Role:
         return self.agents.parts.company.role_of(policy_id)

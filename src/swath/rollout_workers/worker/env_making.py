@@ -123,7 +123,7 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
     if is_vector_env(first):
         host: ArrayHost = VectorHost(first, lambda: maker.make(0), exact=True)
         return host
-    return EnvListHost(envs, make=lambda: [maker.make(number) for number in range(len(envs))], exact=True)
+    return EnvListHost(envs, exact=True)
 
 
 def shown(host: ArrayHost) -> list[Any]:

@@ -16,13 +16,13 @@ from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import mapper
-from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.hosts.own_vector import OwnVectorHost
-from swath.rollout_workers.hosts.processing import ProcessingHost, is_needed
+from swath.rollout_workers.filters.base import Filter, NoFilter
+from swath.rollout_workers.hosts.processing import ProcessingHost
 from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.metrics import MetricsLog
 from swath.rollout_workers.nests import template_of
 from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.preprocessors import NoPreprocessor
 from swath.rollout_workers.sampling.actor import PolicyActor, Surface
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds
@@ -92,7 +92,7 @@ def make_sampler(
     setting = partial(policies.setting, policy_id)
     preprocessor, laps = policies.preprocessors[policy_id], station.laps
     current_filter = filter_of(policies, policy_id)
-    if is_needed(preprocessor, current_filter()):
+    if not (isinstance(preprocessor, NoPreprocessor) and isinstance(current_filter(), NoFilter)):
         host = ProcessingHost(host, preprocessor, current_filter, laps)
     n, wants = host.spec.num_envs, Wants.of(policy)
     ids.begin()
@@ -137,7 +137,7 @@ def _renewing(host: ArrayHost, maker: EnvMaker) -> Callable[[int], None] | None:
     """How one sub-env is made anew; None where that cannot be."""
     if isinstance(host, EnvListHost | SeatingHost):
         return lambda env: host.renew(env, lambda: maker.make(env))
-    return host.restart if isinstance(host, OwnVectorHost) else None
+    return None
 
 
 def filter_of(policies: Policies, policy_id: str) -> Callable[[], Filter]:
