@@ -11,7 +11,7 @@ import torch
 from swath.collect.making.acting import Acting
 from swath.collect.worker import Worker
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
-from swath.rollout.hosts.base import Stateful
+from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.weights.loading import plan
 
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
@@ -27,7 +27,7 @@ def save_worker(worker: Worker, acting: Acting, frames: int, batches: int) -> Or
             for name, value in acting.module.state_dict().items()
         )
     host = worker.host
-    saved["env_state_dict"] = host.env_state() if isinstance(host, Stateful) else OrderedDict()
+    saved["env_state_dict"] = host.env_state() if isinstance(host, TensorDictHost) else OrderedDict()
     saved["frames"] = frames
     saved["iter"] = batches - 1
     saved[TRAJ_POOL] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
@@ -64,7 +64,7 @@ def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) 
         for change in changes:
             change()
         worker.version = version
-        if isinstance(worker.host, Stateful):
+        if isinstance(worker.host, TensorDictHost):
             worker.host.load_env_state(saved.get("env_state_dict", {}))
         worker.go_on(life, seed)
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -225,17 +225,6 @@ class Transition:
     void: Sequence[int] = ()
     failed: Sequence[tuple[int, Exception]] = ()
     info: Infos = ()
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """A host whose envs have a state beside the simulators' own: that of their transforms."""
-
-    def env_state(self) -> Mapping[str, Any]:
-        """What is worth saving."""
-
-    def load_env_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was saved."""
 
 
 class Host(Protocol):

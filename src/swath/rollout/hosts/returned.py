@@ -28,43 +28,27 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     if not isinstance(infos, Mapping):
         return infos[env] if infos else {}
     row = _row(infos, env)
-    final = row.pop(_FINAL, None)
-    if not isinstance(final, dict):
-        return row
+    final = row.pop(_FINAL, {})
     # After a reset in the same step the other entries are those of the new episode, but for what wrappers of the whole
     # vector env have added about the one that ended.
-    return {**{name: value for name, value in row.items() if name not in final}, **final}
+    return {**row, **final} if isinstance(final, dict) else row
 
 
 def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     """What one env said in a reset within the step, without what the step before it said."""
-    return {name: value for name, value in info_row(infos, env).items() if name not in (_FINAL, _FINAL_OBS)}
-
-
-def info_row(infos: Infos, env: int) -> Mapping[str, Any]:
-    """One env's row of all that was said."""
-    if isinstance(infos, Mapping):
-        return _row(infos, env)
-    return infos[env] if infos else {}
+    row = _row(infos, env) if isinstance(infos, Mapping) else infos[env]
+    return {name: value for name, value in row.items() if name not in (_FINAL, _FINAL_OBS)}
 
 
 def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
     row = {}
     for name, value in infos.items():
-        mask = infos.get(f"_{name}")
-        if _is_mask_of(infos, name) or (mask is not None and not mask[env]):
+        mask, is_mask = infos.get(f"_{name}"), name.startswith("_") and name[1:] in infos
+        if is_mask or (mask is not None and not mask[env]):
             continue
-        row[name] = _row(value, env) if isinstance(value, Mapping) else _at(value, env)
+        is_batch = isinstance(value, np.ndarray | list | tuple) and env < len(value)
+        row[name] = _row(value, env) if isinstance(value, Mapping) else value[env] if is_batch else value
     return row
-
-
-def _is_mask_of(infos: Mapping[str, Any], name: str) -> bool:
-    return name.startswith("_") and name[1:] in infos
-
-
-def _at(value: Any, env: int) -> Any:
-    """A batch's row; what is no batch is everybody's."""
-    return value[env] if isinstance(value, np.ndarray | list | tuple) and env < len(value) else value
 
 
 def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:

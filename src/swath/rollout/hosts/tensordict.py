@@ -147,7 +147,7 @@ class TensorDictHost(EnvKeeper):
             action[0], root, failed = self._step_apart(action[0])
         else:
             try:
-                action[0], root = self.envs[0].advance(action[0])
+                action[0], root = _advanced(self.envs[0], action[0])
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
         self._following = following = action[0].get(NEXT)
@@ -214,7 +214,7 @@ class TensorDictHost(EnvKeeper):
             if env in self._retired:
                 continue
             try:
-                row, root = each.advance(made[env])
+                row, root = _advanced(each, made[env])
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed.append((env, error))
                 continue
@@ -232,6 +232,23 @@ class TensorDictHost(EnvKeeper):
     def _imagine(self) -> Any:
         each = [env.spec.imagine() for env in self.envs]
         return _stacked(each) if self._apart else each[0]
+
+
+def _advanced(env: TensorDictEnv, root: TensorDictBase) -> tuple[Any, Any]:
+    """The step of an env.
+
+    Raises:
+        KeyError: the policy has not written an action.
+        Exception: what the env raised.
+    """
+    try:
+        return env.advance(root)
+    except Exception as error:
+        missing = [key for key in env.spec.acted if root.get(key, None) is None]
+        if missing:
+            there = sorted(map(str, root.keys(include_nested=True)))
+            raise KeyError(f"the policy must answer with the action {missing}; the entries are {there}") from error
+        raise
 
 
 class Reading:

@@ -27,7 +27,6 @@ CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
 
 _RESET = "_reset"
 _CHOICES = ("Categorical", "OneHot", "MultiCategorical", "MultiOneHot")
-_FOUND_NONE = (KeyError, AttributeError, TypeError)
 
 
 def is_torchrl_env(value: object) -> bool:
@@ -136,23 +135,11 @@ class TorchRLEnv(TensorDictEnv):
         return self.env.reset(root, select_reset_only=True)
 
     def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
-        """Step, and reset where that is to happen.
-
-        Raises:
-            KeyError: the env looked for an action that the policy has not written.
-        """
-        try:
-            if self.resets:
-                return self.env.step_and_maybe_reset(root)  # type: ignore[no-any-return]
-            made = self.env.step(root)
-            return made, self.env.step_mdp(made)
-        except _FOUND_NONE as error:
-            there = _keys(list(root.keys(include_nested=True)))
-            missing = [key for key in self.spec.acted if key not in there]
-            if not missing:
-                raise
-            entries = sorted(map(str, there))
-            raise KeyError(f"the policy must answer with the action {missing}; the entries are {entries}") from error
+        """Step, and reset where that is to happen."""
+        if self.resets:
+            return self.env.step_and_maybe_reset(root)  # type: ignore[no-any-return]
+        made = self.env.step(root)
+        return made, self.env.step_mdp(made)
 
     def render(self, env: int) -> Array | None:
         """A frame of this env of the batch."""
