@@ -20,7 +20,7 @@ from swath.collectors import Collector
 from swath.evaluators import Evaluator
 from swath.extras import need
 from swath.learn import PPO, NetworkPolicy, default_config, make_policy
-from swath.rollout.hosts.base import first_of
+from swath.rollout.hosts.base import ArraySpec, first_of
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.vector import is_vector_env
 from swath.seeds import derive
@@ -130,6 +130,8 @@ def spaces_of(env: str) -> Spaces:
     """
     with serving(env), closing(build(Source(env_named(env)))) as host:
         one = first_of(host.env)
+        if not isinstance(host.spec, ArraySpec):
+            raise UsageError(f"{env} is no gymnasium env, which only collectors and evaluators serve; name one that is")
         if is_vector_env(one):
             what = "name what makes one of them, of which --envs are stepped together"
             raise UsageError(f"{env} is batched already ({one.num_envs} envs); {what}")

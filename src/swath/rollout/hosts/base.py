@@ -296,7 +296,7 @@ def close_broken(close: Callable[[], None]) -> None:
         _log.warning("an env that is built anew raised when it was closed", exc_info=True)
 
 
-class EnvKeeper(ABC):
+class EnvHost(ABC):
     """The part of a host that closes its envs, and builds them anew.
 
     Args:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvKeeper, EnvRaised, Transition, close_broken
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Transition, close_broken
 from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
 from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
@@ -30,7 +30,7 @@ _NONE_YET: Any = object()
 """In the place of an answer while the env is called."""
 
 
-class ListHost(EnvKeeper):
+class ListHost(EnvHost):
     """B envs, stepped one after another.
 
     Args:

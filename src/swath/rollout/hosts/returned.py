@@ -6,14 +6,14 @@ mapping of batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
 
 from swath.errors import BadAnswer
-from swath.rollout.hosts.base import EnvRaised, Infos
+from swath.rollout.hosts.base import Infos
 from swath.rollout.spaces import Array
 
 _FINAL, _FINAL_OBS = "final_info", "final_obs"
@@ -75,21 +75,6 @@ def as_reward(given: Any, whose: str = "") -> float:
         return float(+np.asarray(given).item())  # the sign refuses words that float() would read
     except Exception as error:
         raise ValueError(f"the env returned the reward {brief(given)}{whose}; it must be one number") from error
-
-
-def as_rewards(given: Sequence[Any]) -> Array:
-    """The rewards of B envs, float64 `[B]`.
-
-    Raises:
-        EnvRaised: that of an env is not one number.
-    """
-    rewards = np.zeros(len(given))
-    for env, each in enumerate(given):
-        try:
-            rewards[env] = as_reward(each)
-        except ValueError as error:
-            raise EnvRaised(env, error) from error
-    return rewards
 
 
 def as_batch_of_rewards(given: Any, num_envs: int) -> Array:

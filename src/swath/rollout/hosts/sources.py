@@ -10,20 +10,21 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeAlias, overload
+from typing import Any, Protocol, TypeAlias
 
 import cloudpickle
 import gymnasium as gym
 
 from swath.extras import need
 from swath.options import count
-from swath.rollout.hosts.base import ArrayHost, Host, closed_on_failure
+from swath.rollout.hosts.base import Host, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_aec_env, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictEnv, TensorDictHost
 from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 
+PLAIN = Fitting()
 FORMS = (
     "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env, a TorchRL env or a PettingZoo "
     "ParallelEnv"
@@ -69,16 +70,12 @@ class Source:
         return self.is_instance and (self.copies or 1) > 1
 
 
-@overload
-def build(source: Source) -> ArrayHost: ...
-@overload
-def build(source: Source, fitting: Fitting) -> Host: ...
-def build(source: Source, fitting: Fitting | None = None) -> Host:
+def build(source: Source, fitting: Fitting = PLAIN) -> Host:
     """Build the env or envs and their host.
 
     Args:
         source: what to build.
-        fitting: what is asked of a TorchRL or PettingZoo env beyond that; `None` where such envs are not served.
+        fitting: what is asked of a TorchRL or PettingZoo env beyond that.
 
     Raises:
         TypeError: the source gives no env, or an instance cannot be copied.
@@ -100,7 +97,7 @@ def build(source: Source, fitting: Fitting | None = None) -> Host:
                 return fitted(anew[0], anew)
 
         envs, again = fitted(first, mine), None if source.is_instance else make
-        if fitting is not None and isinstance(envs[0], TensorDictEnv):
+        if isinstance(envs[0], TensorDictEnv):
             apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
             return TensorDictHost(envs, again, apart=apart)
         return EnvListHost(envs, bare=source.copies is None, make=again)
@@ -110,17 +107,12 @@ Fitted: TypeAlias = Callable[[Any, list[Any]], list[Any]]
 """From the first env to all of a host; those that were built are added to a list, to be closed if anything fails."""
 
 
-def _fitting(source: Source, first: Any, fitting: Fitting | None) -> Fitted:
+def _fitting(source: Source, first: Any, fitting: Fitting) -> Fitted:
     """How envs of this kind are copied and put in a form that hosts step."""
-    kind = "a TorchRL env" if is_torchrl_env(first) else "a PettingZoo env" if is_parallel_env(first) else None
-    if kind is None:
-        return partial(_with_copies, source)
-    if fitting is None:
-        raise TypeError(
-            f"{type(first).__name__} is {kind}, which only collectors and evaluators serve; pass a gymnasium env"
-        )
     if is_parallel_env(first):
         return lambda first, mine: [ZooEnv(env, fitting.max_steps) for env in _with_copies(source, first, mine)]
+    if not is_torchrl_env(first):
+        return partial(_with_copies, source)
     if source.is_instance and source.kwargs:
         first.update_kwargs(dict(source.kwargs))
     if source.copies is not None and first.batch_size:

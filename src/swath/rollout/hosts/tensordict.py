@@ -17,7 +17,7 @@ import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.keys import DONE, FLAGS, NEXT, Key, as_tuple
-from swath.rollout.hosts.base import NO_ENDS, Ends, EnvKeeper, EnvRaised, TensorDictSpec, Transition
+from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 _PIXELS = "pixels"
@@ -68,7 +68,7 @@ class TensorDictEnv:
         self.env.close()
 
 
-class TensorDictHost(EnvKeeper):
+class TensorDictHost(EnvHost):
     """One env as it is, or several single envs apart.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvKeeper, EnvRaised, Infos, Seeding, Transition
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Infos, Seeding, Transition
 from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards, bad_answer, first_info_of, info_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves
 
@@ -28,7 +28,7 @@ _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "e
 STEP = "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
 
 
-class VectorHost(EnvKeeper):
+class VectorHost(EnvHost):
     """A vector env, stepped as a whole.
 
     Args:
