@@ -37,19 +37,15 @@ _NUMBERED = re.compile(r"(.+)_\d+")
 Space = spaces.Space[Any]
 
 
-def is_parallel_env(value: object) -> bool:
+def is_parallel_env(value: object, kind: str = "ParallelEnv") -> bool:
     """Whether this is a PettingZoo env whose agents act together."""
-    return _is_zoo_env(value, "ParallelEnv")
+    zoo = sys.modules.get("pettingzoo.utils.env")  # where it was not imported there is none of its envs
+    return zoo is not None and isinstance(value, getattr(zoo, kind))
 
 
 def is_aec_env(value: object) -> bool:
     """Whether this is a PettingZoo env whose agents act in turn."""
-    return _is_zoo_env(value, "AECEnv")
-
-
-def _is_zoo_env(value: object, kind: str) -> bool:
-    zoo = sys.modules.get("pettingzoo.utils.env")  # where it was not imported there is none of its envs
-    return zoo is not None and isinstance(value, getattr(zoo, kind))
+    return is_parallel_env(value, "AECEnv")
 
 
 class Group:
@@ -169,15 +165,15 @@ class ZooEnv(TensorDictEnv):
 
     def begin(self, seeds: Sequence[int] | None) -> TensorDict:
         """Begin an episode."""
-        seed = self.seed if seeds is None else int(seeds[0])
-        answer = self.env.reset(seed=None if seeds is None else seed)
+        seed = None if seeds is None else int(seeds[0])
+        answer = self.env.reset(seed=seed)
         try:
             observations, _ = answer
             self._steps, self._ended = 0, {}
             root = self._state(observations, [*self.env.agents])
         except Exception as error:
             raise bad_answer(error, self.env, RESET) from error
-        self.seed = seed
+        self.seed = self.seed if seed is None else seed
         return root
 
     def advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:
@@ -189,7 +185,7 @@ class ZooEnv(TensorDictEnv):
             observations, rewards, terminations, truncations, _ = answer
             there = [*self.env.agents]
             self._note_ends(terminations, truncations, there)
-            led_to = self._led_to(observations, rewards, there)
+            led_to = self._state(observations, there, rewards)
             following = self._state({agent: observations[agent] for agent in there}, there)
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
@@ -228,8 +224,10 @@ class ZooEnv(TensorDictEnv):
             if any(how):
                 self._ended[agent] = how
 
-    def _state(self, observations: Mapping[Any, Any], there: Collection[Any]) -> TensorDict:
-        """The env's state now, in memory of its own.
+    def _state(
+        self, observations: Mapping[Any, Any], there: Collection[Any], rewards: Mapping[Any, Any] | None = None
+    ) -> TensorDict:
+        """The env's state now, in memory of its own; with rewards, what a step led to.
 
         Raises:
             ValueError: an agent is there, but not observed.
@@ -240,29 +238,23 @@ class ZooEnv(TensorDictEnv):
         terminated = not there and all(terminated for terminated, _ in self._ended.values())
         truncated = self._steps == self._max_steps or (not there and not terminated)
         whole = {name: flag[0] for name, flag in _flags([(terminated, truncated)]).items()}
-        entries: dict[str, Any] = {group.name: self._of(group, observations, there) for group in self._groups}
+        entries: dict[str, Any] = {group.name: self._of(group, observations, there, rewards) for group in self._groups}
         if self._max_steps is not None:
             entries[STEP_COUNT] = torch.tensor([self._steps])
         return TensorDict({**entries, **whole}, [])
 
-    def _of(self, group: Group, observations: Mapping[Any, Any], there: Collection[Any]) -> TensorDict:
-        flags = _flags([self._ended.get(agent, (False, False)) for agent in group.agents])
-        present = torch.tensor([agent in there for agent in group.agents])
-        return TensorDict({**nested(group.packed(observations).items()), PRESENT: present, **flags}, [len(present)])
-
-    def _led_to(
-        self, observations: Mapping[Any, Any], rewards: Mapping[Any, Any], there: Collection[Any]
+    def _of(
+        self, group: Group, observations: Mapping[Any, Any], there: Collection[Any], rewards: Mapping[Any, Any] | None
     ) -> TensorDict:
-        """What a step led to: the state, and what was paid."""
-        led_to = self._state(observations, there)
-        for group in self._groups:
-            paid = [[float(rewards.get(agent, 0.0))] for agent in group.agents]
-            led_to.set(group.below(REWARD), torch.tensor(paid))
-        return led_to
+        present = torch.tensor([agent in there for agent in group.agents])
+        entries = {**nested(group.packed(observations).items()), PRESENT: present}
+        entries |= _flags([self._ended.get(agent, (False, False)) for agent in group.agents])
+        if rewards is not None:
+            entries[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in group.agents])
+        return TensorDict(entries, [len(present)])
 
     def _imagined(self) -> Any:
-        step = self._state({}, ()).set(NEXT, self._led_to({}, {}, ()))
-        return step.apply(torch.zeros_like)
+        return self._state({}, ()).set(NEXT, self._state({}, (), {})).apply(torch.zeros_like)
 
     def _draw(self, root: TensorDictBase) -> TensorDictBase:
         for group in self._groups:

@@ -22,7 +22,6 @@ from swath.rollout.spaces import Array, Leaves
 
 _PIXELS = "pixels"
 _COLOURS = (1, 3, 4)
-_NOBODY: Sequence[tuple[int, Exception]] = ()
 
 
 class TensorDictEnv:
@@ -100,7 +99,7 @@ class TensorDictHost(EnvHost):
             _require_alike(self.envs)
             self.spec = replace(self.spec, num_envs=n, batch_shape=(n,), seeding="episode")
         self._reading = Reading(self.spec)
-        self._begun = frozenset[int]()
+        self._begun = set[int]()
         self._following: TensorDictBase | None = None
         self._retired: set[int] = set()
         self._written: list[Any] = []
@@ -115,7 +114,7 @@ class TensorDictHost(EnvHost):
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones; the first seed is that of all envs of a batch."""
         self._retired.clear()
-        self._begun = frozenset()
+        self._begun.clear()
         if not self._apart:
             return [self._begin(0, seeds)]
         own = [None] * len(self.envs) if seeds is None else [[seed] for seed in seeds]
@@ -142,9 +141,9 @@ class TensorDictHost(EnvHost):
 
     def step(self, action: Leaves) -> Transition:
         """Advance every env that is not retired: `action` is the TensorDict that the policy has written into."""
-        n, failed = self.spec.num_envs, _NOBODY
+        failed, n = list[tuple[int, Exception]](), self.spec.num_envs
         if self._apart:
-            action[0], root, failed = self._step_apart(action[0])
+            root = self._step_apart(action[0], failed)
         else:
             try:
                 action[0], root = _advanced(self.envs[0], action[0])
@@ -153,8 +152,8 @@ class TensorDictHost(EnvHost):
         self._following = following = action[0].get(NEXT)
         ended = self._reading.ends(following)
         if failed or (self._retired and self._apart):
-            ended = ended.without([*self._retired, *(env for env, _ in failed)])
-        self._begun = frozenset(ended.envs.tolist() if self.envs[0].resets else ())
+            ended = ended.without([*self._retired, *dict(failed)])
+        self._begun = set(ended.envs.tolist() if self.envs[0].resets else ())
         return Transition([root], self._reading.reward(following), ended, failed=failed, info=[{}] * n)
 
     def step_one(self, env: int, action: Leaves) -> Transition:
@@ -208,8 +207,8 @@ class TensorDictHost(EnvHost):
         except Exception as error:
             raise EnvRaised(env, error) from error
 
-    def _step_apart(self, made: TensorDictBase) -> tuple[Any, Any, Sequence[tuple[int, Exception]]]:
-        failed = []
+    def _step_apart(self, made: TensorDictBase, failed: list[tuple[int, Exception]]) -> Any:
+        """Step each env, and put what that led to into what was made; those that failed are noted."""
         for env, each in enumerate(self.envs):
             if env in self._retired:
                 continue
@@ -222,7 +221,7 @@ class TensorDictHost(EnvHost):
             self._nexts[env], self._roots[env] = row.get(NEXT), root.select(*self._written, strict=False)
         any_of_them = [*self._nexts.values()] or [self.envs[0].spec.imagine().get(NEXT)]
         made.set(NEXT, _stacked([self._nexts.get(env, any_of_them[0]) for env in range(len(self.envs))]))
-        return made, _stacked(self._roots), failed
+        return _stacked(self._roots)
 
     def _draw(self, root: TensorDictBase) -> TensorDictBase:
         if not self._apart:

@@ -173,7 +173,7 @@ def _spec_of(env: Any) -> TensorDictSpec:
 
 def _missing(env: Any, policy: nn.Module) -> Iterator[Any]:
     """Transforms that supply what a policy with a memory reads, as far as the env does not write it."""
-    written = {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
+    written = _written(env)
     reads_init = any(as_tuple(key)[-1] == IS_INIT for key in getattr(policy, "in_keys", ()))
     if reads_init and not any(key[-1] == IS_INIT for key in written):
         yield _envs().InitTracker()
@@ -193,6 +193,11 @@ def _missing(env: Any, policy: nn.Module) -> Iterator[Any]:
             yield primer
 
 
+def _written(env: Any) -> set[tuple[str, ...]]:
+    """The keys of what the env writes for policies to read."""
+    return {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
+
+
 def _drawing(env: Any) -> Callable[[TensorDictBase], TensorDictBase]:
     """How to write random actions into a TensorDict `[*B]`; those that are choices obey a mask beside them.
 
@@ -201,12 +206,9 @@ def _drawing(env: Any) -> Callable[[TensorDictBase], TensorDictBase]:
     """
     specs = importlib.import_module("torchrl.data")
     choices = [getattr(specs, name) for name in _CHOICES]
-    written = {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
-    masks: dict[Key, Key] = {}
-    for key in _keys(env.action_keys):
-        mask = (*as_tuple(key)[:-1], ACTION_MASK)
-        if mask in written and type(env.full_action_spec[key]) in choices:
-            masks[key] = as_key(mask)
+    actions = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in choices]
+    masks = {action: as_key((*as_tuple(action)[:-1], ACTION_MASK)) for action in actions}
+    masks = {action: mask for action, mask in masks.items() if as_tuple(mask) in _written(env)}
 
     def draw(root: TensorDictBase) -> TensorDictBase:
         root = env.rand_action(root)

@@ -202,8 +202,6 @@ class VectorHost(EnvHost):
             masked = {"options": {"reset_mask": mask}}
         if self._kind != "envpool":
             return reset(seed=None if seeds is None else self._as_it_takes(seeds, envs), **masked)
-        if not masked:
-            return reset()
         ids = np.array(envs, dtype=np.int32)
         rows, info = reset(ids)
         return _spread(rows, ids, n), _spread(info, ids, n)
