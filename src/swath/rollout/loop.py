@@ -10,7 +10,7 @@ that must outlast the generator is in the `Stage`, so that after an exception a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
@@ -140,7 +140,10 @@ def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Se
     """Episodes where they are due; the envs whose episodes were given up for it."""
     envs, seeds = rules.begin(stage.due)
     if envs is not stage.due:
-        _retire(host, rules, sorted(set(stage.due).difference(envs)))
+        retired = sorted(set(stage.due).difference(envs))
+        if retired:
+            host.retire(retired)
+            rules.limit.stop(retired)
     cut: Sequence[int] = ()
     if envs:
         before = stage.observation
@@ -154,12 +157,6 @@ def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Se
     return cut
 
 
-def _retire(host: Host, rules: Rules, envs: Sequence[int]) -> None:
-    if envs:
-        host.retire(envs)
-        rules.limit.stop(envs)
-
-
 def _repeated(host: Host, policy: Actor, rules: Rules, made: Made) -> Made:
     """Give each env that failed another episode and this step in it, so that every env has its row."""
     observation, outputs, moved = made
@@ -171,8 +168,9 @@ def _repeated(host: Host, policy: Actor, rules: Rules, made: Made) -> Made:
         policy.begin(begun)
         rules.limit.restart(begun)
         if host.spec.alone:
-            kept = _copies(outputs)  # the policy may answer in the same memory again
-            outputs = _with_row(kept, policy(observation), env)
+            outputs = [deepcopy(leaf) for leaf in outputs]  # the policy may answer in the same memory again
+            for leaf, new in zip(outputs, policy(observation), strict=True):
+                leaf[env] = new[env]
             moved = _merged(moved, host.step_one(env, outputs), env)
         else:
             outputs = policy(observation)
@@ -185,28 +183,7 @@ def _merged(moved: Transition, again: Transition, env: int) -> Transition:
     """A step of all envs, of which this one has made its own again."""
     if again.failed:
         return replace(moved, failed=[*again.failed, *moved.failed[1:]])
+    reward = moved.reward.copy()
+    reward[env] = again.reward[env]
     ended = Ends.listed([*moved.ended.without([env]), *again.ended])
-    return Transition(
-        _with_row(_copies(moved.observation), again.observation, env),
-        _with_row(_copies([moved.reward]), [again.reward], env)[0],
-        ended,
-        moved.void,
-        moved.failed[1:],
-        _with_info(moved.info, again.info, env),
-    )
-
-
-def _with_info(infos: Infos, source: Infos, env: int) -> Infos:
-    if isinstance(infos, Mapping) or isinstance(source, Mapping):
-        return infos
-    return [*infos[:env], source[env], *infos[env + 1 :]]
-
-
-def _copies(leaves: Leaves) -> Leaves:
-    return [deepcopy(leaf) for leaf in leaves]
-
-
-def _with_row(leaves: Leaves, source: Leaves, env: int) -> Leaves:
-    for leaf, new in zip(leaves, source, strict=True):
-        leaf[env] = new[env]
-    return leaves
+    return Transition(again.observation, reward, ended, moved.void, moved.failed[1:], again.info)

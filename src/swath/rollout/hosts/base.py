@@ -252,7 +252,7 @@ class Host(Protocol):
         """Advance every env that is not retired. `action` begins with the action leaves `[B, …]`; more is ignored."""
 
     def step_one(self, env: int, action: Leaves) -> Transition:
-        """Advance this env alone; the other rows of the answer mean nothing."""
+        """Advance this env alone; observations and infos of the others are those of their last step."""
 
     def rebuild(self) -> Leaves:
         """Close everything, build it anew and begin an episode in every env.

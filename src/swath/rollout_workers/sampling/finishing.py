@@ -13,7 +13,7 @@ from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.metrics import RolloutMetrics
+from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.sampling.asking import Wants
 from swath.rollout_workers.sampling.chunks import UnrollIds, is_trained, number_chunks
 from swath.rollout_workers.sampling.columns import Taken, columns_of
@@ -51,9 +51,10 @@ def noted(raised: EnvRaised, seed: int | None, step: int | None) -> Exception:
     return raised.cause
 
 
-def failed_metrics(env: int, error: Exception) -> RolloutMetrics:
-    """What is kept of a sub-env that raised."""
-    return RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error))
+def count_failures(raised: Sequence[tuple[int, Exception]], counts: SamplerCounts, log: MetricsLog) -> None:
+    """Note which sub-envs have raised."""
+    counts.faulty += len(raised)
+    log.add(RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error)) for env, error in raised)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCou
 from swath.rollout_workers.sampling.actor import PolicyActor
 from swath.rollout_workers.sampling.block import Block, Label, Writer
 from swath.rollout_workers.sampling.columns import Taken
-from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, failed_metrics, noted
+from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, count_failures, noted
 from swath.rollout_workers.sampling.waiting import Run, Waiting
 from swath.rollout_workers.sampling.watching import Watch
 
@@ -279,8 +279,7 @@ class Sampler:
 
     def _count(self, raised: list[tuple[int, Exception]]) -> None:
         """Note which envs have raised, and call who wants to know."""
-        self.counts.faulty += len(raised)
-        self.parts.log.add(failed_metrics(env, error) for env, error in raised)
+        count_failures(raised, self.counts, self.parts.log)
         if self.parts.watch is not None:
             for env, error in raised:
                 self.parts.watch.failed(env, error)

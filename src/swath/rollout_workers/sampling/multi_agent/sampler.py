@@ -15,7 +15,7 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.sampling.finishing import LongEpisodes, failed_metrics, noted
+from swath.rollout_workers.sampling.finishing import LongEpisodes, count_failures, noted
 from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
 from swath.rollout_workers.sampling.multi_agent.finishing import Finisher
 from swath.rollout_workers.sampling.multi_agent.handing import Chunks, chunks_of, let_go, take_out
@@ -233,9 +233,8 @@ class MultiAgentSampler:
 
     def _count(self, raised: list[tuple[int, Exception]]) -> None:
         """Note which envs have raised, and call who wants to know."""
-        self.counts.faulty += len(raised)
+        count_failures(raised, self.counts, self.parts.log)
         for env, error in raised:
-            self.parts.log.add([failed_metrics(env, error)])
             self._tell_one("on_episode_end", env, error)
 
     def _warn_of_long_episodes(self) -> None:
