@@ -1,7 +1,5 @@
 """The host for envs with several agents: dicts in, dicts out; who breaks a promise has failed, and nobody else."""
 
-import gymnasium as gym
-import numpy as np
 import pytest
 
 from swath.errors import BadAnswer
@@ -21,8 +19,6 @@ class Told(MultiAgentEnv):
         begins: what each reset returns; then always one agent that sees 0.
     """
 
-    render_mode = "rgb_array"
-
     def __init__(self, *steps, begins=()):
         self.steps, self.begins = list(steps), list(begins)
         self.acted, self.seeds = [], []
@@ -35,9 +31,6 @@ class Told(MultiAgentEnv):
     def step(self, action_dict):
         self.acted.append(action_dict)
         return _given(self.steps.pop(0))
-
-    def render(self):
-        return np.zeros((2, 2, 3), np.uint8)
 
     def close(self):
         self.closed += 1
@@ -119,22 +112,6 @@ def test_a_reset_that_breaks_names_the_env(returned):
     assert isinstance(raised.value.cause, RuntimeError | ValueError)
 
 
-def test_a_retired_env_is_not_stepped_until_all_are_reset():
-    host = MultiAgentHost([Told(moved(1), moved(2)), Told(moved(1))])
-    host.reset_all()
-    host.retire([1])
-    assert host.step([[{}, {}]]).observation == [[{"a": 1}, {"a": 0}]]
-    host.reset_all()
-    assert host.step([[{}, {}]]).observation == [[{"a": 2}, {"a": 1}]]
-
-
-def test_one_env_can_be_stepped_alone():
-    host = MultiAgentHost([Told(moved(1)), Told(moved(2))])
-    host.reset_all()
-    assert host.step_one(1, [[{}, {}]]).observation == [[{"a": 0}, {"a": 2}]]
-    assert host.step_one(0, [[{}, {}]]).observation == [[{"a": 1}, {"a": 2}]]
-
-
 def test_an_env_can_be_replaced_and_all_can_be_rebuilt_if_it_is_known_how():
     first, second = Told(), Told()
     host = MultiAgentHost([first, second], make=lambda: [Told(), Told()])
@@ -147,27 +124,3 @@ def test_an_env_can_be_replaced_and_all_can_be_rebuilt_if_it_is_known_how():
     assert (first.closed, made.closed) == (1, 1)
     with pytest.raises(RuntimeError, match="cannot be built anew; pass a callable"):
         MultiAgentHost([Told()]).rebuild()
-
-
-def test_all_envs_are_closed_once_even_if_one_raises():
-    class Stuck(Told):
-        def close(self):
-            super().close()
-            raise OSError("stuck")
-
-    envs = [Stuck(), Told()]
-    host = MultiAgentHost(envs)
-    with pytest.raises(OSError, match="stuck"):
-        host.close()
-    host.close()
-    assert [env.closed for env in envs] == [1, 1]
-
-
-def test_a_frame_is_of_the_env_that_is_asked_for_and_none_if_it_draws_nothing():
-    silent = Told()
-    silent.render_mode = None
-    host = MultiAgentHost([Told(), silent])
-    assert host.render(0).shape == (2, 2, 3)
-    assert host.render(1) is None
-    assert host.spec.num_envs == 2
-    assert host.spec.action_space == gym.spaces.Dict()

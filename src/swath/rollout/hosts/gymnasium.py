@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -131,10 +132,9 @@ class ListHost(EnvHost):
         """The seed this env was last reset with."""
         return self._seeds[env]
 
+    @abstractmethod
     def _core(self, env: Any) -> tuple[Callable[[Any], Any], int | None]:
         """How to step an env, and after how many steps to truncate."""
-        core, limit = _core(env)
-        return core.step, limit
 
     def _read_reset(self, answer: Any) -> tuple[Any, Any]:
         """Observation and info of what a reset returned.
@@ -247,19 +247,18 @@ class EnvListHost(ListHost):
             envs, make, spec, packer(spec.observation), splitter(first.action_space, n, writable=not exact)
         )
 
-
-def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
-    """What to step, and after how many steps to truncate: the env without the wrappers this host stands in for."""
-    limit: int | None = None
-    while type(env) in _PASSING_ON:
-        assert isinstance(env, gym.Wrapper)
-        if isinstance(env, TimeLimit):
-            most = None if env.spec is None else env.spec.max_episode_steps
-            if most is None:  # it does not say its limit: it counts by itself
-                break
-            limit = most if limit is None else min(limit, most)
-        env = env.env
-    return env, limit
+    def _core(self, env: gym.Env[Any, Any]) -> tuple[Callable[[Any], Any], int | None]:
+        """The step of the env without the wrappers that this host stands in for, and their limit."""
+        limit: int | None = None
+        while type(env) in _PASSING_ON:
+            assert isinstance(env, gym.Wrapper)
+            if isinstance(env, TimeLimit):
+                most = None if env.spec is None else env.spec.max_episode_steps
+                if most is None:  # it does not say its limit: it counts by itself
+                    break
+                limit = most if limit is None else min(limit, most)
+            env = env.env
+        return env.step, limit
 
 
 def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:

@@ -296,13 +296,12 @@ class Reading:
 
     def _flags(self, following: TensorDictBase, groups: Sequence[Mapping[str, Key]]) -> tuple[Array, Array]:
         """Where any flag of these groups is set: whether terminated `[B]`, whether truncated `[B]`."""
-        done, terminated, truncated = (self._any(following, groups, kind) for kind in FLAGS)
+        any_of = {kind: np.zeros(self._n, np.bool_) for kind in FLAGS}
+        for group in groups:
+            for kind in any_of.keys() & group.keys():
+                any_of[kind] |= self._rows(following, group[kind]).any(1)
+        done, terminated, truncated = any_of.values()
         return terminated | (done & ~truncated), truncated
-
-    def _any(self, following: TensorDictBase, groups: Sequence[Mapping[str, Key]], kind: str) -> Array:
-        found = [self._rows(following, group[kind]).any(1) for group in groups if kind in group]
-        flags: Array = np.logical_or.reduce(found) if found else np.zeros(self._n, np.bool_)
-        return flags
 
     def _rows(self, following: TensorDictBase, key: Key) -> Array:
         """An entry `[B, …]`, with one dimension more."""

@@ -81,17 +81,17 @@ class Fitting:
         if self.device is not None:
             env = env.to(self.device)
         policy = None if self.policy is None else self.policy(env)
-        missing = list(_missing(env, policy)) if isinstance(policy, nn.Module) else []
-        if missing:
-            env = _wrapped(env, _envs().Compose(*missing))
-        if self.max_steps is None:
-            return env
-        if any(STEP_COUNT in as_tuple(key) for key in env.output_spec.keys(include_nested=True, leaves_only=True)):
-            raise ValueError(
-                f"max_frames_per_traj={self.max_steps}: a 'step_count' key is already present in the environment; "
-                "leave it at 0, or take the StepCounter out of the env"
-            )
-        return _wrapped(env, _envs().StepCounter(max_steps=self.max_steps))
+        added = list(_missing(env, policy)) if isinstance(policy, nn.Module) else []
+        if self.max_steps is not None:
+            if any(STEP_COUNT in as_tuple(key) for key in env.output_spec.keys(include_nested=True, leaves_only=True)):
+                raise ValueError(
+                    f"max_frames_per_traj={self.max_steps}: a 'step_count' key is already present in the environment; "
+                    "leave it at 0, or take the StepCounter out of the env"
+                )
+            added.append(_envs().StepCounter(max_steps=self.max_steps))
+        for transform in added:
+            env = _envs().TransformedEnv(env, transform, auto_unwrap=True)
+        return env
 
 
 class TorchRLEnv(TensorDictEnv):
@@ -241,10 +241,6 @@ def _that_count(flags: Sequence[Key]) -> tuple[Key, ...]:
     """The end flags that count: those of a group prevail over those of groups inside it."""
     groups = {as_tuple(key)[:-1] for key in flags}
     return tuple(key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1)))
-
-
-def _wrapped(env: Any, transform: Any) -> Any:
-    return _envs().TransformedEnv(env, transform, auto_unwrap=True)
 
 
 def _is_batch_of_envs(env: Any) -> bool:
