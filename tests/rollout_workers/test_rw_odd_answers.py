@@ -105,6 +105,7 @@ def test_a_vector_env_fails_as_a_whole_and_the_sub_env_to_blame_is_named(case: s
             worker.sample()
         batch = worker.sample()
     assert text in str(caught.value)
+    assert "; a VectorEnv has vector_step(actions) ->" in str(caught.value)
     assert any("raised by sub-env 1" in note for note in caught.value.__notes__)
     assert [walk(batch, env) for env in range(B)] == [[0, 0, 1, 2]] * B
 

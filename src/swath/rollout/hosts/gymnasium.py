@@ -42,7 +42,7 @@ class ListHost(EnvHost):
         split: action leaves to one action per env.
     """
 
-    reset_form = RESET
+    step_form, reset_form = STEP, RESET
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class ListHost(EnvHost):
                         ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], STEP)))
+                failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], self.step_form)))
                 infos[env] = _SILENCE
         leaves = self._leaves(observations, failed)
         self._last, self._infos = observations, infos
@@ -211,7 +211,7 @@ class ListHost(EnvHost):
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`
                 observations[env] = self._last[env]
                 if env not in known:
-                    failed.append((env, bad_answer(error, self.envs[env], STEP)))
+                    failed.append((env, bad_answer(error, self.envs[env], self.step_form)))
         return self._pack(observations)
 
 

@@ -15,8 +15,6 @@ from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.spaces import Leaves
 from swath.rollout_workers.vector_env import VectorEnv
 
-STEP = "a VectorEnv has vector_step(actions) -> observations, rewards, terminateds, truncateds, infos: lists"
-
 
 class SubEnv(gym.Env[Any, Any]):
     """One sub-env of a `VectorEnv`: returns its row of what that has returned for all, or is reset alone."""
@@ -60,6 +58,9 @@ class OwnVectorHost(EnvListHost):
         make: makes another one like it.
     """
 
+    step_form = "a VectorEnv has vector_step(actions) -> observations, rewards, terminateds, truncateds, infos: lists"
+    reset_form = "a VectorEnv has reset_at(index, *, seed=None, options=None) -> observation, info; vector_reset: lists"
+
     def __init__(self, env: VectorEnv, make: Callable[[], VectorEnv]) -> None:
         super().__init__(_sub_envs(env), make=lambda: _sub_envs(make()), exact=True)
         self.spec = replace(self.spec, alone=False)
@@ -87,7 +88,7 @@ class OwnVectorHost(EnvListHost):
             observations, rewards, terminateds, truncateds, infos = returned
             self._deal(observations, rewards, terminateds, truncateds, infos)
         except Exception as error:  # noqa: BLE001  as above
-            return self._failed(bad_answer(error, self.env, STEP))
+            return self._failed(bad_answer(error, self.env, self.step_form))
         return super().step(action)
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:  # noqa: ARG002  the vector env makes it

@@ -28,7 +28,7 @@ _BEGUN: dict[str, ByAgent] = {TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False
 
 
 class SeatingHost(MultiAgentHost):
-    """A host whose observations are sights: one leaf, a list of N.
+    """A host whose observations are sights: one leaf, a list of N. Episodes begin with `reset`.
 
     Args:
         envs: at least one env.
