@@ -79,7 +79,8 @@ class Recording:
         spec = scene.host.spec
         if self._buffer is None:
             self._buffer = _buffer_for(spec, step)
-            self._layout = Layout(spec.batch_shape, spec.observed, scene.policy.keys, masked=True, open=spec.open)
+            writes_all = isinstance(spec, TensorDictSpec)
+            self._layout = Layout(spec.batch_shape, spec.observed, scene.policy.keys, masked=True, open=writes_all)
         self._rows, self._made = self._buffer.open(), 0
         self._ids = np.full((spec.num_envs, PORTION), NO_TRAJECTORY, dtype=np.int64)
 

@@ -12,7 +12,7 @@ from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.worker import Place, Seeding, Worker, never
 from swath.options import Budget, Entries, EpisodeRules, Faults
 from swath.rollout.fragment import Layout
-from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, closed_on_failure, first_of
+from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.policies.binding import from_factory
@@ -130,7 +130,7 @@ def build_worker(request: WorkerRequest) -> Built:
             extras=request.entries,
             step_count=request.episodes.max_frames is not None,
             masked=host.spec.skips,
-            open=host.spec.open,
+            open=isinstance(host.spec, TensorDictSpec),
         )
         return Built(worker, acting, layout)
 
@@ -142,7 +142,7 @@ def _fitting(request: WorkerRequest, given: Given) -> Fitting:
 
 def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:
     """The rules without a limit of steps where the envs themselves keep it."""
-    return replace(episodes, max_frames=None) if spec.limits else episodes
+    return replace(episodes, max_frames=None) if isinstance(spec, TensorDictSpec) else episodes
 
 
 def _first_reset(host: Host, request: WorkerRequest) -> Leaves:

@@ -43,8 +43,6 @@ class ArraySpec:
         skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
         device: where the envs are.
-        limits: whether they themselves keep the limit of steps that is asked for.
-        open: whether they and the policy write whatever they like, also entries that are not delivered.
         truncates: whether a step of theirs can be marked as truncated.
     """
 
@@ -58,8 +56,6 @@ class ArraySpec:
     skips: bool = False
     seeding: Seeding = "episode"
     device: ClassVar[torch.device] = torch.device("cpu")
-    limits: ClassVar[bool] = False
-    open: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
 
     @property
@@ -76,6 +72,9 @@ class ArraySpec:
 @dataclass(frozen=True)
 class TensorDictSpec:
     """What envs look like that read and write a TensorDict, which is their only leaf.
+
+    They themselves keep the limit of steps that is asked for. They and the policy write whatever they like, also
+    entries that are not delivered.
 
     Attributes, beside those that `ArraySpec` has too:
         observed: keys of the observation entries, nested ones too.
@@ -106,8 +105,6 @@ class TensorDictSpec:
     seeding: Seeding = "layout"
     resettable: ClassVar[bool] = True
     skips: ClassVar[bool] = False
-    limits: ClassVar[bool] = True
-    open: ClassVar[bool] = True
 
     @property
     def device(self) -> torch.device | None:
