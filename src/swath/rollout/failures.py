@@ -28,19 +28,19 @@ class Failures:
     """Envs that raise try again, but only so often in a row.
 
     Args:
-        most: how many failures of an env, without a good step between them, are borne.
-        heard: called for each of these.
+        allowed: how many failures of an env, without a good step between them, are not raised.
+        on_failure: called for each of these.
 
     Attributes:
         in_a_row: failures by env since its last good step.
     """
 
-    def __init__(self, most: int = 0, heard: Callable[[int, Exception], None] | None = None) -> None:
-        self._most, self._heard = most, heard
+    def __init__(self, allowed: int = 0, on_failure: Callable[[int, Exception], None] | None = None) -> None:
+        self._allowed, self._on_failure = allowed, on_failure
         self.in_a_row: Counter[int] = Counter()
         self._broken: set[int] = set()
 
-    def bear(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:  # noqa: ARG002
+    def count(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:  # noqa: ARG002
         """Count a failure.
 
         Raises:
@@ -49,12 +49,12 @@ class Failures:
         one = env if host.spec.alone else 0
         self.in_a_row[one] += 1
         self._broken.add(env)
-        if self.in_a_row[one] > self._most:
+        if self.in_a_row[one] > self._allowed:
             self.in_a_row.clear()
             self._broken.clear()
             raise EnvRaised(env, error)
-        if self._heard is not None:
-            self._heard(env, error)
+        if self._on_failure is not None:
+            self._on_failure(env, error)
 
     def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Begun:
         """Begin episodes in these envs, or in all of them where the source must be built anew.
@@ -84,7 +84,7 @@ class Failures:
             try:
                 return self._mended(host, envs) or (reset(), envs)
             except EnvRaised as raised:
-                self.bear(host, raised.env, raised.cause, in_reset=True)
+                self.count(host, raised.env, raised.cause, in_reset=True)
 
     def _mended(self, host: Host, envs: Sequence[int]) -> Begun | None:  # noqa: ARG002
         """Build anew what is broken; what was observed, if episodes have begun with it."""
@@ -96,18 +96,18 @@ class Failures:
 class VoidRows(Failures):
     """Envs that raise leave a void row, and the others go on.
 
-    A failure that is not borne is in `fatal`; in a step the others have made theirs, so that it is raised by whoever
-    steps, once the rows are written.
+    A failure that is not allowed is kept in `fatal`. The other envs have made their step then, so whoever steps raises
+    it once the rows are written.
 
     Args:
-        restarts: how often in a row an env is built anew, and after which delays; `None`: no failure is borne.
+        restarts: how often in a row an env is built anew, and after which delays; `None`: no failure is allowed.
         renew: closes one env and puts another in its place; `None` where they are only built all together.
         new_seed: of the first reset of an env that was built anew.
         seeds: of the envs' first resets.
 
     Attributes:
-        raised: what envs have raised, until it is taken.
-        fatal: the first failure that is not borne.
+        raised: what envs have raised since the last `take_raised`.
+        fatal: the first failure that is not allowed.
         lost: a reset of some envs failed where they are only built all together, so that no episode can go on.
         n_restarts: how often envs were built anew.
         wait: lets so many seconds pass before that.
@@ -139,16 +139,16 @@ class VoidRows(Failures):
         self._begun: set[int] = set()
         self._whole, self.lost = True, False
 
-    def taken(self) -> list[tuple[int, Exception]]:
+    def take_raised(self) -> list[tuple[int, Exception]]:
         """What envs have raised since the last call."""
         taken, self.raised = self.raised, []
         return taken
 
-    def bear(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:
+    def count(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:
         """Note a failure.
 
         Raises:
-            EnvRaised: it is not borne, and happened in a reset.
+            EnvRaised: it is not allowed, and happened in a reset.
         """
         self.raised.append((env, error))
         self.in_a_row[env] += 1
@@ -182,7 +182,7 @@ class VoidRows(Failures):
             return host.reset(envs, onto, seeds), envs
         except EnvRaised as raised:
             self.lost = True
-            self.bear(host, raised.env, raised.cause, in_reset=True)
+            self.count(host, raised.env, raised.cause, in_reset=True)
             raise
 
     def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:
@@ -193,7 +193,7 @@ class VoidRows(Failures):
             failed = {env: error} | dict.fromkeys(range(host.spec.num_envs), error)
         self.in_a_row = Counter({env: self.in_a_row[env] for env in failed})
         for env, error in failed.items():
-            self.bear(host, env, error)
+            self.count(host, env, error)
         there = before if self._whole else moved.observation
         ended, void = moved.ended.without([*failed]).cutting(failed), sorted({*moved.void, *failed})
         return Transition(there, moved.reward, ended, void, (), moved.info)

@@ -101,8 +101,8 @@ class Rules:
 def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Step]:
     """Step for ever.
 
-    Where it runs: in the thread that draws from it. An exception of the policy or, if it is not borne, of an env leaves
-    the generator; `stage` then stands where the last yielded step left it, and the envs may be a step ahead.
+    Where it runs: in the thread that draws from it. An exception of the policy, or one of an env that is not allowed,
+    leaves the generator; `stage` then stands where the last yielded step left it, and the envs may be a step ahead.
     """
     tick, failures = rules.limit.tick, rules.failures
     while True:
@@ -162,7 +162,7 @@ def _repeated(host: Host, policy: Actor, rules: Rules, made: Made) -> Made:
     observation, outputs, moved = made
     while moved.failed:
         env, error = moved.failed[0]
-        rules.failures.bear(host, env, error)
+        rules.failures.count(host, env, error)
         observation, begun = rules.failures.begin(host, [env], observation)
         policy.rewind()
         policy.begin(begun)

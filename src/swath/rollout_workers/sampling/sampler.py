@@ -185,7 +185,7 @@ class Sampler:
             if writer is not None:
                 label = Label(self.parts.ids, self.parts.clip, version, self.parts.actor.layout)
                 self._keep(writer.seal(label))
-            self._count(self.parts.failures.taken())
+            self._count(self.parts.failures.take_raised())
 
     def _steps(self, n_steps: int) -> Iterator[Step]:
         """That many steps, some of them timed."""
@@ -197,7 +197,7 @@ class Sampler:
             parts.actor.laps.lap("env_wait")
 
     def _after(self, step: Step) -> None:
-        """A step is written: tell who wants to know, and raise what was not borne."""
+        """A step is written: call who asked for it, and raise a failure that is not allowed."""
         parts = self.parts
         if self._noting:
             reward = step.reward.astype(np.float32)
@@ -206,7 +206,7 @@ class Sampler:
             if parts.watch is not None:
                 parts.watch.stepped(step, reward)
         if parts.failures.raised:
-            self._count(parts.failures.taken())
+            self._count(parts.failures.take_raised())
         if parts.failures.fatal is not None:
             raise parts.failures.fatal
 

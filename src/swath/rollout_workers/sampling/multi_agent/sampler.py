@@ -132,7 +132,7 @@ class MultiAgentSampler:
             failures.fatal = None
             raise self._noted(raised) from raised.cause.__cause__
         finally:
-            self._count(failures.taken())
+            self._count(failures.take_raised())
 
     def _write(self, step: Step) -> None:
         parts, void = self.parts, step.void
