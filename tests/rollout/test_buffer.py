@@ -32,7 +32,7 @@ def written(*steps):
     rows = storage.open()
     for t, each in enumerate(steps):
         storage.write(rows, t, each)
-    storage.seal(rows, len(steps))
+    storage.seal(rows)
     return rows
 
 
@@ -62,6 +62,23 @@ def test_what_a_step_led_to_is_what_the_next_begins_with_unless_an_episode_began
     assert rows.observation[0][0, :, 0].tolist() == [10, 11, 20, 21]
     assert rows.next_observation[0][0, :, 0].tolist() == [11, 1, 21, 1]
     assert not np.shares_memory(rows.observation[0], rows.next_observation[0])
+
+
+@pytest.mark.parametrize(("n_envs", "row", "n_steps"), [(1, 3, 4), (128, 3, 1), (128, 3, 4), (128, 100, 4)])
+def test_what_was_sealed_is_not_written_again(n_envs, row, n_steps):
+    storage = Buffer([Column((n_envs, row), np.dtype(np.float32))], [Column((n_envs,), np.dtype(np.int64))], n_steps)
+    sealed = []
+    for t in range(2):
+        rows = storage.open()
+        leaf = np.full((n_envs, row), t, dtype=np.float32)
+        for at in range(n_steps):
+            storage.write(rows, at, Step([leaf], [leaf[:, 0]], [leaf + 1], leaf[:, 0], Ends.listed([]), (), ()))
+        storage.seal(rows)
+        sealed.append(rows)
+    for t, rows in enumerate(sealed):
+        arrays = [*rows.observation, *rows.outputs, rows.reward, rows.next_observation[0] - 1]
+        assert [set(np.unique(array)) for array in arrays] == [{t}] * 4
+        assert all(array.flags.c_contiguous for array in (*rows.observation, *rows.outputs, rows.reward))
 
 
 def test_ends_are_told_apart():

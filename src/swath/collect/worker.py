@@ -242,6 +242,7 @@ class Worker:
     def blank_rows(self) -> Rows | TensorDictRows:
         """Rows of a fragment, all zero."""
         rows: Rows | TensorDictRows = self._buffer.open()
+        self._buffer.seal(rows)
         rows.blank_from(0)
         rows.valid = None
         return rows
@@ -281,7 +282,7 @@ class Worker:
             raise
 
     def _fragment(self, rows: Rows | TensorDictRows, made: int) -> Fragment:
-        self._buffer.seal(rows, made)
+        self._buffer.seal(rows)
         if made < self.place.n_steps:
             rows.blank_from(made)
         if self.faults.check_finite:

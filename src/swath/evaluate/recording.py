@@ -86,7 +86,7 @@ class Recording:
 
     def _seal(self) -> None:
         rows, made = self._rows, self._made
-        self._buffer.seal(rows, made)
+        self._buffer.seal(rows)
         if made < PORTION:
             rows.blank_from(made)
         fragment = Fragment(rows, self._ids, np.zeros_like(self._ids), self._version)

@@ -160,8 +160,8 @@ class TensorDictBuffer:
         elif step.cut:
             rows.cut([env for env in step.cut if not rows.terminated[env, t - 1]], t - 1)
 
-    def seal(self, rows: TensorDictRows, n_steps: int) -> None:
-        """All `n_steps` steps are written; there is nothing to fill in."""
+    def seal(self, rows: TensorDictRows) -> None:
+        """All steps are written."""
 
     def _is_marked(self, made: TensorDictBase) -> Array:
         """Bool `[B]`: whether the env itself said that its episode ended."""

@@ -61,20 +61,25 @@ class TrajectoryIds:
         Returns:
             int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
         """
-        starts = np.concatenate([self._fresh[:, None], last[:, :-1]], axis=1)
+        n_steps = last.shape[1]
+        heads = np.ones(last.shape, dtype=np.bool_)
+        heads[:, 1:] = last[:, :-1]
+        fresh = self._fresh
         if valid is not None:
-            starts[:, 1:] |= ~valid[:, :-1]
-            starts &= valid
-        steps, envs = np.nonzero(starts.T)
-        given = np.empty(starts.shape, dtype=np.int64)
-        given[:, 0] = self._current
-        given[envs, steps] = self.next_id + np.arange(len(steps))
-        self._counter += len(steps)
-        at = np.arange(starts.size).reshape(starts.shape)
-        begun = np.maximum.accumulate(np.where(starts, at, at[:, :1]).reshape(-1)).reshape(starts.shape)
-        origin = at.copy()
-        origin[:, 0] -= np.where(starts[:, 0], 0, self._length)
-        ids, counts = given.reshape(-1)[begun], at - origin.reshape(-1)[begun]
+            heads[:, 1:] |= ~valid[:, :-1]
+            heads[:, 1:] &= valid[:, 1:]
+            fresh = fresh & valid[:, 0]
+        at = np.flatnonzero(heads)  # where the stretches of one episode in one env begin
+        envs, steps = np.divmod(at, n_steps)
+        begin = np.flatnonzero((steps > 0) | fresh[envs])
+        begin = begin[np.argsort(steps[begin] * len(last) + envs[begin])]
+        given, before = self._current[envs], self._length[envs]
+        given[begin], before[begin] = self.next_id + np.arange(len(begin)), 0
+        self._counter += len(begin)
+        lengths = np.diff(at, append=last.size)
+        ids = np.repeat(given, lengths).reshape(last.shape)
+        counts = np.repeat(before - at, lengths).reshape(last.shape)
+        counts += np.arange(last.size).reshape(last.shape)
         self._current, self._length, self._fresh = ids[:, -1].copy(), counts[:, -1] + 1, last[:, -1].copy()
         if valid is not None:
             self._fresh |= ~valid[:, -1]

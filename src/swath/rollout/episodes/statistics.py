@@ -107,8 +107,11 @@ class EpisodeSums:
         begins[:, 0] = True
         starts = np.flatnonzero(begins)
         final = np.cumsum(np.count_nonzero(begins, axis=1)) - 1
-        steps, envs = np.nonzero(ends.T)
-        over = np.searchsorted(starts, envs * counts.shape[1] + steps, side="right") - 1
+        at = np.flatnonzero(ends)
+        envs, steps = np.divmod(at, counts.shape[1])
+        order = np.argsort(steps * len(counts) + envs)
+        envs, steps = envs[order], steps[order]
+        over = np.searchsorted(starts, at[order], side="right") - 1
         returns = np.empty((len(rewards), len(envs)))
         for kind, reward in enumerate(rewards):
             values = np.array(reward, dtype=np.float64, order="C")

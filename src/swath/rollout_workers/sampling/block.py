@@ -106,7 +106,7 @@ class Writer:
 
     def seal(self, label: Label) -> Block:
         """What was written, as a block."""
-        self._buffer.seal(self._rows, self.made)
+        self._buffer.seal(self._rows)
         rows = self._rows if self.made == self._buffer.n_steps else _first(self._rows, self.made)
         valid = rows.valid
         if self._failed and valid is not None:  # an episode whose first step raised has used its id up, too
