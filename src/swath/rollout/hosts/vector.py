@@ -221,7 +221,7 @@ def _reader(leaf: Leaf, num_envs: int) -> Callable[[Any], Array]:
     path, dtype, shape = leaf.path, leaf.dtype, (num_envs, *leaf.shape)
 
     def read(batch: Any) -> Array:
-        rows = np.array(reduce(getitem, path, batch))
+        rows = np.array(reduce(getitem, path, batch), order="C")
         if rows.dtype is not dtype:
             rows = converted(leaf, rows)
         if rows.shape != shape:
