@@ -107,7 +107,7 @@ class WeightSyncScheme:
         return kinds[name](**keywords)
 
     def init_on_sender(
-        self, *, model_id: str | None = None, context: Any = None, model: Any = None, weights: Any = None
+        self, *, model_id: str | None = None, context: Any = None, model: Any = None, weights: Any = None, **others: Any
     ) -> None:
         """Say where the weights come from, and which collector sends them. A collector does the second itself.
 
@@ -116,12 +116,18 @@ class WeightSyncScheme:
             context: the collector; a weak reference is kept.
             model: the module whose weights are sent when none are passed; a weak reference is kept.
             weights: what is sent then instead.
+            **others: refused; TorchRL's schemes take `devices`, `num_workers` and others to find their workers.
 
         Raises:
             RuntimeError: this is a reader, or serves another collector.
-            TypeError: `context` is no collector.
+            TypeError: `context` is no collector, or there are `others`.
             ValueError: two sources, or another model than before.
         """
+        if others:
+            raise TypeError(
+                f"init_on_sender takes no {', '.join(others)}: a collector finds its own workers; leave them out, and "
+                "give the scheme to the collector as weight_sync_schemes={model_id: scheme}"
+            )
         if self._origin is not None:
             raise RuntimeError("this scheme is a copy of a sender, which reads; make another one to send with")
         if model is not None and weights is not None:
