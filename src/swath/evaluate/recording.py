@@ -20,7 +20,7 @@ from swath.options import TrajFormat
 from swath.rollout.buffer import Buffer, column_of
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.ids import NO_TRAJECTORY
-from swath.rollout.episodes.reshape import cat, pad
+from swath.rollout.episodes.reshape import Frames, Piece, join
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import HostSpec, TensorDictSpec
 from swath.rollout.hosts.tensordict import groups_of
@@ -123,12 +123,11 @@ def joined(takes: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:
         takes: flat batches of whole episodes.
         layout: `"padded"` or `"cat"`.
     """
-    episodes = {int(episode[TRAJ_IDS][0]): episode for take in takes for episode in _episodes(take)}
-    ordered = [episodes[number] for number in sorted(episodes)]
-    return pad(ordered) if layout == "padded" else cat(ordered)
-
-
-def _episodes(take: TensorDictBase) -> Iterable[TensorDictBase]:
-    _, lengths = take[TRAJ_IDS].unique_consecutive(return_counts=True)
-    episodes: Iterable[TensorDictBase] = take.split(lengths.tolist())
-    return episodes
+    episodes: dict[int, list[Piece]] = {}
+    for take in takes:
+        frames, first = Frames(take), 0
+        numbers, lengths = take[TRAJ_IDS].unique_consecutive(return_counts=True)
+        for number, length in zip(numbers.tolist(), lengths.tolist(), strict=True):
+            episodes[number] = [Piece(frames, first, length)]
+            first += length
+    return join([episodes[number] for number in sorted(episodes)], layout)

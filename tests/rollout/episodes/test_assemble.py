@@ -8,7 +8,6 @@ from made_batches import batch, batches
 from tensordict import TensorDict
 
 from swath.rollout.episodes.assemble import EpisodeAssembler
-from swath.rollout.episodes.reshape import cat
 
 F, T = False, True
 
@@ -76,7 +75,7 @@ def test_flat_episodes_lie_one_behind_the_other(cut):
         assert list(out.batch_size) == [sum(map(len, complete))]
         assert out.names == ["time"]
         assert ("collector", "mask") not in out.keys(include_nested=True)
-        assert (out == cat(complete)).all()
+        assert (out == torch.cat(complete)).all()
 
 
 def actions(td):

@@ -11,7 +11,7 @@ from torch import nn
 
 from swath.rollout.episodes.gae import GAE, discounted_sum, generalized_advantage
 from swath.rollout.episodes.nstep import MultiStep
-from swath.rollout.episodes.reshape import cat, segment_ends, split_trajectories
+from swath.rollout.episodes.reshape import segment_ends, split_trajectories
 
 F, T = False, True
 
@@ -79,7 +79,7 @@ def test_padded_and_flat_batches_give_the_same_numbers(td):
 def test_a_flat_batch_of_episodes_is_taken_episode_by_episode():
     episodes = [batch([[F, F, T]])[0], batch([[F, T]])[0]]
     module = GAE(gamma=0.9, lmbda=0.8, value_network=Value())
-    flat = module(cat(episodes))
+    flat = module(torch.cat(episodes))
     apart = torch.cat([module(episode)["advantage"] for episode in episodes])
     torch.testing.assert_close(flat["advantage"], apart)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from made_batches import batch, batches, stretches
 from tensordict import NonTensorData, NonTensorStack, TensorDict, lazy_stack
 
-from swath.rollout.episodes.reshape import cat, pad, split_trajectories
+from swath.rollout.episodes.reshape import Frames, Piece, join, split_trajectories
 
 F, T = False, True
 
@@ -173,52 +173,51 @@ def test_dimensions_of_inner_tensordicts_are_kept():
     assert list(split_trajectories(td)["agents"].batch_size) == [3, 3, 5]
 
 
+def joined(episodes, layout):
+    return join([[Piece(Frames(episode), 0, len(episode))] for episode in episodes], layout)
+
+
 @given(batches(masked=True))
-def test_pad_and_split_agree(td):
-    rows = [td[row, start:stop] for row, start, stop in stretches(td)]
+def test_padded_and_split_agree(td):
+    rows = [td[row, start:stop].exclude(("collector", "mask")) for row, start, stop in stretches(td)]
     if rows:
-        padded = pad(rows)
+        padded = joined(rows, "padded")
         assert padded.names == [None, "time"]
         assert entries_of(padded) == entries_of(td)
         assert (padded == split_trajectories(td)).all()
 
 
 @given(batches())
-def test_cat_of_what_was_split_gives_back_the_rows(td):
-    out = split_trajectories(td)
-    rows = [row[row["collector", "mask"]] for row in out]
-    flat = cat(rows)
+def test_joining_what_was_split_gives_back_the_rows(td):
+    rows = [row[row["collector", "mask"]].exclude(("collector", "mask")) for row in split_trajectories(td)]
+    flat = joined(rows, "cat")
     assert flat.names == ["time"]
-    assert ("collector", "mask") not in flat.keys(include_nested=True)
     assert (flat == td.view(-1)).all()
 
 
 def test_joined_batches_own_their_memory():
     td = batch([[F, F, T]])[0]
-    for joined in (pad([td]), cat([td])):
-        joined.zero_()
+    for layout in ("padded", "cat"):
+        joined([td], layout).zero_()
         assert td["action"].tolist() == [1, 2, 3]
-
-
-def test_masked_frames_of_an_episode_are_not_joined():
-    td = batch([[F, F, T]], valid=[[T, F, T]])[0]
-    assert cat([td, td])["action"].tolist() == [1, 3, 1, 3]
-    assert pad([td])["collector", "mask"].tolist() == [[T, T]]
 
 
 def test_non_tensor_entries_are_joined_too():
     td = with_non_tensors(batch([[F, F, T]]))[0]
-    assert cat([td, td[:1]]).get(("next", "word")).tolist() == ["00", "01", "02", "00"]
-    out = pad([td, td[:1]])
+    assert joined([td, td[:1]], "cat").get(("next", "word")).tolist() == ["00", "01", "02", "00"]
+    out = joined([td, td[:1]], "padded")
     assert out.get(("next", "word")).tolist() == [["00", "01", "02"], ["00", None, None]]
     assert out.get("task").tolist() == [["balance"] * 3, ["balance", None, None]]
 
 
-@pytest.mark.parametrize("join", [pad, cat])
-def test_joining_refuses_what_is_no_list_of_episodes(join):
-    with pytest.raises(ValueError, match="at least one"):
-        join([])
-    with pytest.raises(ValueError, match=r"batch size \[T\], this one \[1, 2\]; split it first"):
-        join([batch([[F, F]])])
+def test_joining_names_the_entry_that_some_lack():
     with pytest.raises(KeyError, match="'action' is in some fragments and not in others"):
-        join([batch([[F, F]])[0], batch([[F, F]])[0].exclude("action")])
+        joined([batch([[F, F]])[0], batch([[F, F]])[0].exclude("action")], "cat")
+
+
+def test_large_rows_are_joined_like_small_ones():
+    td = batch([[F, T, F], [F, F, F]])
+    td["pixels"] = torch.rand(2, 3, 2048)
+    out = split_trajectories(td)
+    assert torch.equal(out["pixels"][out["collector", "mask"]], td["pixels"].flatten(0, 1))
+    assert not out["pixels"][~out["collector", "mask"]].any()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,10 +25,9 @@ from tensordict import (
     TensorDictBase,
     is_leaf_nontensor,
     is_non_tensor,
-    is_tensor_collection,
 )
 
-from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_key, as_tuple
+from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple
 from swath.options import TrajFormat
 
 Tensor: TypeAlias = torch.Tensor
@@ -152,37 +151,19 @@ def split_trajectories(
     if as_nested is False and int(lengths.sum()) == len(lengths) * ids.shape[-1] == ids.numel():
         out.set(mask_key, torch.ones(out.batch_size, dtype=torch.bool, device=out.device))
         return out.unsqueeze(0) if out.ndim == 1 else out
-    time, frames = td.names[-1], Frames(out if mask is None else out.exclude(mask_key))
+    frames, names = Frames(out if mask is None else out.exclude(mask_key)), [None, td.names[-1]]
     if as_nested is not False:
-        places, shape = lengths.cumsum(0) - lengths, [int(lengths.sum())]
-        return _nested(_copied([_Stretches(frames, firsts, lengths, places)], shape, time), lengths, as_nested)
+        flat = _copied({frames: (firsts, lengths, lengths.cumsum(0) - lengths)}, [int(lengths.sum())])
+        return _nested(flat, lengths, as_nested, names)
     mask = _mask_of(lengths)
-    places = torch.arange(len(lengths), device=lengths.device) * mask.shape[1]
-    padded = _copied([_Stretches(frames, firsts, lengths, places)], mask.shape, time)
+    padded = _copied(
+        {frames: (firsts, lengths, torch.arange(len(mask), device=mask.device) * mask.shape[1])}, mask.shape
+    )
     for key, entry in out.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
         if isinstance(entry, NonTensorData):
             padded.set(key, NonTensorData(entry.data, batch_size=padded.batch_size))
+    padded.names = names
     return padded.set(mask_key, mask)
-
-
-def pad(episodes: Sequence[TensorDictBase]) -> TensorDict:
-    """Episodes `[T_i]` as rows `[n, T_max]`, zeros behind the ends, with `("collector", "mask")`.
-
-    Frames that an episode's own mask leaves out are left out.
-
-    Raises:
-        ValueError: no episodes, or one that is not `[T_i]`.
-    """
-    return join(_whole(episodes), "padded")
-
-
-def cat(episodes: Sequence[TensorDictBase]) -> TensorDict:
-    """Episodes `[T_i]` one behind the other, `[ΣT_i]`, without a mask; frames that a mask leaves out are left out.
-
-    Raises:
-        ValueError: no episodes, or one that is not `[T_i]`.
-    """
-    return join(_whole(episodes), "cat")
 
 
 class Frames:
@@ -195,18 +176,21 @@ class Frames:
         self.entries = entries
         self._flat: dict[Key, Any] = {}
 
-    def of(self, key: Key, entry: Any = None) -> Any:
-        """One entry, `[B·T, …]`; a list where it is no tensor. `entry` is the same as it is in the batch, if at hand.
+    def of(self, key: Key) -> Any:
+        """One entry, `[B·T, …]`; a list where it is no tensor.
 
         Raises:
             KeyError: there is no such entry.
+            ValueError: it changes its shape from frame to frame.
         """
         if key not in self._flat:
-            size = self.entries.batch_size
-            entry = self.entries.get(key, None) if entry is None else entry
+            try:
+                entry: Any = self.entries.get(key, None)
+            except RuntimeError as error:
+                raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env") from error
             if entry is None:
                 raise KeyError(f"entry {key!r} is in some fragments and not in others; all must have the same entries")
-            flat = entry.reshape(size.numel(), *entry.shape[len(size) :])
+            flat = entry.flatten(0, self.entries.ndim - 1)
             self._flat[key] = flat.tolist() if is_non_tensor(flat) else flat
         return self._flat[key]
 
@@ -226,6 +210,9 @@ def join(episodes: Sequence[Sequence[Piece]], layout: TrajFormat) -> TensorDict:
         episodes: at least one; the pieces of each in order.
         layout: `"padded"` is one episode per row, `[n, T_max]`, zeros behind the ends (None in non-tensor entries), and
             the mask; `"cat"` is one behind the other, `[ΣTᵢ]`, without a mask.
+
+    Raises:
+        KeyError: an entry is not in all of their batches.
     """
     lengths = [sum(piece.length for piece in episode) for episode in episodes]
     longest, place = max(lengths), 0
@@ -235,47 +222,45 @@ def join(episodes: Sequence[Sequence[Piece]], layout: TrajFormat) -> TensorDict:
             cuts.setdefault(piece.frames, []).append((piece.first, piece.length, place))
             place += piece.length
         place += 0 if layout == "cat" else longest - length
-    stretches = [_Stretches(frames, *torch.tensor(columns).unbind(-1)) for frames, columns in cuts.items()]
+    stretches = {frames: torch.tensor(rows).unbind(1) for frames, rows in cuts.items()}
     if layout == "cat":
-        return _copied(stretches, [place], TIME)
-    out = _copied(stretches, [len(lengths), longest], TIME)
+        return _copied(stretches, [place]).refine_names(TIME)
+    out = _copied(stretches, [len(lengths), longest]).refine_names(None, TIME)
     return out.set(MASK, _mask_of(torch.tensor(lengths, device=out.device)))
 
 
-class _Stretches:
-    """Stretches of a batch's frames, and where they go: int64 `[n]` each."""
+def _copied(stretches: Mapping[Frames, Sequence[Tensor]], shape: Sequence[int]) -> TensorDict:
+    """Stretches of one or several batches as a batch `[*shape]`, zeros or None where there are none.
 
-    def __init__(self, frames: Frames, firsts: Tensor, lengths: Tensor, places: Tensor) -> None:
-        self.frames = frames
-        self._cuts = torch.stack([firsts, lengths, places], 1)
-        before = lengths.cumsum(0) - lengths
-        at = torch.arange(int(lengths.sum()), device=before.device)
-        self._numbers, self._places = (at + (each - before).repeat_interleave(lengths) for each in (firsts, places))
-        self._are_all = len(at) == frames.entries.batch_size.numel() and torch.equal(self._numbers, at)
+    Args:
+        stretches: first frames, lengths, and places in the new batch, int64 `[n]` each.
+        shape: of the new batch.
+    """
+    batches = [(frames, torch.stack([*each], 1).tolist(), *_rows(*each)) for frames, each in stretches.items()]
+    like = batches[0][0]
 
-    def copy(self, key: Key, room: Any) -> None:
-        """Copy one entry to a room for all: small rows at once, others stretch by stretch, with one copy less."""
-        flat = self.frames.of(key)
-        if isinstance(flat, list) or flat.nbytes >= LARGE_ROW * len(flat):
-            for first, length, place in self._cuts.tolist():
-                room[place : place + length] = flat[first : first + length]
-        else:
-            chosen = flat if self._are_all else flat.index_select(0, self._numbers.to(flat.device))
-            room.index_copy_(0, self._places.to(flat.device), chosen)
-
-
-def _copied(every: Sequence[_Stretches], shape: Sequence[int], time: str | None) -> TensorDict:
-    """The stretches of one or several batches as a batch `[*shape]`, zeros or None where there are none."""
-
-    def make(key: Key, entry: Any) -> Any:
-        room = _room(every[0].frames.of(key, entry), math.prod(shape))
-        for each in every:
-            each.copy(key, room)
+    def copied(key: Key) -> Any:
+        """Small rows at once, others stretch by stretch, with one copy less."""
+        room = _room(like.of(key), math.prod(shape))
+        for frames, cuts, numbers, places in batches:
+            flat = frames.of(key)
+            if isinstance(flat, list) or flat.nbytes >= LARGE_ROW * len(flat):
+                for first, length, place in cuts:
+                    room[place : place + length] = flat[first : first + length]
+            else:
+                room.index_copy_(0, places.to(flat.device), flat.index_select(0, numbers.to(flat.device)))
         if isinstance(room, list):
             return NonTensorStack(*map(NonTensorData, room)).reshape(*shape)
         return room.view(*shape, *room.shape[1:])
 
-    return _rebuilt(every[0].frames.entries, shape, time, make)
+    out = TensorDict({}, shape, device=like.entries.device)
+    leaves = {*like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)}
+    for key in sorted(like.entries.keys(include_nested=True), key=lambda key: len(as_tuple(key))):
+        if key in leaves:
+            out.set(key, copied(key))
+        else:  # it keeps the batch dimensions of its own (agents)
+            out.set(key, TensorDict({}, [*shape, *like.entries.get(key).batch_size[like.entries.ndim :]]))
+    return out
 
 
 def _room(like: Any, frames: int) -> Any:
@@ -289,28 +274,14 @@ def _room(like: Any, frames: int) -> Any:
         return like.new_zeros(shape)
 
 
-def _rebuilt(td: TensorDictBase, shape: Sequence[int], time: str | None, make: Callable[[Key, Any], Any]) -> TensorDict:
-    """A TensorDict `[*shape]` with the keys of a batch, each entry made by `make(key, entry)`."""
-
-    def build(inner: TensorDictBase, path: tuple[str, ...]) -> TensorDict:
-        """Inner TensorDicts keep the batch dimensions of their own (agents)."""
-        made: dict[str, Any] = {}
-        for name in inner.keys():  # noqa: SIM118  a TensorDict iterates over its rows
-            key = as_key((*path, name))
-            try:
-                entry = inner.get(name)
-            except RuntimeError as error:
-                raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env") from error
-            nests = is_tensor_collection(entry) and not is_non_tensor(entry)
-            made[name] = build(entry, (*path, name)) if nests else make(key, entry)
-        return TensorDict(made, batch_size=[*shape, *inner.batch_size[td.ndim :]], device=td.device)
-
-    out = build(td, ())
-    out.names = [None] * (len(shape) - 1) + [time]
-    return out
+def _rows(firsts: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of each frame in its batch, and its place in the new one."""
+    before = lengths.cumsum(0) - lengths
+    at = torch.arange(int(lengths.sum()), device=lengths.device)
+    return at + (firsts - before).repeat_interleave(lengths), at + (places - before).repeat_interleave(lengths)
 
 
-def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool) -> TensorDict:
+def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:
     """Flat trajectories `[ΣT_i]` as nested tensors `[n, -1]`, `[n, T]` for equal lengths, or with torch's symbol."""
     offsets, cuts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), lengths.tolist()
     if layout is torch.jagged:
@@ -327,11 +298,11 @@ def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool) -> T
             raise ValueError(f"entry {key!r} is no tensor and cannot be nested; exclude it, or use as_nested=False")
         if layout is torch.jagged:
             return torch.nested.nested_tensor_from_jagged(entry, offsets)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The PyTorch API of nested tensors is in prototype stage", UserWarning)
-            return torch.nested.as_nested_tensor(list(entry.split(cuts)), layout=torch.strided)
+        return torch.nested.as_nested_tensor(list(entry.split(cuts)), layout=torch.strided)
 
-    return _rebuilt(flat, batch_size, flat.names[-1], make)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors is in prototype stage", UserWarning)
+        return flat.named_apply(make, nested_keys=True, batch_size=batch_size, names=names, is_leaf=is_leaf_nontensor)
 
 
 def _ids_from_done(done: Tensor, mask: Tensor | None) -> Tensor:
@@ -346,17 +317,3 @@ def _mask_of(lengths: Tensor) -> Tensor:
     """The mask `[n, T_max]` of rows of these lengths `[n]`."""
     longest = int(lengths.max()) if len(lengths) else 0
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
-
-
-def _whole(episodes: Sequence[TensorDictBase]) -> list[list[Piece]]:
-    if not episodes:
-        raise ValueError("no episodes to join; give at least one")
-    return [[_whole_row(episode)] for episode in episodes]
-
-
-def _whole_row(episode: TensorDictBase) -> Piece:
-    if episode.ndim != 1:
-        raise ValueError(f"an episode has batch size [T], this one {list(episode.batch_size)}; split it first")
-    mask = per_frame_or_none(episode, MASK)
-    valid = episode if mask is None or bool(mask.all()) else episode[mask]
-    return Piece(Frames(valid.exclude(MASK)), 0, len(valid))
