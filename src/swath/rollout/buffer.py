@@ -62,14 +62,11 @@ def column_of(leaf: Any) -> Column:
     return Column(tuple(leaf.shape), leaf.dtype)
 
 
-@dataclass(slots=True)
-class Rows:
-    """T steps of B envs, all arrays `[B, T, …]`.
+@dataclass(slots=True, kw_only=True)
+class Flags:
+    """Rewards and ends of T steps of B envs, arrays `[B, T]`.
 
     Attributes:
-        observation: one array per observation leaf.
-        outputs: one array per policy output, action leaves first.
-        next_observation: as `observation`, what the steps led to.
         reward: float32.
         terminated: bool.
         truncated: bool.
@@ -77,13 +74,10 @@ class Rows:
         restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
     """
 
-    observation: Leaves
-    outputs: Leaves
-    next_observation: Leaves
     reward: Array
     terminated: Array
     truncated: Array
-    valid: Array | None
+    valid: Array | None = None
     restarted: Sequence[int] = ()
 
     @property
@@ -96,9 +90,36 @@ class Rows:
         """How many rows are transitions."""
         return self.reward.size if self.valid is None else int(self.valid.sum())
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """B and T."""
+        n_envs, n_steps = self.terminated.shape
+        return n_envs, n_steps
+
+    def void(self, envs: Sequence[int] | slice, steps: int | slice) -> None:
+        """These rows are no transitions."""
+        if self.valid is None:
+            self.valid = np.ones(self.shape, dtype=np.bool_)
+        self.valid[envs, steps] = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Rows(Flags):
+    """T steps of B envs, all arrays `[B, T, …]`.
+
+    Attributes:
+        observation: one array per observation leaf.
+        outputs: one array per policy output, action leaves first.
+        next_observation: as `observation`, what the steps led to.
+    """
+
+    observation: Leaves
+    outputs: Leaves
+    next_observation: Leaves
+
     def cut_last(self) -> None:
         """The last transition of each env is marked as truncated, unless it terminated; its episode goes on."""
-        n_envs, n_steps = self.reward.shape
+        n_envs, n_steps = self.shape
         final = np.full(n_envs, n_steps - 1)
         if self.valid is not None:
             final -= np.argmax(self.valid[:, ::-1], axis=1)
@@ -109,9 +130,7 @@ class Rows:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
         for array in (*self.observation, *self.outputs, *self.next_observation, self.reward):
             array[:, n_steps:] = 0
-        if self.valid is None:
-            self.valid = np.ones(self.reward.shape, dtype=np.bool_)
-        self.valid[:, n_steps:] = False
+        self.void(slice(None), slice(n_steps, None))
 
 
 class Buffer:
@@ -142,12 +161,8 @@ class Buffer:
         for place, column in enumerate(self._columns):
             if column.in_place:
                 self._rooms[place] = column.allocate(self.n_steps)
-        return Rows(
-            *self._parts(self._rooms),
-            terminated=np.zeros(shape, dtype=np.bool_),
-            truncated=np.zeros(shape, dtype=np.bool_),
-            valid=None,
-        )
+        terminated, truncated = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
+        return Rows(**self._parts(self._rooms), terminated=terminated, truncated=truncated)
 
     def write(self, rows: Rows, t: int, step: Step) -> None:
         """Write step `t`."""
@@ -164,7 +179,7 @@ class Buffer:
             rows.terminated[step.ended.envs, t] = step.ended.terminated
             rows.truncated[step.ended.envs, t] = step.ended.truncated
         if step.void:
-            self._void(rows, t, step.void)
+            rows.void(step.void, t)
         if step.cut:
             _cut(rows, t, step.cut)
 
@@ -184,21 +199,18 @@ class Buffer:
             room if column.in_place else _in_order(room)
             for column, room in zip(self._columns, self._rooms, strict=True)
         ]
-        rows.observation, rows.outputs, rows.next_observation, rows.reward = self._parts(arrays)
+        for name, part in self._parts(arrays).items():
+            setattr(rows, name, part)
 
-    def _parts(self, arrays: Leaves) -> tuple[Leaves, Leaves, Leaves, Array]:
-        """Observations, outputs, next observations and rewards."""
+    def _parts(self, arrays: Leaves) -> dict[str, Any]:
+        """What the arrays are, by the names in `Rows`."""
         n = self._n_observed
-        return arrays[:n], arrays[n : -n - 1], arrays[-n:], arrays[-n - 1]
+        parts = arrays[:n], arrays[n : -n - 1], arrays[-n - 1], arrays[-n:]
+        return dict(zip(("observation", "outputs", "reward", "next_observation"), parts, strict=True))
 
     def _write_next(self, t: int, leaves: Leaves) -> None:
         for room, leaf in zip(self._rooms[-self._n_observed :], leaves, strict=True):
             room[:, t] = leaf
-
-    def _void(self, rows: Rows, t: int, envs: Sequence[int]) -> None:
-        if rows.valid is None:
-            rows.valid = np.ones((self._n_envs, self.n_steps), dtype=np.bool_)
-        rows.valid[:, t][list(envs)] = False
 
 
 def _cut(rows: Rows, t: int, envs: Sequence[int]) -> None:

@@ -15,47 +15,28 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from swath.keys import DONE, TIME, TRUNCATED, Key, as_tuple, under_next
+from swath.rollout.buffer import Flags
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 
 
-@dataclass(slots=True)
-class TensorDictRows:
+@dataclass(slots=True, kw_only=True)
+class TensorDictRows(Flags):
     """T steps of B envs as one TensorDict `[*B, T]`.
 
     Attributes:
         spec: the envs.
         template: a step of zeros, `[*B]`.
-        reward: float32 `[B, T]`.
-        terminated: bool `[B, T]`.
-        truncated: bool `[B, T]`.
         steps: copies of the steps that were made, since some envs and policies write all into the same memory: the
             entries by key, or a TensorDict of another kind `[*B]` as it is.
         like: the nested TensorDicts of a step, without entries.
-        valid: bool `[B, T]`: the row is a transition; `None` if all are.
-        restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
     """
 
     spec: TensorDictSpec
     template: TensorDictBase
-    reward: Array
-    terminated: Array
-    truncated: Array
     steps: list[Any] = field(default_factory=list)
     like: TensorDictBase | None = None
-    valid: Array | None = None
-    restarted: Sequence[int] = ()
-
-    @property
-    def last(self) -> Array:
-        """Rows that end their episode."""
-        return np.logical_or(self.terminated, self.truncated)
-
-    @property
-    def n_valid(self) -> int:
-        """How many rows are transitions."""
-        return self.reward.size if self.valid is None else int(self.valid.sum())
 
     @property
     def next_observation(self) -> list[Any]:
@@ -75,7 +56,7 @@ class TensorDictRows:
 
     def cut_last(self) -> None:
         """The last transition of each env is marked as truncated, its episode goes on."""
-        n_envs, n_steps = self.reward.shape
+        n_envs, n_steps = self.shape
         if self.valid is None:
             self.cut(range(n_envs), n_steps - 1)
             return
@@ -98,12 +79,10 @@ class TensorDictRows:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
         blank = _zero(self._tensordict(self.steps[-1]) if self.steps else self.template)
         del self.steps[n_steps:]
-        for _ in range(n_steps, self.reward.shape[1]):
+        for _ in range(n_steps, self.shape[1]):
             self.keep(blank)
         self.reward[:, n_steps:] = 0
-        if self.valid is None:
-            self.valid = np.ones(self.reward.shape, dtype=np.bool_)
-        self.valid[:, n_steps:] = False
+        self.void(slice(None), slice(n_steps, None))
 
     def batch(self, extras: Mapping[Key, torch.Tensor], *, compact: bool) -> Any:
         """The batch `[*B, T]` with further entries."""
@@ -144,7 +123,13 @@ class TensorDictBuffer:
         """Rows for one fragment."""
         shape = (self._spec.num_envs, self.n_steps)
         terminated, truncated = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-        return TensorDictRows(self._spec, self._template, np.zeros(shape, np.float32), terminated, truncated)
+        return TensorDictRows(
+            spec=self._spec,
+            template=self._template,
+            reward=np.zeros(shape, np.float32),
+            terminated=terminated,
+            truncated=truncated,
+        )
 
     def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
         """Keep step `t`."""

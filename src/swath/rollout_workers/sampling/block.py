@@ -141,7 +141,12 @@ def _first(rows: Rows, n_steps: int) -> Rows:
         return [array[:, :n_steps] for array in arrays]
 
     reward, terminated, truncated = cut([rows.reward, rows.terminated, rows.truncated])
-    valid = None if rows.valid is None else rows.valid[:, :n_steps]
     return Rows(
-        cut(rows.observation), cut(rows.outputs), cut(rows.next_observation), reward, terminated, truncated, valid
+        observation=cut(rows.observation),
+        outputs=cut(rows.outputs),
+        next_observation=cut(rows.next_observation),
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        valid=None if rows.valid is None else rows.valid[:, :n_steps],
     )
