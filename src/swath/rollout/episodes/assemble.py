@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 
 from tensordict import TensorDict, TensorDictBase
 
@@ -105,14 +105,7 @@ class EpisodeAssembler:
             count: how many, at least 1.
             layout: `"padded"` is `[count, T_max]` with zeros behind the ends and `("collector", "mask")`; `"cat"` is
                 `[ΣTᵢ]` without mask.
-
-        Raises:
-            ValueError: `count` below 1, or another layout.
         """
-        if count < 1 or layout not in get_args(TrajFormat):
-            raise ValueError(
-                f"take(count={count}, layout={layout!r}): count must be 1 or more, layout 'padded' or 'cat'"
-            )
         if count > len(self._complete):
             return None
         return join([self._complete.popleft().pieces for _ in range(count)], layout)

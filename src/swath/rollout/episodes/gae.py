@@ -72,20 +72,12 @@ def discounted_sum(summand: Tensor, carry: Tensor) -> Tensor:
         summand: `[*B, T]`.
         carry: factors in [0, 1], 0 where a sum ends, `[*B, T]`.
     """
-    total, length, reach = summand.clone(), summand.shape[-1], 1
-    factor = carry[..., :-1]
-    while reach < length:
-        total[..., :-reach] += factor * total[..., reach:]
+    total, factor, reach, is_finite = summand.clone(), carry[..., :-1], 1, bool(summand.isfinite().all())
+    while reach < summand.shape[-1]:
+        later = factor * total[..., reach:]
+        total[..., :-reach] += later if is_finite else later.masked_fill_(factor == 0, 0)  # 0 times NaN is NaN
         factor = factor[..., :-reach] * factor[..., reach:]
         reach *= 2
-    return total if bool(total.isfinite().all()) else _step_by_step(summand, carry)
-
-
-def _step_by_step(summand: Tensor, carry: Tensor) -> Tensor:
-    """The same by a loop that stops at ends, where 0 times NaN would go on."""
-    total = summand.clone()
-    for t in reversed(range(summand.shape[-1] - 1)):
-        total[..., t] += (carry[..., t] * total[..., t + 1]).masked_fill(carry[..., t] == 0, 0)
     return total
 
 

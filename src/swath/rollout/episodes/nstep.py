@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 import torch
-from tensordict import TensorDictBase, is_leaf_nontensor
+from tensordict import TensorDictBase
 from torch import nn
 
 from swath.keys import DONE, NEXT, REWARD, STEP_COUNT, TERMINATED, TRACKED_VERSION, TRUNCATED, as_tuple
@@ -98,12 +98,11 @@ def _fitting_done(td: TensorDictBase) -> Tensor:
     done: Tensor = td[NEXT, DONE]
     if done.shape == (*td.batch_size, 1):
         return done.squeeze(-1)
-    for key, entry in td.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
-        if entry.shape[: done.ndim] != done.shape:
-            raise RuntimeError(
-                "tensordict shape must be compatible with that of done: "
-                f"('next', 'done') is {list(done.shape)}, the batch {list(td.batch_size)}, {key!r} {list(entry.shape)}"
-            )
+    try:
+        td.clone(recurse=False).batch_size = done.shape
+    except RuntimeError as error:
+        shapes = f"{[*done.shape]}, the batch {[*td.batch_size]}"
+        raise RuntimeError(f"tensordict shape must be compatible with that of done: {shapes}; {error}") from error
     return done
 
 
@@ -113,7 +112,6 @@ def _reached(following: TensorDictBase, steps: Tensor, time: int) -> TensorDictB
     following.batch_size = steps.shape
     stride = math.prod(steps.shape[time + 1 :])
     frames = torch.arange(steps.numel(), device=steps.device).view(steps.shape) + (steps - 1) * stride
-    reached: TensorDictBase = following.reshape(-1)[frames.reshape(-1)].reshape(steps.shape)
-    reached.batch_size = batch_size
-    reached.names = names
+    reached: TensorDictBase = following.flatten(0, steps.ndim - 1)[frames]
+    reached.batch_size, reached.names = batch_size, names
     return reached
