@@ -1,6 +1,7 @@
 """What worker processes find around them: their caller's directory, paths and variables; nothing of the nursery."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -46,6 +47,13 @@ def test_directory_paths_variables_and_arguments_are_the_callers_of_now(backend,
         return os.environ["SWATH_TOLD"], "HOME" in os.environ, Path.cwd(), sys.argv, only_here.answer
 
     assert ask_anew(backend, look) == ("yes", False, tmp_path, ["program", "--flag"], 42)
+
+
+def test_what_a_manager_of_the_caller_holds_can_be_used(backend):
+    with multiprocessing.get_context("spawn").Manager() as manager:
+        held = manager.list()
+        ask_anew(backend, lambda: held.append("from the worker"))
+        assert list(held) == ["from the worker"]
 
 
 def test_libraries_are_told_how_many_threads_they_may_start(backend):

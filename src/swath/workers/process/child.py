@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import multiprocessing
 import os
 import pickle
 import signal
@@ -97,6 +98,7 @@ def _settle_in(setup: Setup) -> None:
     sys.path[:] = setup.path
     sys.argv[:] = setup.argv
     os.chdir(setup.cwd)
+    multiprocessing.current_process().authkey = setup.authkey
 
 
 def _exit_code(error: SystemExit) -> int:

@@ -70,6 +70,7 @@ class Setup(NamedTuple):
     """Be this worker: these surroundings, then `before`, then `build`, whose descriptor comes along.
 
     Attributes:
+        authkey: lets the worker use what a `multiprocessing.Manager` of the caller holds.
         before: as `travelling`.
         build: how to make the object.
     """
@@ -80,6 +81,7 @@ class Setup(NamedTuple):
     argv: list[str]
     cwd: str
     threads: int
+    authkey: bytes
     before: bytes
     build: Cargo
 

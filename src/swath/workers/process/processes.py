@@ -10,6 +10,7 @@ A life ends in one place, `_finish`, which settles what is open. What leads ther
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import pickle
 import signal
@@ -256,7 +257,8 @@ def _packed(function: Any) -> Packed:
 
 def _setup(job: Job, before: bytes, build: Packed, fds: list[int]) -> Setup:
     surroundings = dict(os.environ), list(sys.path), list(sys.argv), str(Path.cwd()), job.threads
-    return Setup(job.name, *surroundings, before, given(build, fds))
+    authkey = bytes(multiprocessing.current_process().authkey)
+    return Setup(job.name, *surroundings, authkey, before, given(build, fds))
 
 
 def _orphan(nursing: Nursing) -> str:
