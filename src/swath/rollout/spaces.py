@@ -7,8 +7,8 @@ A leaf is one array per env. Leaves keep their order for the life of a host, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from reprlib import repr as brief
@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from swath.keys import ACTION, OBSERVATION, RESERVED, Key, as_key
+from swath.keys import ACTION, OBSERVATION, RESERVED, Key, as_key, as_tuple
 
 Array: TypeAlias = npt.NDArray[Any]
 Leaves: TypeAlias = list[Any]
 """One array (or tensor) `[B, …]` per leaf."""
 
-SERVED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
+_SERVED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
+_FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,13 @@ def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tupl
     """
     if exact:
         return plain_leaves(space, OBSERVATION)
-    leaves = tuple(_narrow(leaf) for leaf in _walk(space, (), (), OBSERVATION))
+    exactly = list(_walk(space, (), (), OBSERVATION))
+    leaves = tuple(replace(leaf, dtype=_FLOAT32) if leaf.dtype == np.float64 else leaf for leaf in exactly)
     keys = [leaf.key for leaf in leaves]
     twice = sorted({str(key) for key in keys if keys.count(key) > 1})
     if twice:
         raise ValueError(f"observation space {space} has several entries named {twice}; rename them in the env")
-    taken = sorted(
-        {str(leaf.key) for leaf in leaves if (leaf.key if isinstance(leaf.key, str) else leaf.key[0]) in RESERVED}
-    )
+    taken = sorted({str(key) for key in keys if as_tuple(key)[0] in RESERVED})
     if taken:
         raise ValueError(f"observation keys {taken} clash with entries of every batch; rename them in the env")
     return leaves
@@ -94,96 +94,79 @@ def plain_leaves(space: spaces.Space[Any], name: str) -> tuple[Leaf, ...]:
 
 def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
     """How to turn B observations, as envs return them, into one fresh array `[B, …]` per leaf."""
-    if len(leaves) == 1 and not leaves[0].path:
-        return _pack_one(leaves[0])
-    packs = [(_getter(leaf.path), _pack_one(leaf)) for leaf in leaves]
-    return lambda rows: [array for get, pack in packs for array in pack([get(row) for row in rows])]
+    packs = [_pack_one(leaf) for leaf in leaves]
+    if not leaves[0].path:
+        return lambda rows: [packs[0](rows)]
+    each = [(leaf.path, pack) for leaf, pack in zip(leaves, packs, strict=True)]
+    return lambda rows: [pack([reduce(getitem, path, row) for row in rows]) for path, pack in each]
 
 
-def splitter(space: spaces.Space[Any], num_envs: int, *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:
+def splitter(space: spaces.Space[Any], num_envs: int, *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:  # noqa: ARG001
     """How to turn action leaves `[B, …]` into one action per env, as `env.step` wants it.
 
     Arrays are the env's own, which it may write into; or, if not `writable`, views that refuse it.
     """
-    if isinstance(space, spaces.Dict):
-        names = list(space.spaces)
-        parts = _parts([space.spaces[name] for name in names], num_envs, writable=writable)
-        return lambda leaves: [dict(zip(names, row, strict=True)) for row in parts(leaves)]
-    if isinstance(space, spaces.Tuple):
-        return _parts(space.spaces, num_envs, writable=writable)
-    if isinstance(space, spaces.Box) and space.shape == ():
-        rows = _own_rows(space) if writable else _read_only_rows(space)
-        return lambda leaves: [row.reshape(()) for row in rows([leaves[0].reshape(-1, 1)])]
-    return _own_rows(space) if writable else _read_only_rows(space)
+    splits = [_rows_of(leaf.space, writable=writable) for leaf in action_leaves(space)]
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return lambda leaves: splits[0](leaves[0])
+    return lambda leaves: _side_by_side(space, (split(leaf) for split, leaf in zip(splits, leaves, strict=False)))
 
 
 def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
     """How to turn action leaves `[B, …]` into the batched action of a vector env whose one-env space is `space`."""
+    dtypes = [leaf.dtype for leaf in action_leaves(space)]
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return lambda leaves: leaves[0].astype(dtypes[0])
+    return lambda leaves: _nested(space, (leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=False)))
+
+
+def _side_by_side(space: spaces.Space[Any], rows: Iterator[Sequence[Any]]) -> Sequence[Any]:
+    """One value per env, nested as the space is, given the rows of each leaf."""
     if isinstance(space, spaces.Dict):
-        counts = [count_leaves(part) for part in space.spaces.values()]
-        joins = [joiner(part) for part in space.spaces.values()]
-        return lambda leaves: {
-            name: join(part) for name, join, part in zip(space.spaces, joins, _cut(leaves, counts), strict=True)
-        }
+        parts = zip(*[_side_by_side(part, rows) for part in space.spaces.values()], strict=True)
+        return [dict(zip(space.spaces, row, strict=True)) for row in parts]
     if isinstance(space, spaces.Tuple):
-        counts = [count_leaves(part) for part in space.spaces]
-        joins = [joiner(part) for part in space.spaces]
-        return lambda leaves: tuple(join(part) for join, part in zip(joins, _cut(leaves, counts), strict=True))
-    dtype = space.dtype
-    return lambda leaves: leaves[0].astype(dtype)
+        return list(zip(*[_side_by_side(part, rows) for part in space.spaces], strict=True))
+    return next(rows)
 
 
-def count_leaves(space: spaces.Space[Any]) -> int:
-    """How many leaves a served space has."""
-    return len(action_leaves(space))
+def _nested(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
+    """One value per leaf, in their order, nested as the space is."""
+    if isinstance(space, spaces.Dict):
+        return {name: _nested(part, values) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nested(part, values) for part in space.spaces)
+    return next(values)
 
 
 def _walk(
-    space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Hashable, ...], name: str, *, numbered: bool = False
+    space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Any, ...], name: str, *, numbered: bool = False
 ) -> Iterator[Leaf]:
+    place = ".".join(map(str, path)) or "the root"
     if isinstance(space, spaces.Dict | spaces.Tuple) and not space.spaces:
-        raise ValueError(f"{name} space {space} at {_place(path)} has no entries; give it one, or leave it out")
+        raise ValueError(f"{name} space {space} at {place} has no entries; give it one, or leave it out")
     if isinstance(space, spaces.Dict):
         for part, inner in space.spaces.items():
             yield from _walk(inner, (*key, str(part)), (*path, part), name, numbered=numbered)
     elif isinstance(space, spaces.Tuple):
+        *outer, last = key or (name,)
         for i, inner in enumerate(space.spaces):
-            yield from _walk(inner, _indexed(key, name, i, numbered=numbered), (*path, i), name, numbered=numbered)
+            below = (*key, str(i)) if numbered else (*outer, f"{last}_{i}")
+            yield from _walk(inner, below, (*path, i), name, numbered=numbered)
     elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         assert space.shape is not None
         yield Leaf(as_key(key or (name,)), path, tuple(space.shape), np.dtype(space.dtype), space)
     else:
         raise TypeError(
-            f"{name} space {space} at {_place(path)} cannot be served; "
-            f"served are {SERVED}; wrap the env to turn it into one of these"
+            f"{name} space {space} at {place} cannot be served; served are {_SERVED}; wrap the env to turn it into "
+            "one of these"
         )
 
 
-def _place(path: tuple[Hashable, ...]) -> str:
-    return ".".join(map(str, path)) or "the root"
-
-
-def _indexed(key: tuple[str, ...], name: str, index: int, *, numbered: bool) -> tuple[str, ...]:
-    if numbered:
-        return (*key, str(index))
-    head, last = (key[:-1], key[-1]) if key else ((), name)
-    return (*head, f"{last}_{index}")
-
-
-def _narrow(leaf: Leaf) -> Leaf:
-    if leaf.dtype != np.float64:
-        return leaf
-    return Leaf(leaf.key, leaf.path, leaf.shape, np.dtype(np.float32), leaf.space)
-
-
-def _getter(path: tuple[Any, ...]) -> Callable[[Any], Any]:
-    return lambda value: reduce(getitem, path, value)
-
-
-def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
+def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Array]:
     shape, dtype = leaf.shape, leaf.dtype
 
-    def pack(rows: Sequence[Any]) -> Leaves:
+    def pack(rows: Sequence[Any]) -> Array:
         try:
             array = np.array(rows)
         except ValueError as error:
@@ -192,7 +175,7 @@ def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Leaves]:
             array = converted(leaf, array)
         if array.shape[1:] != shape:
             raise _misshapen(leaf, rows)
-        return [array]
+        return array
 
     return pack
 
@@ -211,19 +194,16 @@ def converted(leaf: Leaf, observed: Array) -> Array:
         plain = stray.item() if isinstance(stray, np.generic) else stray
         raise TypeError(f"the env returned {brief(plain)} for {leaf.key!r}; its observation space is {leaf.space}")
     lost = first_lost(observed, leaf.dtype)
-    if lost is not None:
-        raise ValueError(
-            f"the env returned {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; its observation space is "
-            f"{leaf.space}"
-        )
-    try:
-        with np.errstate(over="raise"):
-            return observed.astype(leaf.dtype, copy=False)
-    except FloatingPointError as error:
-        raise ValueError(
-            f"the env returned {np.abs(observed).max()} for {leaf.key!r}, which {leaf.dtype} cannot hold; scale it in "
-            "the env"
-        ) from error
+    if lost is None:
+        try:
+            with np.errstate(over="raise"):
+                return observed.astype(leaf.dtype, copy=False)
+        except FloatingPointError:
+            lost = np.abs(observed).max()
+    raise ValueError(
+        f"the env returned {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; its observation space is "
+        f"{leaf.space}"
+    )
 
 
 def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:
@@ -236,15 +216,9 @@ def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:
 
 
 def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:
-    shapes = sorted({_shape(row) for row in rows})
-    if len(rows) == 1:
-        return ValueError(
-            f"the env returned an observation of shape {shapes[0]} for {leaf.key!r}; "
-            f"its observation space says {leaf.shape}"
-        )
+    shapes = " or ".join(sorted({_shape(row) for row in rows}))
     return ValueError(
-        f"the envs returned observations of shape {', '.join(shapes)} for {leaf.key!r}; "
-        f"their observation space says {leaf.shape}"
+        f"the env returned an observation of shape {shapes} for {leaf.key!r}; its observation space says {leaf.shape}"
     )
 
 
@@ -255,33 +229,16 @@ def _shape(row: Any) -> str:
         return "(rows of different lengths)"
 
 
-def _own_rows(space: spaces.Space[Any]) -> Callable[[Leaves], Sequence[Any]]:
-    """Rows that the envs may write into: the recorded actions must not change with them."""
-    dtype, writable = space.dtype, not isinstance(space, spaces.Discrete)
-    return lambda leaves: list(leaves[0].astype(dtype, copy=writable))
+def _rows_of(space: spaces.Space[Any], *, writable: bool) -> Callable[[Array], Sequence[Any]]:
+    """How to turn a leaf `[B, …]` into one value per env; the recorded actions must not change with them."""
+    dtype, copies = space.dtype, writable and not isinstance(space, spaces.Discrete)
+    is_number = isinstance(space, spaces.Box) and space.shape == ()
 
-
-def _read_only_rows(space: spaces.Space[Any]) -> Callable[[Leaves], Sequence[Any]]:
-    dtype = space.dtype
-
-    def split(leaves: Leaves) -> Sequence[Any]:
-        rows = leaves[0].astype(dtype, copy=False).view()
-        rows.flags.writeable = False
-        return list(rows)
+    def split(leaf: Array) -> Sequence[Any]:
+        rows = leaf.astype(dtype, copy=copies)
+        if not writable:
+            rows = rows.view()
+            rows.flags.writeable = False
+        return [rows[env, ...] for env in range(len(rows))] if is_number else list(rows)
 
     return split
-
-
-def _parts(parts: Sequence[spaces.Space[Any]], num_envs: int, *, writable: bool) -> Callable[[Leaves], Sequence[Any]]:
-    counts = [count_leaves(part) for part in parts]
-    splits = [splitter(part, num_envs, writable=writable) for part in parts]
-    return lambda leaves: list(
-        zip(*(split(part) for split, part in zip(splits, _cut(leaves, counts), strict=True)), strict=True)
-    )
-
-
-def _cut(leaves: Leaves, counts: Sequence[int]) -> Iterator[Leaves]:
-    at = 0
-    for count in counts:
-        yield leaves[at : at + count]
-        at += count
