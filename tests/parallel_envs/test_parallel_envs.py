@@ -9,6 +9,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
 from swath import Collector, MultiSyncCollector
+from swath.errors import BadAnswer
 from swath.rollout.hosts.pettingzoo import agent_groups
 
 pytest.importorskip("pettingzoo")
@@ -191,6 +192,16 @@ def test_actions_that_do_not_fit_are_named():
         collected(policy=one_hot, trust_policy=True)
     with pytest.raises(KeyError, match="must answer with the action"):
         collected(policy=none)
+
+
+def test_an_agent_that_is_there_must_be_observed():
+    class Blind(Herd):
+        def _seen(self, agents):
+            seen = super()._seen(agents)
+            return {agent: seen[agent] for agent in seen if agent != "dog" or self.step_number == 0}
+
+    with pytest.raises(BadAnswer, match=r"no entry 'dog'; a ParallelEnv has step\(actions\)"):
+        collected(Blind)
 
 
 def test_an_env_in_turn_is_refused_with_the_way_out():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ RESET = "a ParallelEnv has reset(seed=None, options=None) -> observations, infos
 
 _NUMBERED = re.compile(r"(.+)_\d+")
 Space = spaces.Space[Any]
+ByAgent: TypeAlias = Mapping[Any, Any]
 
 
 def is_parallel_env(value: object, kind: str = "ParallelEnv") -> bool:
@@ -60,6 +61,7 @@ class Group:
     Attributes:
         observation: leaves of one agent's observation.
         action: leaves of one agent's action.
+        sample: draws random action leaves `[n_agents, …]`, given the action mask if there is one.
         layout: all that makes the group: its name, agents and spaces.
 
     Raises:
@@ -77,32 +79,27 @@ class Group:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
         self._pack = packer(self.observation)
         self._split = splitter(action_space, len(agents))
-        self._sample = RandomPolicy().sampler(action_space, len(agents))
+        self.sample = RandomPolicy().sampler(action_space, len(agents))
 
     def below(self, key: Key) -> Key:
         """The key of an entry of this group."""
         return (self.name, *as_tuple(key))
 
-    def packed(self, observations: Mapping[Any, Any]) -> dict[Key, torch.Tensor]:
+    def packed(self, observations: ByAgent) -> dict[str, Any]:
         """Entries `[n_agents, …]`; zeros for agents that have no observation."""
         rows = [row for row, agent in enumerate(self.agents) if agent in observations]
-        arrays = [np.zeros((len(self.agents), *leaf.shape), leaf.dtype) for leaf in self.observation]
-        if rows:
-            values = self._pack([observations[self.agents[row]] for row in rows])
-            for array, value in zip(arrays, values, strict=True):
-                array[rows] = value
-        return {leaf.key: torch.from_numpy(array) for leaf, array in zip(self.observation, arrays, strict=True)}
+        seen = self._pack([observations[self.agents[row]] for row in rows]) if rows else [0] * len(self.observation)
+        entries = dict[Key, Any]()
+        for leaf, value in zip(self.observation, seen, strict=True):
+            array = np.zeros((len(self.agents), *leaf.shape), leaf.dtype)
+            array[rows] = value
+            entries[leaf.key] = torch.from_numpy(array)
+        return nested(entries.items())
 
-    def actions(self, made: TensorDictBase, present: Collection[Any]) -> dict[Any, Any]:
+    def actions(self, made: TensorDictBase, there: Collection[Any]) -> dict[Any, Any]:
         """The actions of agents that are there, of a TensorDict that a policy has written into."""
         each = self._split([self._read(made, leaf) for leaf in self.action])
-        return {agent: action for agent, action in zip(self.agents, each, strict=True) if agent in present}
-
-    def draw(self, root: TensorDictBase) -> None:
-        """Write random actions that obey the group's action mask, if it has one."""
-        drawn = self._sample(root.get(self.below(ACTION_MASK), None))
-        for leaf, array in zip(self.action, drawn, strict=True):
-            root.set(self.below(leaf.key), torch.from_numpy(array))
+        return {agent: action for agent, action in zip(self.agents, each, strict=True) if agent in there}
 
     def _read(self, made: TensorDictBase, leaf: Leaf) -> Any:
         key, wanted = self.below(leaf.key), (len(self.agents), *leaf.shape)
@@ -159,7 +156,8 @@ class ZooEnv(TensorDictEnv):
         self._max_steps = max_steps
         self._groups = agent_groups(env)
         self._steps = 0
-        self._ended: dict[Any, tuple[bool, bool]] = {}  # whether terminated, whether truncated
+        self._there = set[Any]()
+        self._terminated, self._truncated = set[Any](), set[Any]()
         super().__init__(env, self._spec_of(env))
         self.kind = "agents or spaces", [group.layout for group in self._groups]
 
@@ -169,8 +167,9 @@ class ZooEnv(TensorDictEnv):
         answer = self.env.reset(seed=seed)
         try:
             observations, _ = answer
-            self._steps, self._ended = 0, {}
-            root = self._state(observations, [*self.env.agents])
+            self._steps, self._there = 0, {*self.env.agents}
+            self._terminated, self._truncated = set(), set()
+            root = self._root(observations)
         except Exception as error:
             raise bad_answer(error, self.env, RESET) from error
         self.seed = self.seed if seed is None else seed
@@ -178,18 +177,15 @@ class ZooEnv(TensorDictEnv):
 
     def advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:
         """Let the agents act that are there."""
-        there = [*self.env.agents]
-        actions = [group.actions(root, there) for group in self._groups]
+        actions = [group.actions(root, self._there) for group in self._groups]
         answer = self.env.step({agent: action for each in actions for agent, action in each.items()})
         try:
             observations, rewards, terminations, truncations, _ = answer
-            there = [*self.env.agents]
-            self._note_ends(terminations, truncations, there)
-            led_to = self._state(observations, there, rewards)
-            following = self._state({agent: observations[agent] for agent in there}, there)
+            self._there = {*self.env.agents}
+            self._note_ends(terminations, truncations)
+            return root.set(NEXT, self._state(observations, rewards)), self._root(observations)
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
-        return root.set(NEXT, led_to), following
 
     def render(self, env: int) -> Array | None:  # noqa: ARG002  there is one
         """A frame, if the env's `render_mode` is `"rgb_array"`."""
@@ -214,55 +210,46 @@ class ZooEnv(TensorDictEnv):
             seeding="episode",
         )
 
-    def _note_ends(self, terminations: Mapping[Any, Any], truncations: Mapping[Any, Any], there: Sequence[Any]) -> None:
+    def _note_ends(self, terminations: ByAgent, truncations: ByAgent) -> None:
         """Note who has ended with this step. An agent that is there again has not."""
         self._steps += 1
-        late = there if self._steps == self._max_steps else ()
-        self._ended = {agent: how for agent, how in self._ended.items() if agent not in there}
-        for agent in {*terminations, *truncations, *late}:
-            how = bool(terminations.get(agent, False)), bool(truncations.get(agent, False)) or agent in late
-            if any(how):
-                self._ended[agent] = how
+        self._terminated = self._terminated - self._there | {agent for agent, ended in terminations.items() if ended}
+        self._truncated = self._truncated - self._there | {agent for agent, ended in truncations.items() if ended}
+        if self._steps == self._max_steps:
+            self._truncated |= self._there
 
-    def _state(
-        self, observations: Mapping[Any, Any], there: Collection[Any], rewards: Mapping[Any, Any] | None = None
-    ) -> TensorDict:
-        """The env's state now, in memory of its own; with rewards, what a step led to.
+    def _root(self, observations: ByAgent) -> TensorDict:
+        """What the agents that are there see."""
+        return self._state({agent: observations[agent] for agent in self._there})
 
-        Raises:
-            ValueError: an agent is there, but not observed.
-        """
-        unseen = [agent for agent in there if agent not in observations]
-        if unseen:
-            raise ValueError(f"agents {unseen} are there, but the observations are those of {list(observations)}")
-        terminated = not there and all(terminated for terminated, _ in self._ended.values())
-        truncated = self._steps == self._max_steps or (not there and not terminated)
-        whole = {name: flag[0] for name, flag in _flags([(terminated, truncated)]).items()}
-        entries: dict[str, Any] = {group.name: self._of(group, observations, there, rewards) for group in self._groups}
+    def _state(self, observations: ByAgent, rewards: ByAgent | None = None) -> TensorDict:
+        """The env's state now, in memory of its own; with rewards, what a step led to."""
+        terminated = not self._there and self._truncated <= self._terminated
+        truncated = self._steps == self._max_steps or not (self._there or terminated)
+        entries = _flags(torch.tensor([terminated]), torch.tensor([truncated]))
+        for group in self._groups:
+            there, ended, cut = (
+                torch.tensor([agent in some for agent in group.agents])
+                for some in (self._there, self._terminated, self._truncated)
+            )
+            own = group.packed(observations) | {PRESENT: there} | _flags(ended.unsqueeze(-1), cut.unsqueeze(-1))
+            if rewards is not None:
+                own[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in group.agents])
+            entries[group.name] = TensorDict(own, [len(there)])
         if self._max_steps is not None:
             entries[STEP_COUNT] = torch.tensor([self._steps])
-        return TensorDict({**entries, **whole}, [])
-
-    def _of(
-        self, group: Group, observations: Mapping[Any, Any], there: Collection[Any], rewards: Mapping[Any, Any] | None
-    ) -> TensorDict:
-        present = torch.tensor([agent in there for agent in group.agents])
-        entries = {**nested(group.packed(observations).items()), PRESENT: present}
-        entries |= _flags([self._ended.get(agent, (False, False)) for agent in group.agents])
-        if rewards is not None:
-            entries[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in group.agents])
-        return TensorDict(entries, [len(present)])
+        return TensorDict(entries, [])
 
     def _imagined(self) -> Any:
-        return self._state({}, ()).set(NEXT, self._state({}, (), {})).apply(torch.zeros_like)
+        return self._state({}).set(NEXT, self._state({}, {})).apply(torch.zeros_like)
 
     def _draw(self, root: TensorDictBase) -> TensorDictBase:
         for group in self._groups:
-            group.draw(root)
+            drawn = group.sample(root.get(group.below(ACTION_MASK), None))
+            for leaf, array in zip(group.action, drawn, strict=True):
+                root.set(group.below(leaf.key), torch.from_numpy(array))
         return root
 
 
-def _flags(ends: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
-    """End flags `[n, 1]` of a pair each: whether terminated, whether truncated."""
-    pairs = torch.tensor(ends)
-    return nested(zip(FLAGS, (pairs.any(1, keepdim=True), pairs[:, :1].clone(), pairs[:, 1:].clone()), strict=True))
+def _flags(terminated: torch.Tensor, truncated: torch.Tensor) -> dict[str, Any]:
+    return dict(zip(FLAGS, (terminated | truncated, terminated, truncated), strict=True))
