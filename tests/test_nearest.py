@@ -17,6 +17,20 @@ def test_nothing_is_suggested_for_a_name_that_is_like_none():
     assert suggestion("frames", []) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "meant"),
+    [
+        ("Collector", "num_envs", "envs_per_worker"),
+        ("MultiSyncCollector", "num_collectors", "num_workers"),
+        ("RayCollector", "num_workers", "num_collectors"),
+        ("Evaluator", "envs_per_worker", "num_envs"),
+    ],
+)
+def test_the_name_of_another_class_for_the_same_number_is_pointed_out(name, word, meant):
+    with pytest.raises(TypeError, match=rf"argument '{word}'; did you mean '{meant}'\?$"):
+        getattr(swath, name)(**{word: 2})
+
+
 MISSPELT = {
     "Collector": "frame_per_batch",
     "MultiSyncCollector": "frame_per_batch",

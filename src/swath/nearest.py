@@ -14,9 +14,15 @@ P = ParamSpec("P")
 S = TypeVar("S")
 
 
+SAME = (("num_workers", "num_collectors"), ("num_envs", "envs_per_worker"))
+"""Names that classes have for the same number."""
+
+
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """The end of a message: `; did you mean 'envs'?` if one of the names is near, else nothing."""
-    near = get_close_matches(name, names, n=1, cutoff=0.7)
+    """The end of a message: `; did you mean 'envs'?` if one of the names is near, or means the same; else nothing."""
+    names = list(names)
+    same = [other for group in SAME if name in group for other in group if other in names]
+    near = same or get_close_matches(name, names, n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
