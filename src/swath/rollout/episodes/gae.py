@@ -121,20 +121,21 @@ class GAE(nn.Module):
             RuntimeError: more than one number per frame as reward, flag or value.
         """
         ends, mask = segment_ends(tensordict), per_frame_or_none(tensordict, MASK)
+        valid = torch.ones_like(ends) if mask is None else mask
         reward, terminated = (per_frame(tensordict, (NEXT, name)) for name in (REWARD, TERMINATED))
-        if mask is not None:
-            reward = reward.masked_fill(~mask, 0)  # whatever stands there, a NaN too, must not reach other frames
+        reward = reward.masked_fill(~valid, 0)  # whatever stands there, a NaN too, must not reach other frames
         with torch.no_grad():
-            values = state_values(self.value_network, tensordict, ends, mask)
+            values = state_values(self.value_network, tensordict, ends, valid)
             value, after = (each.to(reward.dtype) for each in values)
             advantage = generalized_advantage(
                 reward, value, after, terminated, ends, gamma=self.gamma, lmbda=self.lmbda
             )
         target = value + advantage
         if self.average_gae:
-            advantage = _standardised(advantage, mask)
+            spread = advantage[valid].std(correction=0).clamp_min(_SMALLEST_SCALE)
+            advantage = (advantage - advantage[valid].mean()) / spread
         for key, entry in ((STATE_VALUE, value), (ADVANTAGE, advantage), (VALUE_TARGET, target)):
-            tensordict.set(key, (entry if mask is None else entry.masked_fill(~mask, 0)).unsqueeze(-1))
+            tensordict.set(key, entry.masked_fill(~valid, 0).unsqueeze(-1))
         return tensordict
 
     def extra_repr(self) -> str:
@@ -142,12 +143,7 @@ class GAE(nn.Module):
         return f"gamma={self.gamma}, lmbda={self.lmbda}, average_gae={self.average_gae}"
 
 
-def _standardised(advantage: Tensor, mask: Tensor | None) -> Tensor:
-    valid = advantage if mask is None else advantage[mask]
-    return (advantage - valid.mean()) / valid.std(correction=0).clamp_min(_SMALLEST_SCALE)
-
-
-def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     """The values of the states acted in and of those reached, in one call of the network.
 
     The network is used as it is: the caller decides about gradients, mode and device.
@@ -157,10 +153,10 @@ def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, mask: Ten
             `[N, 1]` or `[N]`, given the entries `in_keys` if it has that attribute.
         td: a batch `[*B, T]`.
         ends: the frames behind which nothing goes on (`segment_ends`), `[*B, T]` bool.
-        mask: the frames that count, `[*B, T]` bool, or None for all; the others are not shown and their values are 0.
+        valid: the frames that count, `[*B, T]` bool; the others are not shown and their values are 0.
 
     Returns:
-        `V(s)` and `V(next s)`, each `[*B, T]`; the second means nothing where the mask is False.
+        `V(s)` and `V(next s)`, each `[*B, T]`; the second means nothing where a frame is not valid.
 
     Raises:
         KeyError: an input of the network is not in the batch, or not under `"next"`.
@@ -169,11 +165,10 @@ def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, mask: Ten
     keys: Sequence[Key] = getattr(network, "in_keys", (OBSERVATION,))
     here = TensorDict({key: td[key] for key in keys}, batch_size=td.batch_size, device=td.device)
     there = TensorDict({key: _reached(td, key) for key in keys}, batch_size=td.batch_size, device=td.device)
-    counts = torch.ones_like(ends) if mask is None else mask
-    own = (ends | _differs(here, there)) & counts
-    acted = here.reshape(ends.numel()) if mask is None else here[mask]
+    own = (ends | _differs(here, there)) & valid
+    acted = here.reshape(-1) if bool(valid.all()) else here[valid]
     answer = _evaluate(network, torch.cat([acted, there[own]]), keys)
-    value = answer.new_zeros(ends.shape).masked_scatter_(counts, answer[: len(acted)])
+    value = answer.new_zeros(ends.shape).masked_scatter_(valid, answer[: len(acted)])
     next_value = value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[len(acted) :])
     return value, next_value
 

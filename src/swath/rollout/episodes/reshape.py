@@ -18,14 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from tensordict import (
-    NonTensorData,
-    NonTensorStack,
-    TensorDict,
-    TensorDictBase,
-    is_leaf_nontensor,
-    is_non_tensor,
-)
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple
 from swath.options import TrajFormat
