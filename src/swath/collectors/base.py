@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from tensordict import TensorDictBase
+
 from swath.collect.background import Background
 from swath.collect.collection import Collection
 from swath.collect.counters import viewed
@@ -24,18 +26,19 @@ from swath.seeds import derive
 PAUSE_S = 30.0
 
 
-class Batches(Iterator[Any]):
+class Batches(Iterator[TensorDictBase]):
     """An iterator on a collector's one stream. An exception does not end it: draw again."""
 
     def __init__(self, draw: Callable[[], Drawn]) -> None:
         self._draw = draw
 
-    def __next__(self) -> Any:
-        """The next batch, or `None` where batches are written to a replay buffer."""
+    def __next__(self) -> TensorDictBase:
+        """The next batch; where batches are written to a replay buffer it is `None`, whatever the type says."""
         drawn = self._draw()
         if drawn.ended:
             raise StopIteration
-        return drawn.batch
+        batch: TensorDictBase = drawn.batch
+        return batch
 
 
 class BaseCollector(ABC):
@@ -107,17 +110,18 @@ class BaseCollector(ABC):
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Numbers, bools and short strings: of all together, and by worker."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[TensorDictBase]:
         """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
         return Batches(self._draw)
 
-    def iterator(self) -> Iterator[Any]:
+    def iterator(self) -> Iterator[TensorDictBase]:
         """The same as `iter(self)`."""
         return Batches(self._draw)
 
-    def next(self) -> Any:
+    def next(self) -> TensorDictBase | None:
         """The next batch; `None` at the end, and where batches are written to a replay buffer."""
-        return self._draw().batch
+        batch: TensorDictBase | None = self._draw().batch
+        return batch
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed envs, action sampling and the generators as the workers see them; begin fresh episodes.
