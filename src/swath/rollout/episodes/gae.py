@@ -166,7 +166,7 @@ def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Te
     here = TensorDict({key: td[key] for key in keys}, batch_size=td.batch_size, device=td.device)
     there = TensorDict({key: _reached(td, key) for key in keys}, batch_size=td.batch_size, device=td.device)
     own = (ends | _differs(here, there)) & valid
-    acted = here.reshape(-1) if bool(valid.all()) else here[valid]
+    acted = here.reshape(ends.numel()) if bool(valid.all()) else here[valid]
     answer = _evaluate(network, torch.cat([acted, there[own]]), keys)
     value = answer.new_zeros(ends.shape).masked_scatter_(valid, answer[: len(acted)])
     next_value = value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[len(acted) :])
