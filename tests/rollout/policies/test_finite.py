@@ -39,11 +39,3 @@ def test_a_checked_policy_names_what_is_not_finite():
     observation[0][0, 3] = np.nan
     with pytest.raises(NonFinite, match="observation 'observation' is not finite in env 0"):
         checked(observation)
-
-
-def test_the_first_answer_is_checked_where_a_policy_is_bound():
-    spec = spec_of()
-    policy = lambda x: {"action": x[..., 0].long(), "value": x[..., 1] * float("inf")}
-    bind(policy, spec, observed(spec), Binding())
-    with pytest.raises(NonFinite, match="policy output 'value' is not finite in env 0"):
-        bind(policy, spec, observed(spec), Binding(finite=True))

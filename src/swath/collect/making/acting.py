@@ -61,15 +61,15 @@ class Acting:
         """All that holds weights here: what acts within draws, and the snapshot if it acts now."""
         return [module for module in (self.policy, self._snapshot) if isinstance(module, nn.Module)]
 
-    def bound(self, observation: Leaves, *, finite: bool = False) -> BoundPolicy:
+    def bound(self, observation: Leaves) -> BoundPolicy:
         """The policy that acts within draws, bound to the envs by one call on their first observation.
 
         Raises:
             TypeError: it cannot be called, or its action has the wrong dtype.
             KeyError: an entry it reads or the action is missing.
-            ValueError: its action has the wrong shape, or is not finite where that is asked for.
+            ValueError: its action has the wrong shape.
         """
-        self._own = self._bind(self.policy, observation, finite=finite)
+        self._own = self._bind(self.policy, observation)
         if not self._own.explores and self._asked.exploration is not ExplorationType.RANDOM:
             warn_of_no_effect(
                 f"exploration_type={self._asked.exploration.name}",
@@ -115,7 +115,7 @@ class Acting:
             self._snapshot = None
             worker.act_with(self._own)
 
-    def _bind(self, module: Any, observation: Leaves, *, finite: bool = False) -> BoundPolicy:
+    def _bind(self, module: Any, observation: Leaves) -> BoundPolicy:
         asked = self._asked
         called = compiled(module, asked.compile, asked.cudagraph)
         options = Binding(
@@ -123,7 +123,6 @@ class Acting:
             exploration=asked.exploration,
             trust=asked.trust,
             recurrent=asked.recurrent is not False,
-            finite=finite,
         )
         with preserved(self.device), torch.no_grad():
             return bind(called, self._spec, observation, options)

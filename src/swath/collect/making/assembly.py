@@ -109,7 +109,7 @@ def build_worker(request: WorkerRequest) -> Built:
         require_resettable(host.spec, request.episodes, request.faults, instance)
         observation = _first_reset(host, request)
         acting = Acting(request.policy, given(first_of(host.env)), host.spec, request.devices.policy)
-        bound = acting.bound(observation, finite=request.faults.check_finite)
+        bound = acting.bound(observation)
         n_steps = request.share.steps(host.spec.num_envs)
         worker = Worker(
             host=host,

@@ -7,10 +7,8 @@ no branches. Hosts of arrays and of TensorDicts part here: who is above need not
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import torch
@@ -34,7 +32,6 @@ from swath.rollout.policies.calling import (
     device_of,
     exploring,
     giver,
-    require_finite_leaves,
     require_same_form,
     taker,
     the_policy,
@@ -65,14 +62,12 @@ class Binding:
         exploration: how it picks actions.
         trust: call it with the TensorDict, unchecked; `None` does so with CUDA graphs.
         recurrent: supply `is_init` and recurrent state where it reads them.
-        finite: raise `NonFinite` if its first answer is not finite.
     """
 
     device: torch.device | None = None
     exploration: ExplorationType = ExplorationType.RANDOM
     trust: bool | None = None
     recurrent: bool = True
-    finite: bool = False
 
 
 def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> BoundPolicy:
@@ -118,12 +113,10 @@ class ArrayPolicy(BoundPolicy):
         inputs, batch = (*spec.observed, *memory.keys), (spec.batch_shape, options.device)
         self._name, self._call = the_policy(policy), caller(policy, how, inputs, batch, options.exploration)
         self._give, self._give_memory = giver(batch), giver(batch, torch.as_tensor, copies=True)
-        kept = [leaf.copy() for leaf in observation]
-        answer = self._first_answer(observation, memory)
-        if any(leaf.tobytes() != before.tobytes() for leaf, before in zip(observation, kept, strict=True)):
+        given = [leaf.copy() for leaf in observation]
+        answer = self._first_answer(given, memory)
+        if any(leaf.tobytes() != before.tobytes() for leaf, before in zip(given, observation, strict=True)):
             self._give = giver(batch, copies=True)  # the policy writes into what it gets
-        for leaf, before in zip(observation, kept, strict=True):
-            leaf[...] = before
         self._outputs, self._unpack = _unpacker(policy, answer, spec, inputs)
         _require_sources(memory.missing_in(self._outputs), spec)
         values, lead, n = self._unpack(answer), spec.batch_shape, len(spec.action)
@@ -131,8 +124,6 @@ class ArrayPolicy(BoundPolicy):
         leaves = [take(value) for take, value in zip(self._takes, values, strict=True)]
         self._forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
         require_fitting(self._outputs, leaves, spec)
-        if options.finite:
-            require_finite_leaves("policy output", self._outputs, leaves)
         memory.learn(self._outputs, leaves)
         columns = [column_of(leaf) for leaf in [*leaves, *memory.leaves]]
         super().__init__((*self._outputs, *memory.keys), columns, memory)
@@ -343,32 +334,32 @@ def _unpacker(policy: Any, answer: Any, spec: HostSpec, inputs: Sequence[Key]) -
         ValueError: a tuple that does not fit the policy's `out_keys`.
     """
     actions = spec.acted
-    count: Callable[[Any], int] = len
     if answer is None:
         raise TypeError(f"the policy returned None; it must return the actions {[*actions]}: is a `return` missing?")
-    if isinstance(answer, tuple):
-        names = _names_of(policy, len(answer), actions)
-        found: dict[Key, tuple[Any, ...]] = {key: (place,) for place, key in enumerate(names) if not is_private(key)}
-    elif isinstance(answer, TensorDictBase | Mapping):
-        found = {key: path for key, path in _leaf_paths(answer) if key not in inputs and not is_private(key)}
-        count = _output_counter(answer, inputs)
-    elif len(actions) == 1:
+    if not isinstance(answer, tuple | Mapping):
+        if len(actions) > 1:
+            raise KeyError(f"the policy returned one {type(answer).__name__}, the env wants the actions {[*actions]}")
         return actions, lambda value: [value]
-    else:
-        raise KeyError(f"the policy returned one {type(answer).__name__}, the env wants the actions {[*actions]}")
+    names = _names_of(policy, len(answer), actions) if isinstance(answer, tuple) else None
+    known = frozenset(inputs)
+
+    def by_key(given: Any) -> dict[Key, Any]:
+        return _outputs_in(given, known) if names is None else dict(zip(names, given, strict=True))
+
+    first = by_key(answer)
+    found = [key for key in first if not is_private(key)]
     missing = [key for key in actions if key not in found]
     if missing:
-        raise KeyError(f"the policy must answer with the action {missing}; it answered with {[*found]}")
-    keys = (*actions, *(key for key in found if key not in actions))
-    paths, n_outputs = [found[key] for key in keys], count(answer)
+        raise KeyError(f"the policy must answer with the action {missing}; it answered with {found}")
+    keys, n_outputs = (*actions, *(key for key in found if key not in actions)), len(first)
 
     def unpack(given: Any) -> list[Any]:
-        if count(given) != n_outputs:
+        outputs = by_key(given)
+        if len(outputs) != n_outputs:
             raise KeyError(f"{n_outputs} outputs at construction")
-        return [reduce(getitem, path, given) for path in paths]
+        return [outputs[key] for key in keys]
 
-    in_order = isinstance(answer, tuple) and paths == [(place,) for place in range(n_outputs)]
-    return keys, list if in_order else unpack
+    return keys, list if names == [*keys] else unpack
 
 
 def _names_of(policy: Any, count: int, actions: Sequence[Key]) -> list[Key]:
@@ -381,19 +372,13 @@ def _names_of(policy: Any, count: int, actions: Sequence[Key]) -> list[Key]:
     return [as_key(as_tuple(key)) for key in named]
 
 
-def _leaf_paths(answer: Any) -> Iterator[tuple[Key, tuple[Any, ...]]]:
-    """Leaves by name, with the keys that lead to each: those of a plain dict may be nested, tuples or both."""
-    for key, value in answer.items():
-        if isinstance(value, TensorDictBase | Mapping):
-            for inner, path in _leaf_paths(value):
-                yield as_key((*as_tuple(key), *as_tuple(inner))), (key, *path)
-        else:
-            yield as_key(as_tuple(key)), (key,)
-
-
-def _output_counter(answer: Any, inputs: Sequence[Key]) -> Callable[[Any], int]:
-    """How to count the outputs in an answer, which may have inputs beside them; quick if there are no groups."""
-    given = set(inputs)
-    if any(isinstance(value, TensorDictBase | Mapping) for value in answer.values()):
-        return lambda answer: sum(key not in given for key, _ in _leaf_paths(answer))
-    return lambda answer: len(given.union(answer.keys())) - len(given)
+def _outputs_in(answer: Any, inputs: Collection[Key], group: tuple[str, ...] = ()) -> dict[Key, Any]:
+    """Leaves by key, but inputs; keys of a plain dict may be nested, tuples or both."""
+    found: dict[Key, Any] = {}
+    for name, value in answer.items():
+        key = name if isinstance(name, str) and not group else as_key((*group, *as_tuple(name)))
+        if isinstance(value, Mapping):
+            found |= _outputs_in(value, inputs, as_tuple(key))
+        elif key not in inputs:
+            found[key] = value
+    return found
