@@ -87,7 +87,7 @@ class BoundPolicy(ABC):
 
 def answered(answer: Any) -> str:
     """What a policy answered with, in words."""
-    entries = f" of {list(answer.keys())}" if isinstance(answer, TensorDictBase | Mapping) else ""
+    entries = f" of {list(answer.keys())}" if isinstance(answer, Mapping) else ""
     return f"answered with {type(answer).__name__}{entries}"
 
 
@@ -150,7 +150,7 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
         return convention(children[0], observation, trust=trust)
     explores = _EXPLORATION in parameters
     inputs = {name: parameter for name, parameter in parameters.items() if name != _EXPLORATION}
-    if _takes_tensordict([*inputs.values()]):
+    if len(inputs) == 1 and _takes_tensordict(*inputs.values()):
         return Convention("tensordict", read, explores=True)
     if in_keys is not None:
         return Convention("keys", read, explores)
@@ -181,11 +181,9 @@ def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in signature.parameters.items() if name not in given and p.kind in _NAMED}
 
 
-def _takes_tensordict(parameters: Sequence[inspect.Parameter]) -> bool:
-    annotations = [getattr(parameter.annotation, "__name__", str(parameter.annotation)) for parameter in parameters]
-    if len(parameters) != 1:
-        return False
-    return parameters[0].name in _TENSORDICT_NAMES or annotations[0].endswith(_TENSORDICT_TYPES)
+def _takes_tensordict(parameter: inspect.Parameter) -> bool:
+    annotation = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+    return parameter.name in _TENSORDICT_NAMES or annotation.endswith(_TENSORDICT_TYPES)
 
 
 def the_policy(policy: Any) -> str:
@@ -229,12 +227,11 @@ def as_exploration_type(value: ExplorationType | str) -> ExplorationType:
     Raises:
         ValueError: no such type; the message lists the names there are.
     """
-    if isinstance(value, ExplorationType):
-        return value
-    names = [member.name for member in ExplorationType]
-    if isinstance(value, str) and value.upper() in names:
-        return ExplorationType[value.upper()]
-    raise ValueError(f"exploration_type={value!r} is none of {', '.join(names)}")
+    types = ExplorationType.__members__
+    name = value.name if isinstance(value, ExplorationType) else str(value).upper()
+    if name not in types:
+        raise ValueError(f"exploration_type={value!r} is none of {', '.join(types)}")
+    return types[name]
 
 
 def exploring(policy: Callable[[Any], Any], exploration: ExplorationType) -> Callable[[Any], Any]:

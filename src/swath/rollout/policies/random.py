@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,14 +88,11 @@ def _masked(leaf: Leaf, space: spaces.Space[Any], mask: torch.Tensor) -> Any:
             f"RandomPolicy cannot obey {ACTION_MASK!r} of shape {tuple(mask.shape[1:])} for {space}: a mask has one "
             "entry per choice of a Discrete or MultiDiscrete action; give the collector a policy that knows this one"
         )
-    parts = torch.split((mask != 0).double(), sizes, dim=1)
-    chosen = torch.cat([torch.multinomial(_open(part), 1) for part in parts], dim=1)
-    return _as(leaf, chosen.reshape(-1, *leaf.shape) + torch.as_tensor(start))
-
-
-def _open(weights: torch.Tensor) -> torch.Tensor:
-    """Ones where nothing is allowed: after an end, where the action does not matter."""
-    return weights + (weights.sum(-1, keepdim=True) == 0)
+    chosen = []
+    for part in torch.split((mask != 0).double(), sizes, dim=1):
+        none_allowed = part.sum(dim=1, keepdim=True) == 0  # after an end, where the action does not matter
+        chosen.append(torch.multinomial(part + none_allowed, 1))
+    return _as(leaf, torch.cat(chosen, dim=1).reshape(-1, *leaf.shape) + torch.as_tensor(start))
 
 
 def _draw(leaf: Leaf, num_envs: int) -> Any:
@@ -112,17 +109,17 @@ def _draw(leaf: Leaf, num_envs: int) -> Any:
     return _as(leaf, _box(space, shape))
 
 
-def _box(space: spaces.Box, shape: Sequence[int]) -> torch.Tensor:
+def _box(space: spaces.Box, shape: tuple[int, ...]) -> torch.Tensor:
     low, high = torch.as_tensor(space.low, dtype=torch.float64), torch.as_tensor(space.high, dtype=torch.float64)
     above, below = torch.as_tensor(space.bounded_below), torch.as_tensor(space.bounded_above)
     integer = np.issubdtype(np.dtype(space.dtype), np.integer)
-    span = torch.where(above & below, high - low + (1.0 if integer else 0.0), torch.zeros_like(low))
-    uniform = torch.rand(tuple(shape), dtype=torch.float64) * span + torch.where(above, low, torch.zeros_like(low))
+    span = torch.where(above & below, high - low + (1.0 if integer else 0.0), 0.0)
+    uniform = torch.rand(shape, dtype=torch.float64) * span + torch.where(above, low, 0.0)
     if bool((above & below).all()):
         return uniform.floor() if integer else uniform
-    open_side = torch.empty(tuple(shape), dtype=torch.float64).exponential_()
+    open_side = torch.empty(shape, dtype=torch.float64).exponential_()
     half = torch.where(above, low + open_side, high - open_side)
-    drawn = torch.where(above & below, uniform, torch.where(above | below, half, torch.randn(tuple(shape)).double()))
+    drawn = torch.where(above & below, uniform, torch.where(above | below, half, torch.randn(shape).double()))
     return drawn.floor() if integer else drawn
 
 
