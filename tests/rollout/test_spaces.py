@@ -69,7 +69,7 @@ def test_envs_may_write_into_their_actions_only_if_they_may(name, writable):
     space = WITH_ARRAYS[name]
     leaves = [np.stack([leaf.space.sample()] * 3) for leaf in action_leaves(space)]
     kept = [leaf.copy() for leaf in leaves]
-    rows = splitter(space, 3, writable=writable)(leaves)
+    rows = splitter(space, writable=writable)(leaves)
     assert [row in space for row in rows] == [True] * 3
     first = rows[0] if not isinstance(space, spaces.Dict) else rows[0]["a"][0]
     assert first.flags.writeable == writable

@@ -101,7 +101,7 @@ def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
     return lambda rows: [pack([reduce(getitem, path, row) for row in rows]) for path, pack in each]
 
 
-def splitter(space: spaces.Space[Any], num_envs: int, *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:  # noqa: ARG001
+def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:
     """How to turn action leaves `[B, …]` into one action per env, as `env.step` wants it.
 
     Arrays are the env's own, which it may write into; or, if not `writable`, views that refuse it.

@@ -28,7 +28,7 @@ SPACES = {
 def test_random_actions_are_in_the_space(name):
     space = SPACES[name]
     torch.manual_seed(0)
-    for action in splitter(space, 200)(RandomPolicy().sampler(space, 200)(None)):
+    for action in splitter(space)(RandomPolicy().sampler(space, 200)(None)):
         assert space.contains(action)
 
 
@@ -117,5 +117,5 @@ def test_an_unbounded_draw_never_leaves_what_the_dtype_can_hold():
     for dtype in (np.int8, np.int64, np.uint64):
         info = np.iinfo(dtype)
         space = spaces.Box(info.min, info.max, (3,), dtype)
-        for action in splitter(space, 100)(RandomPolicy().sampler(space, 100)(None)):
+        for action in splitter(space)(RandomPolicy().sampler(space, 100)(None)):
             assert space.contains(action)

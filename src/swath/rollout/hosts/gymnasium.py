@@ -243,9 +243,7 @@ class EnvListHost(ListHost):
             action_space=first.action_space,
         )
         require_equal_spaces(envs)
-        super().__init__(
-            envs, make, spec, packer(spec.observation), splitter(first.action_space, n, writable=not exact)
-        )
+        super().__init__(envs, make, spec, packer(spec.observation), splitter(first.action_space, writable=not exact))
 
     def _core(self, env: gym.Env[Any, Any]) -> tuple[Callable[[Any], Any], int | None]:
         """The step of the env without the wrappers that this host stands in for, and their limit."""

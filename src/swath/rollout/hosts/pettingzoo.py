@@ -78,7 +78,7 @@ class Group:
         if PRESENT in [leaf.key for leaf in self.observation]:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
         self._pack = packer(self.observation)
-        self._split = splitter(action_space, len(agents))
+        self._split = splitter(action_space)
         self.sample = RandomPolicy().sampler(action_space, len(agents))
 
     def below(self, key: Key) -> Key:

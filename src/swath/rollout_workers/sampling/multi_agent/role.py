@@ -149,7 +149,7 @@ class Role:
         self._space = equipment.action_space
         self._template = template_of(self._space)
         self._acted = action_leaves(self._space)
-        self._split = splitter(self._space, 0, writable=False)
+        self._split = splitter(self._space, writable=False)
 
     @property
     def policy_id(self) -> str:
