@@ -108,7 +108,7 @@ class TensorDictSpec:
 
     @property
     def device(self) -> torch.device | None:
-        """Where the env is, if it says so; one that knows of no devices is on the CPU."""
+        """Where the env is, if it says so; one without a device is on the CPU."""
         found: torch.device | None = getattr(self.env(), "device", torch.device("cpu"))
         return found
 

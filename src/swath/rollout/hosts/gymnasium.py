@@ -203,7 +203,7 @@ class ListHost(EnvHost):
         """What the envs observed, as leaves `[B, …]`; those whose observation does not fit have failed, and stay."""
         try:
             return self._pack(observations)
-        except Exception:  # noqa: BLE001  whosever it is
+        except Exception:  # noqa: BLE001  each row is tried alone below
             known = {env for env, _ in failed}
         for env, row in enumerate(observations):
             try:

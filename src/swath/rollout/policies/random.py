@@ -1,4 +1,4 @@
-"""Actions drawn uniformly from the action space: for whoever has no policy, and in the place of one."""
+"""Actions drawn uniformly from the action space: where there is no policy, and in the place of one."""
 
 from __future__ import annotations
 

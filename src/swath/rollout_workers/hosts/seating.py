@@ -111,7 +111,7 @@ class SeatingHost(MultiAgentHost):
             group = every
             try:
                 processed = role.processed([value for _, value in group])
-            except Exception:  # noqa: BLE001  whosever it is; if nobody's, it is raised again
+            except Exception:  # noqa: BLE001  each row is tried alone below
                 for seat, value in every:
                     try:
                         role.processed([value])

@@ -278,7 +278,7 @@ class Sampler:
         )
 
     def _count(self, raised: list[tuple[int, Exception]]) -> None:
-        """Note which envs have raised, and call who wants to know."""
+        """Count what envs have raised, and call `on_episode_end` of their episodes."""
         count_failures(raised, self.counts, self.parts.log)
         if self.parts.watch is not None:
             for env, error in raised:

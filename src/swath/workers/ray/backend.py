@@ -143,5 +143,7 @@ class RayBackend:
 
     def close(self) -> None:
         """Kill all actors that are left. Happens by itself when the backend is collected, or the interpreter ends."""
-        self._actors.close()
-        self._watch.end()
+        try:
+            self._actors.close()
+        finally:
+            self._watch.end()

@@ -232,7 +232,7 @@ class MultiAgentSampler:
         )
 
     def _count(self, raised: list[tuple[int, Exception]]) -> None:
-        """Note which envs have raised, and call who wants to know."""
+        """Count what envs have raised, and call `on_episode_end` of their episodes."""
         count_failures(raised, self.counts, self.parts.log)
         for env, error in raised:
             self._tell_one("on_episode_end", env, error)
