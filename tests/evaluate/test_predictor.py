@@ -66,7 +66,8 @@ def test_sampling_is_asked_for_row_by_row_with_the_noise_of_each_episode():
 
 
 def spec_of(action_space, observation_space):
-    return ArraySpec(2, (2,), observation_leaves(observation_space), action_leaves(action_space), action_space)
+    leaves = observation_leaves(observation_space), action_leaves(action_space)
+    return ArraySpec(2, (2,), *leaves, observation_space, action_space)
 
 
 @pytest.mark.parametrize("action", [np.zeros(3), np.zeros((2, 1)), 0])

@@ -26,7 +26,7 @@ class Counted:
 
     def tick_one(self, env):
         self.steps[env] += 1
-        return bool(self._expired([env]))
+        return self._expired([env])
 
     def _expired(self, envs):
         expired = [env for env in envs if self.steps[env] is not None and self.steps[env] == self.limits[env]]

@@ -5,7 +5,7 @@ leaves [B, …] ──▶ observation, dict or tuple of them ──▶ predict(o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from swath.keys import Key
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.policies.binding import require_fitting
-from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.rollout.spaces import Array, Leaves, structured
 
 
 @runtime_checkable
@@ -41,7 +41,6 @@ class Predictor:
     def __init__(self, model: Predicts, spec: ArraySpec, *, deterministic: bool) -> None:
         self._model, self._spec, self._deterministic = model, spec, deterministic
         self.keys: tuple[Key, ...] = (spec.action[0].key,)
-        self._join = observation_joiner(spec.observation)
         self.state: Any = None
         self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)
         self._before = self.state, self.starts
@@ -49,8 +48,9 @@ class Predictor:
     def __call__(self, observation: Leaves) -> Leaves:
         """Actions for this observation."""
         self._before = self.state, self.starts
+        seen = structured(self._spec.observation_space, iter(observation))
         answer = self._model.predict(
-            self._join(observation), state=self.state, episode_start=self.starts, deterministic=self._deterministic
+            seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
         )
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise TypeError(f"predict returned {answer!r}; it must return (actions, state)")
@@ -74,23 +74,3 @@ class Predictor:
             raise ValueError(f"predict returned actions of shape {rows.shape}; the envs want {wanted}")
         require_fitting((leaf.key,), [rows], self._spec)
         return rows
-
-
-def observation_joiner(leaves: Sequence[Leaf]) -> Callable[[Leaves], Any]:
-    """How to turn leaves `[B, …]` back into what a vector env returns: an array, or dicts and tuples of arrays."""
-    if len(leaves) == 1 and not leaves[0].path:
-        return lambda arrays: arrays[0]
-    paths = [leaf.path for leaf in leaves]
-    return lambda arrays: _tree(paths, arrays)
-
-
-def _tree(paths: Sequence[tuple[Any, ...]], arrays: Leaves) -> Any:
-    if paths == [()]:
-        return arrays[0]
-    parts = {path[0]: _tree(*_below(path[0], paths, arrays)) for path in paths}
-    return tuple(parts.values()) if list(parts) == list(range(len(parts))) else parts
-
-
-def _below(step: Any, paths: Sequence[tuple[Any, ...]], arrays: Leaves) -> tuple[list[tuple[Any, ...]], Leaves]:
-    chosen = [(path[1:], array) for path, array in zip(paths, arrays, strict=True) if path[0] == step]
-    return [path for path, _ in chosen], [array for _, array in chosen]

@@ -11,7 +11,7 @@ import numpy as np
 
 from swath.evaluate.layers import is_monitored, reward_changers
 from swath.evaluate.local import LocalEvaluation
-from swath.evaluate.predictor import Predictor, observation_joiner
+from swath.evaluate.predictor import Predictor
 from swath.evaluate.request import EvalLimits, EvalRequest
 from swath.evaluate.result import Episodes
 from swath.evaluate.runner import Scene, Watcher
@@ -22,7 +22,7 @@ from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
 from swath.rollout.policies.calling import ExplorationType
-from swath.rollout.spaces import Leaves, joiner
+from swath.rollout.spaces import Leaves, joiner, structured
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
@@ -209,7 +209,7 @@ def _of_step(step: Step, slot: int, scene: Scene) -> dict[str, Any]:
 def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves], Any]]:
     """How leaves are shown: as gymnasium has them, or TensorDicts as they are."""
     if isinstance(spec, ArraySpec):
-        return observation_joiner(spec.observation), joiner(spec.action_space)
+        return lambda leaves: structured(spec.observation_space, iter(leaves)), joiner(spec.action_space)
     return (lambda leaves: leaves[0]), (lambda leaves: leaves[0].select(*spec.acted))
 
 

@@ -171,7 +171,7 @@ def _repeated(host: Host, policy: Actor, rules: Rules, made: Made) -> Made:
             outputs = [deepcopy(leaf) for leaf in outputs]  # the policy may answer in the same memory again
             for leaf, new in zip(outputs, policy(observation), strict=True):
                 leaf[env] = new[env]
-            moved = _merged(moved, host.step_one(env, outputs), env)
+            moved = _merged(moved, host.step(outputs, env), env)
         else:
             outputs = policy(observation)
             moved = host.step(outputs)

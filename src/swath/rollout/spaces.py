@@ -94,11 +94,17 @@ def plain_leaves(space: spaces.Space[Any], name: str) -> tuple[Leaf, ...]:
 
 def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
     """How to turn B observations, as envs return them, into one fresh array `[B, …]` per leaf."""
-    packs = [_pack_one(leaf) for leaf in leaves]
+    each = [(leaf.path, _pack_one(leaf)) for leaf in leaves]
     if not leaves[0].path:
-        return lambda rows: [packs[0](rows)]
-    each = [(leaf.path, pack) for leaf, pack in zip(leaves, packs, strict=True)]
+        pack_all = each[0][1]
+        return lambda rows: [pack_all(rows)]
     return lambda rows: [pack([reduce(getitem, path, row) for row in rows]) for path, pack in each]
+
+
+def unpacker(leaves: Sequence[Leaf], num_envs: int) -> Callable[[Any], Leaves]:
+    """How to copy a vector env's observation, which it may overwrite, into one array `[B, …]` per leaf."""
+    each = [(leaf.path, _pack_one(leaf, num_envs)) for leaf in leaves]
+    return lambda batch: [pack(reduce(getitem, path, batch)) for path, pack in each]
 
 
 def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:
@@ -109,7 +115,10 @@ def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Callable[[Le
     splits = [_rows_of(leaf.space, writable=writable) for leaf in action_leaves(space)]
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return lambda leaves: splits[0](leaves[0])
-    return lambda leaves: _side_by_side(space, (split(leaf) for split, leaf in zip(splits, leaves, strict=False)))
+    return lambda leaves: [
+        structured(space, iter(row))
+        for row in zip(*(split(leaf) for split, leaf in zip(splits, leaves, strict=False)), strict=True)
+    ]
 
 
 def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
@@ -117,25 +126,15 @@ def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
     dtypes = [leaf.dtype for leaf in action_leaves(space)]
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return lambda leaves: leaves[0].astype(dtypes[0])
-    return lambda leaves: _nested(space, (leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=False)))
+    return lambda leaves: structured(space, (leaf.astype(to) for leaf, to in zip(leaves, dtypes, strict=False)))
 
 
-def _side_by_side(space: spaces.Space[Any], rows: Iterator[Sequence[Any]]) -> Sequence[Any]:
-    """One value per env, nested as the space is, given the rows of each leaf."""
+def structured(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
+    """One value per leaf, in their order, as dicts and tuples in the structure of the space."""
     if isinstance(space, spaces.Dict):
-        parts = zip(*[_side_by_side(part, rows) for part in space.spaces.values()], strict=True)
-        return [dict(zip(space.spaces, row, strict=True)) for row in parts]
+        return {name: structured(part, values) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return list(zip(*[_side_by_side(part, rows) for part in space.spaces], strict=True))
-    return next(rows)
-
-
-def _nested(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
-    """One value per leaf, in their order, nested as the space is."""
-    if isinstance(space, spaces.Dict):
-        return {name: _nested(part, values) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_nested(part, values) for part in space.spaces)
+        return tuple(structured(part, values) for part in space.spaces)
     return next(values)
 
 
@@ -163,18 +162,20 @@ def _walk(
         )
 
 
-def _pack_one(leaf: Leaf) -> Callable[[Sequence[Any]], Array]:
+def _pack_one(leaf: Leaf, num_envs: int | None = None) -> Callable[[Any], Array]:
     shape, dtype = leaf.shape, leaf.dtype
 
-    def pack(rows: Sequence[Any]) -> Array:
+    def pack(rows: Any) -> Array:
         try:
-            array = np.array(rows)
+            array = np.array(rows, order="C")
         except ValueError as error:
-            raise _misshapen(leaf, rows) from error
+            raise _misshapen(leaf, "(rows of different lengths)") from error
         if array.dtype is not dtype:
             array = converted(leaf, array)
         if array.shape[1:] != shape:
-            raise _misshapen(leaf, rows)
+            raise _misshapen(leaf, array.shape[1:])
+        if num_envs is not None and len(array) != num_envs:
+            raise ValueError(f"the env returned {len(array)} observations for {leaf.key!r}, but has {num_envs} envs")
         return array
 
     return pack
@@ -215,18 +216,10 @@ def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:
     return lost[0] if lost.size else None
 
 
-def _misshapen(leaf: Leaf, rows: Sequence[Any]) -> ValueError:
-    shapes = " or ".join(sorted({_shape(row) for row in rows}))
+def _misshapen(leaf: Leaf, shape: Any) -> ValueError:
     return ValueError(
-        f"the env returned an observation of shape {shapes} for {leaf.key!r}; its observation space says {leaf.shape}"
+        f"the env returned an observation of shape {shape} for {leaf.key!r}; its observation space says {leaf.shape}"
     )
-
-
-def _shape(row: Any) -> str:
-    try:
-        return f"{np.shape(row)}"
-    except ValueError:
-        return "(rows of different lengths)"
 
 
 def _rows_of(space: spaces.Space[Any], *, writable: bool) -> Callable[[Array], Sequence[Any]]:

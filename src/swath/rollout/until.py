@@ -31,7 +31,7 @@ class StepLimit:
     """
 
     def __init__(self, limits: Sequence[int | None]) -> None:
-        self._limits = tuple(_NEVER if limit is None else limit for limit in limits)
+        self._limits = [_NEVER if limit is None else limit for limit in limits]
         self._clock = 0
         self._due = list(self._limits)
         self._next = min(self._due)
@@ -50,21 +50,15 @@ class StepLimit:
         self._clock += 1
         return () if self._clock < self._next else self._expire()
 
-    def tick_one(self, env: int) -> bool:
-        """A step of this env alone was made, in the same tick: whether its episode has now reached its limit."""
-        if self._unlimited:
-            return False
+    def tick_one(self, env: int) -> Sequence[int]:
+        """A step of this env alone was made, in the same tick: itself if its episode has now reached its limit."""
         self._due[env] -= 1
-        self._next = min(self._due)
-        return self._due[env] <= self._clock and bool(self._expire())
+        return self._expire()
 
     def change(self, env: int, limit: int | None) -> None:
         """From its next episode on this env has another limit; none is going on in it."""
-        self._limits = tuple(
-            (_NEVER if limit is None else limit) if i == env else old for i, old in enumerate(self._limits)
-        )
-        self._due[env] = _NEVER
-        self._next = min(self._due)
+        self.stop([env])
+        self._limits[env] = _NEVER if limit is None else limit
         self._unlimited = min(self._limits) == _NEVER
 
     def stop(self, envs: Iterable[int]) -> None:

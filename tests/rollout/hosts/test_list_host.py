@@ -120,7 +120,7 @@ def test_a_reset_that_raises_says_which_env():
 def test_a_step_alone_leaves_the_others_where_they_are():
     host = pair()
     host.reset_all()
-    moved = host.step_one(1, ZERO)
+    moved = host.step(ZERO, 1)
     assert [env.mark.step for env in host.env] == [0, 1]
     assert moved.observation[0][1].tolist() == [1, 0, 1]
     assert moved.reward[1] != 0
@@ -133,7 +133,7 @@ def test_a_step_alone_in_the_place_of_one_that_failed_obeys_the_envs_own_limit()
     host.step(action)
     assert host.step(action).failed
     host.reset([0], [np.zeros((1, 3), dtype=np.float32)])
-    assert list(host.step_one(0, action).ended) == []
+    assert list(host.step(action, 0).ended) == []
     assert list(host.step(action).ended) == [(0, False, True)]
 
 

@@ -18,6 +18,7 @@ def spec_of(observation=VECTOR, action=None, num_envs=3, *, bare=False):
         batch_shape=() if bare else (num_envs,),
         observation=observation_leaves(observation),
         action=action_leaves(action),
+        observation_space=observation,
         action_space=action,
     )
 

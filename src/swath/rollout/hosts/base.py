@@ -37,6 +37,7 @@ class ArraySpec:
         batch_shape: `*B`, the leading dimensions that policies and batches show: `()` for one bare env.
         observation: leaves of one env's observation.
         action: leaves of one env's action.
+        observation_space: the observation space of one env.
         action_space: the action space of one env.
         resettable: whether single envs can be reset while the others go on.
         alone: whether single envs can be stepped while the others stand still.
@@ -50,6 +51,7 @@ class ArraySpec:
     batch_shape: tuple[int, ...]
     observation: tuple[Leaf, ...]
     action: tuple[Leaf, ...]
+    observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     resettable: bool = True
     alone: bool = True
@@ -245,11 +247,12 @@ class Host(Protocol):
         next step returns `onto` and reports the row as void.
         """
 
-    def step(self, action: Leaves) -> Transition:
-        """Advance every env that is not retired. `action` begins with the action leaves `[B, …]`; more is ignored."""
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
+        """Advance every env that is not retired, or `only` one, in the place of a step of it that failed.
 
-    def step_one(self, env: int, action: Leaves) -> Transition:
-        """Advance this env alone; observations and infos of the others are those of their last step."""
+        `action` begins with the action leaves `[B, …]`; more is ignored. Observations and infos of envs that are not
+        advanced are those of their last step. `only` is for envs that can be stepped alone.
+        """
 
     def rebuild(self) -> Leaves:
         """Close everything, build it anew and begin an episode in every env.

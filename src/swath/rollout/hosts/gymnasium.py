@@ -82,22 +82,15 @@ class ListHost(EnvHost):
         self._limit.restart(envs)
         return fresh
 
-    def step(self, action: Leaves) -> Transition:
-        """Advance every env that is not retired; an env that fails does not keep the others from stepping.
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
+        """Advance every env that is not retired, or one; an env that fails does not keep the others from stepping.
 
         One that returns what cannot be used has failed, as one that raises has.
         """
-        moved = self._advance(self._steps, action)
-        expired = self._limit.tick()
+        moved = self._advance(self._steps if only is None else {only: self._steps[only]}, action)
+        expired = self._limit.tick() if only is None else self._limit.tick_one(only)
         if expired:
             moved.ended = moved.ended.cutting(expired)
-        return moved
-
-    def step_one(self, env: int, action: Leaves) -> Transition:
-        """Advance this env alone, in the place of a step of it that failed."""
-        moved = self._advance({env: self._steps[env]}, action)
-        if not moved.failed and self._limit.tick_one(env):
-            moved.ended = moved.ended.cutting([env])
         return moved
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:
@@ -240,6 +233,7 @@ class EnvListHost(ListHost):
             batch_shape=() if bare else (n,),
             observation=observation_leaves(first.observation_space, exact=exact),
             action=action_leaves(first.action_space),
+            observation_space=first.observation_space,
             action_space=first.action_space,
         )
         require_equal_spaces(envs)

@@ -54,7 +54,7 @@ class MultiAgentHost(ListHost):
 
     def __init__(self, envs: Sequence[Any], *, make: Callable[[], list[Any]] | None = None) -> None:
         n = len(envs)
-        spec = ArraySpec(n, (n,), observation=(), action=(), action_space=spaces.Dict())  # nothing is everybody's
+        spec = ArraySpec(n, (n,), (), (), spaces.Dict(), spaces.Dict())  # nothing is everybody's
         super().__init__(envs, make, spec, lambda rows: [list(rows)], lambda leaves: leaves[0])
 
     def info_of(self, env: int) -> ByAgent:

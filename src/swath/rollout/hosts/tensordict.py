@@ -139,11 +139,15 @@ class TensorDictHost(EnvHost):
         except Exception as error:
             raise EnvRaised(due[0], error) from error
 
-    def step(self, action: Leaves) -> Transition:
-        """Advance every env that is not retired: `action` is the TensorDict that the policy has written into."""
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
+        """Advance every env that is not retired, or `only` one of those that are apart.
+
+        `action` is the TensorDict that the policy has written into.
+        """
         failed, n = list[tuple[int, Exception]](), self.spec.num_envs
+        idle = self._retired if only is None else {*range(n)} - {only}
         if self._apart:
-            root = self._step_apart(action[0], failed)
+            root = self._step_apart(action[0], idle, failed)
         else:
             try:
                 action[0], root = _advanced(self.envs[0], action[0])
@@ -151,20 +155,10 @@ class TensorDictHost(EnvHost):
                 return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
         self._following = following = action[0].get(NEXT)
         ended = self._reading.ends(following)
-        if failed or (self._retired and self._apart):
-            ended = ended.without([*self._retired, *dict(failed)])
+        if failed or (idle and self._apart):
+            ended = ended.without([*idle, *dict(failed)])
         self._begun = set(ended.envs.tolist() if self.envs[0].resets else ())
         return Transition([root], self._reading.reward(following), ended, failed=failed, info=[{}] * n)
-
-    def step_one(self, env: int, action: Leaves) -> Transition:
-        """Advance this env alone, of those that are apart; the other rows are those of its last step."""
-        if not self._apart:
-            raise RuntimeError(f"env {env} of {self.env} cannot be stepped alone: a batch is stepped as a whole")
-        others, self._retired = self._retired, set(range(len(self.envs))) - {env}
-        try:
-            return self.step(action)
-        finally:
-            self._retired = others
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more, if they are apart; rows of a batch are ignored by whoever retired them."""
@@ -207,10 +201,10 @@ class TensorDictHost(EnvHost):
         except Exception as error:
             raise EnvRaised(env, error) from error
 
-    def _step_apart(self, made: TensorDictBase, failed: list[tuple[int, Exception]]) -> Any:
-        """Step each env, and put what that led to into what was made; those that failed are noted."""
+    def _step_apart(self, made: TensorDictBase, idle: set[int], failed: list[tuple[int, Exception]]) -> Any:
+        """Step all others, and put what that led to into what was made; those that failed are noted."""
         for env, each in enumerate(self.envs):
-            if env in self._retired:
+            if env in idle:
                 continue
             try:
                 row, root = _advanced(each, made[env])

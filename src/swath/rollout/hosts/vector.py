@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Infos, Seeding, Transition
 from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards, bad_answer, first_info_of, info_of
-from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves
+from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves, unpacker
 
 Kind = Literal["gymnasium", "ale", "envpool", "other"]
 _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "envpool": "none", "other": "layout"}
@@ -58,13 +58,14 @@ class VectorHost(EnvHost):
             batch_shape=(env.num_envs,),
             observation=observation_leaves(env.single_observation_space, exact=exact),
             action=action_leaves(env.single_action_space),
+            observation_space=env.single_observation_space,
             action_space=env.single_action_space,
             resettable=self._by_hand or self._kind != "other",
             alone=False,
             skips=mode is AutoresetMode.NEXT_STEP,
             seeding=_SEEDING[self._kind],
         )
-        self._reads = [_reader(leaf, env.num_envs) for leaf in self.spec.observation]
+        self._unpack = unpacker(self.spec.observation, env.num_envs)
         self._join = joiner(env.single_action_space)
         self._seeds: list[int | None] = [None] * env.num_envs
         self._begun: list[int] = []
@@ -110,8 +111,9 @@ class VectorHost(EnvHost):
             self._begun = [env for env in self._begun if env not in asked]
         return fresh
 
-    def step(self, action: Leaves) -> Transition:
-        """Advance every env, also retired ones: a vector env only steps as a whole."""
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
+        """Advance every env, also retired ones: a vector env only steps as a whole, and nobody asks for `only` one."""
+        assert only is None
         n, joined = self.spec.num_envs, self._join(action)
         try:
             answer = self.envs[0].step(joined)
@@ -121,7 +123,7 @@ class VectorHost(EnvHost):
             observation, paid, died, cut, info = answer
             reward = as_batch_of_rewards(paid, n)
             terminated, truncated = as_batch_of_flags("terminated", died, n), as_batch_of_flags("truncated", cut, n)
-            there = [read(observation) for read in self._reads]
+            there = self._unpack(observation)
         except Exception as error:  # noqa: BLE001  as above
             bad = bad_answer(error, self.env, STEP)
             return Transition([], np.zeros(n), failed=[(env, bad) for env in range(n)])
@@ -137,10 +139,6 @@ class VectorHost(EnvHost):
             for leaf, rows in zip(self.spec.observation, there, strict=True):
                 rows[ended.envs] = converted(leaf, _final(info, leaf, self._begun))
         return Transition(there, reward, ended, info=info)
-
-    def step_one(self, env: int, action: Leaves) -> Transition:
-        """Not possible: a vector env steps as a whole; the loop rebuilds it instead."""
-        raise RuntimeError(f"env {env} of {self.env} cannot be stepped alone (got {len(action)} leaves)")
 
     def retire(self, envs: Sequence[int]) -> None:
         """Rows of these envs mean nothing from now on; an env that may not step past its end is reset there, unseen."""
@@ -185,7 +183,7 @@ class VectorHost(EnvHost):
                 self._seeds[env] = self._seeds[env] if seed is None else seed
         try:
             batch, info = self._answer_of_reset(envs, given)
-            return [read(batch) for read in self._reads], info
+            return self._unpack(batch), info
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
 
@@ -214,24 +212,6 @@ class VectorHost(EnvHost):
         if self._kind == "ale":
             return np.array([_OWN_STATE if seed is None else seed for seed in seeds])
         return seeds[0]
-
-
-def _reader(leaf: Leaf, num_envs: int) -> Callable[[Any], Array]:
-    """How to copy a leaf `[B, …]` out of a batched observation: the env may write the next into the same memory."""
-    path, dtype, shape = leaf.path, leaf.dtype, (num_envs, *leaf.shape)
-
-    def read(batch: Any) -> Array:
-        rows = np.array(reduce(getitem, path, batch), order="C")
-        if rows.dtype is not dtype:
-            rows = converted(leaf, rows)
-        if rows.shape != shape:
-            raise ValueError(
-                f"the vector env returned observations of shape {rows.shape} for {leaf.key!r}; its "
-                f"{num_envs} envs with observations of shape {leaf.shape} must return {shape}"
-            )
-        return rows
-
-    return read
 
 
 def _final(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:

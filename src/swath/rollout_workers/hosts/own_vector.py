@@ -78,7 +78,7 @@ class OwnVectorHost(EnvListHost):
             raise EnvRaised(0, error) from error
         return super().reset_all(seeds)
 
-    def step(self, action: Leaves) -> Transition:
+    def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002  they step together
         """Advance every sub-env."""
         try:
             returned = self.env.vector_step(self._split(action))

@@ -35,7 +35,7 @@ class ProcessingHost:
     ) -> None:
         self._inner = inner
         self.info_of, self.seed_of, self.render = inner.info_of, inner.seed_of, inner.render
-        self.step_one, self.rebuild, self.retire, self.close = inner.step_one, inner.rebuild, inner.retire, inner.close
+        self.rebuild, self.retire, self.close = inner.rebuild, inner.retire, inner.close
         space = preprocessor.observation_space
         self.spec = replace(inner.spec, observation=plain_leaves(space, "observation"))
         self._preprocessor = preprocessor
@@ -63,9 +63,9 @@ class ProcessingHost:
         self._raw = raw
         return self._begun(list(envs), onto)
 
-    def step(self, action: Leaves) -> Transition:
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Advance every env; rows of envs that failed are those of the step before."""
-        moved = self._inner.step(action)
+        moved = self._inner.step(action, only)
         self._perf.lap("env_wait")
         self._raw, failed, good = moved.observation or self._raw, dict(moved.failed), self._everyone
         if failed:

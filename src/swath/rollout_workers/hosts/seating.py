@@ -43,9 +43,9 @@ class SeatingHost(MultiAgentHost):
         super().__init__(envs)
         self._plays, self._role_of, self._perf = plays, role_of, perf
 
-    def step(self, action: Leaves) -> Transition:
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Advance every env; sights of those that failed mean nothing until their reset."""
-        moved = super().step(action)
+        moved = super().step(action, only)
         self._perf.lap("env_wait")
         n, failed, returned = self.spec.num_envs, dict(moved.failed), moved.observation[0]
         stepped = [env for env in range(n) if env not in failed]
