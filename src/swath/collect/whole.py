@@ -61,7 +61,7 @@ class WholeEpisodes:
         """Take in fragments `[*B, T]` that were collected side by side, by worker."""
         ready = self._assembler.ready
         batches = {worker: fragment.batch for worker, fragment in fragments.items()}
-        self.counters.discard(self._assembler.add_round(batches))
+        self.counters.discard(self._assembler.add(batches))
         self._remember(fragment.episodes for fragment in fragments.values())
         if self.polls is not None:
             frames = sum(batch.numel() for batch in batches.values())
@@ -78,7 +78,7 @@ class WholeEpisodes:
 
     def drop(self, worker: int | None = None, envs: list[int] | None = None) -> None:
         """Forget what waits for a batch, all or of one worker or of some of its envs; it is counted."""
-        self.counters.discard(self._assembler.drop_all(worker, envs))
+        self.counters.discard(self._assembler.drop(worker, envs))
 
     def skip(self, worker: int, below: int) -> None:
         """Frames of a worker are missing: forget its episodes with ids below this one, also what comes of them."""
@@ -86,7 +86,7 @@ class WholeEpisodes:
 
     def drop_open(self, worker: int) -> None:
         """Forget a worker's episodes without an end; they are counted."""
-        self.counters.discard(self._assembler.drop_open(worker))
+        self.counters.discard(self._assembler.drop(worker, complete=False))
 
     def _remember(self, episodes: Iterable[EpisodeArray]) -> None:
         """Keep the numbers of the complete episodes, in the order in which they are taken; forget the others."""

@@ -93,7 +93,7 @@ class Recording:
         batch = fragment.to_tensordict(self._layout)
         if isinstance(rows, TensorDictRows):
             _show_cuts(batch, rows)
-        self._assembler.add(batch)
+        self._assembler.add({0: batch})
         self._rows = None
 
 

@@ -49,7 +49,7 @@ def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
     complete, dropped, left = expected_episodes(td)
     assembler, lost = EpisodeAssembler(), 0
     for fragment in td.split(lengths, 1):
-        lost += assembler.add(fragment)
+        lost += assembler.add({0: fragment})
     assert (lost, assembler.ready) == (dropped, len(complete))
     while (out := assembler.take(count)) is not None:
         for i in range(count):
@@ -58,7 +58,7 @@ def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
             assert (out[i, : len(episode)].exclude(("collector", "mask")) == episode).all()
             assert not out["next", "observation"][i, len(episode) :].any()
     assert assembler.ready == len(complete) < count
-    assert assembler.drop_all() == left + sum(map(len, complete))
+    assert assembler.drop() == left + sum(map(len, complete))
     assert assembler.ready == 0
 
 
@@ -69,7 +69,7 @@ def test_flat_episodes_lie_one_behind_the_other(cut):
     complete, _, _ = expected_episodes(td)
     assembler = EpisodeAssembler()
     for fragment in td.split(lengths, 1):
-        assembler.add(fragment)
+        assembler.add({0: fragment})
     if complete:
         out = assembler.take(len(complete), "cat")
         assert list(out.batch_size) == [sum(map(len, complete))]
@@ -84,7 +84,7 @@ def actions(td):
 
 def test_nothing_is_taken_until_there_are_enough():
     assembler = EpisodeAssembler()
-    assembler.add(batch([[F, T, F]]))
+    assembler.add({0: batch([[F, T, F]])})
     assert assembler.ready == 1
     assert assembler.take(2) is None
     assert assembler.ready == 1
@@ -95,7 +95,7 @@ def test_episodes_complete_at_one_step_come_by_worker_then_env():
     assembler = EpisodeAssembler()
     first, second = batch([[F, T], [T, T]]), batch([[T, F], [F, T]])
     first["worker"], second["worker"] = torch.zeros(2, 2), torch.ones(2, 2)
-    assembler.add_round({1: second, 0: first})
+    assembler.add({1: second, 0: first})
     out = assembler.take(assembler.ready, "cat")
     assert list(zip(out["worker"].tolist(), out["action"].tolist(), strict=True)) == [
         (0.0, 3),  # step 0: worker 0, env 1
@@ -111,43 +111,43 @@ def test_episodes_complete_at_one_step_come_by_worker_then_env():
 def test_leading_dimensions_are_env_rows():
     td = batch([[F, T], [F, F], [T, T], [F, T]])
     flat, deep = EpisodeAssembler(), EpisodeAssembler()
-    flat.add(td)
-    deep.add(td.view(2, 2, 2))
+    flat.add({0: td})
+    deep.add({0: td.view(2, 2, 2)})
     assert (flat.take(4) == deep.take(4)).all()
 
 
 def test_rows_of_different_workers_are_never_joined():
     td = batch([[F, F, T]])
     assembler = EpisodeAssembler()
-    assembler.add(td[:, :2], worker=0)
-    assembler.add(td[:, 2:], worker=1)
+    assembler.add({0: td[:, :2]})
+    assembler.add({1: td[:, 2:]})
     assert actions(assembler.take(1)) == [[3]]
 
 
 def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
     whole = batch([[F, F, F, F], [F, F, F, T]], cut=[[F, F, T, F], [F, F, F, F]])
     assembler = EpisodeAssembler()
-    assert assembler.add(whole[:, :2]) == 0
-    assert assembler.add(whole[:, 2:]) == 3
+    assert assembler.add({0: whole[:, :2]}) == 0
+    assert assembler.add({0: whole[:, 2:]}) == 3
     assert actions(assembler.take(1)) == [[5, 6, 7, 8]]
-    assert assembler.drop_open() == 1
+    assert assembler.drop(complete=False) == 1
 
 
 def test_open_episodes_can_be_dropped_by_worker_and_row():
     td, assembler = batch([[F, F], [F, F], [F, T]]), EpisodeAssembler()
     for worker in range(3):
-        assembler.add(td, worker)
-    assert assembler.drop_open(worker=0, rows=[1, 2]) == 2
-    assert assembler.drop_open(worker=0) == 2
-    assert assembler.drop_open(rows=[0]) == 4
-    assert assembler.drop_open() == 4
+        assembler.add({worker: td})
+    assert assembler.drop(worker=0, rows=[1, 2], complete=False) == 2
+    assert assembler.drop(worker=0, complete=False) == 2
+    assert assembler.drop(rows=[0], complete=False) == 4
+    assert assembler.drop(complete=False) == 4
     assert assembler.ready == 3
 
 
 def test_without_ids_everything_up_to_a_done_is_one_episode():
     td, assembler = batch([[F, F, T, F, T]], with_ids=False), EpisodeAssembler()
     for fragment in td.split(2, 1):
-        assembler.add(fragment)
+        assembler.add({0: fragment})
     assert actions(assembler.take(2)) == [[1, 2, 3], [4, 5, 0]]
 
 
@@ -156,13 +156,13 @@ def test_an_episode_that_a_preempted_fragment_broke_off_goes_on_in_the_next_one(
     first = batch([[F, F, F]], valid=[[T, T, F]])
     second = batch([[F, T, F]])
     second["collector", "traj_ids"][:, :2] = first["collector", "traj_ids"][0, 0]
-    assembler.add(first)
-    assembler.add(second)
+    assembler.add({0: first})
+    assembler.add({0: second})
     assert actions(assembler.take(1)) == [[1, 2, 1, 2]]
 
 
 def test_a_fragment_without_done_is_refused_before_anything_is_taken_in():
     assembler = EpisodeAssembler()
     with pytest.raises(KeyError):
-        assembler.add(TensorDict({"action": torch.zeros(3)}, [3]))
-    assert assembler.drop_all() == 0
+        assembler.add({0: TensorDict({"action": torch.zeros(3)}, [3])})
+    assert assembler.drop() == 0

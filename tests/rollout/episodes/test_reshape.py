@@ -157,7 +157,7 @@ def with_non_tensors(td):
 def test_non_tensor_entries_are_split_too():
     out = split_trajectories(with_non_tensors(batch([[F, T, F], [F, F, F]], valid=[[T, T, T], [T, F, F]])))
     assert out.get(("next", "word")).tolist() == [["00", "01"], ["02", None], ["10", None]]
-    assert out.get("task").data == "balance"
+    assert out.get("task").tolist() == [["balance", "balance"], ["balance", None], ["balance", None]]
 
 
 def test_entries_that_change_their_shape_are_refused_by_name():

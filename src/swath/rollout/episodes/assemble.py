@@ -9,7 +9,7 @@ Nothing is copied before `take`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -65,18 +65,10 @@ class EpisodeAssembler:
     @property
     def frames(self) -> int:
         """How many frames it holds."""
-        return _frames_in([*self._open.values(), *self._complete])
+        return sum(episode.length for episode in (*self._open.values(), *self._complete))
 
-    def add(self, fragment: TensorDictBase, worker: int = 0) -> int:
-        """Take in the next fragment of one worker, `[*B, T]` or `[T]`.
-
-        Returns:
-            How many frames were dropped, of episodes that will have no end.
-        """
-        return self.add_round({worker: fragment})
-
-    def add_round(self, fragments: Mapping[int, TensorDictBase]) -> int:
-        """Take in fragments of several workers that were collected side by side.
+    def add(self, fragments: Mapping[int, TensorDictBase]) -> int:
+        """Take in the next fragments `[*B, T]` or `[T]` of several workers, collected side by side.
 
         Episodes that are complete at one step of them come in the order of workers, then envs.
 
@@ -112,27 +104,28 @@ class EpisodeAssembler:
         """
         maker = maker_of(below)
         self._floors[maker] = max(below, self._floors.get(maker, below))
-        open_ = self._open.items()
-        broken = [row for row, episode in open_ if row[::2] == (worker, maker) and episode.trajectory < below]
-        return _frames_in(self._open.pop(row) for row in broken)
+        broken = [row for row in self._open if row[::2] == (worker, maker) and self._open[row].trajectory < below]
+        return sum(self._open.pop(row).length for row in broken)
 
-    def drop_open(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
-        """Forget the episodes without an end.
+    def drop(self, worker: int | None = None, rows: Collection[int] | None = None, *, complete: bool = True) -> int:
+        """Forget episodes.
 
         Args:
             worker: only those of this worker.
             rows: only those of these rows of its flattened `*B`.
+            complete: also those that are complete, not only those without an end.
 
         Returns:
             How many frames that were.
         """
-        return _frames_in(self._open.pop(row) for row in list(self._open) if _is_among(row, worker, rows))
 
-    def drop_all(self, worker: int | None = None, rows: Collection[int] | None = None) -> int:
-        """Forget everything, complete episodes too, as `drop_open`; returns how many frames that were."""
+        def kept(row: EnvRow) -> bool:
+            return worker not in (None, row[0]) or (rows is not None and row[1] not in rows)
+
         before = self.frames
-        self.drop_open(worker, rows)
-        self._complete = deque(each for each in self._complete if not _is_among(each.row, worker, rows))
+        self._open = {row: episode for row, episode in self._open.items() if kept(row)}
+        if complete:
+            self._complete = deque(episode for episode in self._complete if kept(episode.row))
         return before - self.frames
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Episode]) -> int:
@@ -158,11 +151,3 @@ class EpisodeAssembler:
                 episode.end = last % length
                 complete.append(self._open.pop(row))
         return dropped
-
-
-def _frames_in(episodes: Iterable[_Episode]) -> int:
-    return sum(episode.length for episode in episodes)
-
-
-def _is_among(row: EnvRow, worker: int | None, rows: Collection[int] | None) -> bool:
-    return (worker is None or row[0] == worker) and (rows is None or row[1] in rows)

@@ -8,8 +8,6 @@ Segments are not crossed.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from tensordict import TensorDictBase
 from torch import nn
@@ -55,15 +53,20 @@ class MultiStep(nn.Module):
             KeyError: no reward or done, or no observation under `"next"`, as after `compact_obs`.
             RuntimeError: the shape of done does not fit the batch.
         """
-        out = tensordict.clone(recurse=False)
+        out, done = tensordict.clone(recurse=False), tensordict[NEXT, DONE]
+        if done.shape not in (out.shape, (*out.shape, 1)):
+            return self._with_dimensions_of(done, out)
         following = out[NEXT]
         if all(as_tuple(key)[-1] in _NO_OBSERVATION for key in following.keys(include_nested=True, leaves_only=True)):
             raise KeyError("no observation under 'next' to look ahead to; collect with compact_obs=False")
-        steps = _steps_to_end(out).clamp(max=self.n_steps)
-        reward = following[REWARD]
-        reached = _reached(following.exclude(REWARD), steps, out.ndim - 1)
-        reached.set(ORIGINAL_REWARD, reward)
-        reached.set(REWARD, self._summed(reward, steps, out.ndim - 1))
+        at = torch.arange(out.shape[-1], device=done.device)
+        end = at.where(segment_ends(out), out.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
+        steps = (end - at + 1).clamp(max=self.n_steps)
+        frames = torch.arange(steps.numel(), device=steps.device).view(steps.shape) + steps - 1
+        reached = following.exclude(REWARD).reshape(-1)[frames]
+        reached.names = following.names
+        reached.set(ORIGINAL_REWARD, following[REWARD])
+        reached.set(REWARD, self._summed(following[REWARD], steps))
         out.set(NEXT, reached)
         out.set("steps_to_next_obs", steps)
         out.set("gamma", self.gamma**steps)
@@ -73,45 +76,24 @@ class MultiStep(nn.Module):
         """The parameters."""
         return f"gamma={self.gamma}, n_steps={self.n_steps}"
 
-    def _summed(self, reward: Tensor, steps: Tensor, time: int) -> Tensor:
-        """The discounted sum of `reward`, which has the shape of `steps` or more dimensions, over `steps` frames."""
-        total, length = reward.clone(), reward.shape[time]
+    def _with_dimensions_of(self, done: Tensor, td: TensorDictBase) -> TensorDictBase:
+        """The same where every entry has the further dimensions of done (agents): each looks ahead alone."""
+        batch_size, time = td.batch_size, td.ndim - 1
+        try:
+            td.batch_size = done.shape
+        except RuntimeError as error:
+            shapes = f"{[*done.shape]}, the batch {[*batch_size]}"
+            raise RuntimeError(f"tensordict shape must be compatible with that of done: {shapes}; {error}") from error
+        out = self(td.transpose(time, -1)).transpose(time, -1)
+        out.batch_size = out[NEXT].batch_size = batch_size
+        return out
+
+    def _summed(self, reward: Tensor, steps: Tensor) -> Tensor:
+        """The discounted sum of `reward`, `[*B, T]` or `[*B, T, …]`, over `steps` frames, `[*B, T]`."""
+        total, time, length = reward.clone(), steps.ndim - 1, steps.shape[-1]
         steps = steps.reshape(*steps.shape, *[1] * (reward.ndim - steps.ndim))
         for ahead in range(1, min(self.n_steps, length)):
             later = reward.narrow(time, ahead, length - ahead)
             counts = steps.narrow(time, 0, length - ahead) > ahead
             total.narrow(time, 0, length - ahead).add_(later.where(counts, 0), alpha=self.gamma**ahead)
         return total
-
-
-def _steps_to_end(td: TensorDictBase) -> Tensor:
-    """How many frames from each one to the end of its segment, itself counted, in the shape of done."""
-    done = _fitting_done(td).movedim(td.ndim - 1, -1)
-    ends = segment_ends(td, done)
-    at = torch.arange(done.shape[-1], device=done.device)
-    end = at.where(ends, done.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
-    return (end - at + 1).movedim(-1, td.ndim - 1)
-
-
-def _fitting_done(td: TensorDictBase) -> Tensor:
-    """`("next", "done")` as `[*B, T]`; with further dimensions (agents) if every entry has them."""
-    done: Tensor = td[NEXT, DONE]
-    if done.shape == (*td.batch_size, 1):
-        return done.squeeze(-1)
-    try:
-        td.clone(recurse=False).batch_size = done.shape
-    except RuntimeError as error:
-        shapes = f"{[*done.shape]}, the batch {[*td.batch_size]}"
-        raise RuntimeError(f"tensordict shape must be compatible with that of done: {shapes}; {error}") from error
-    return done
-
-
-def _reached(following: TensorDictBase, steps: Tensor, time: int) -> TensorDictBase:
-    """What is under `"next"` `steps` frames later, the own one counted."""
-    batch_size, names = following.batch_size, following.names
-    following.batch_size = steps.shape
-    stride = math.prod(steps.shape[time + 1 :])
-    frames = torch.arange(steps.numel(), device=steps.device).view(steps.shape) + (steps - 1) * stride
-    reached: TensorDictBase = following.flatten(0, steps.ndim - 1)[frames]
-    reached.batch_size, reached.names = batch_size, names
-    return reached

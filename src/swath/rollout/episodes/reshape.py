@@ -14,19 +14,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple
 from swath.options import TrajFormat
+from swath.rollout.buffer import LARGE_ROW
 
 Tensor: TypeAlias = torch.Tensor
-
-LARGE_ROW = 4096
-"""From this many bytes on, a row is too large to be copied twice."""
 
 
 def per_frame(td: TensorDictBase, key: Key) -> Tensor:
@@ -69,20 +67,16 @@ def run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:
     return ends
 
 
-def segment_ends(td: TensorDictBase, done: Tensor | None = None) -> Tensor:
+def segment_ends(td: TensorDictBase) -> Tensor:
     """The frames behind which nothing in this batch goes on, `[*B, T]` bool.
 
     They are the last frame of each row, those where `done` is set, those with another trajectory id behind them (if
     the batch has ids), and those beside masked frames; a masked frame stands alone.
 
-    Args:
-        td: a batch `[*B, T]`.
-        done: `[*B, T]`, or `[*B, …, T]` if the batch has neither ids nor mask; by default `("next", "done")`.
-
     Raises:
         RuntimeError: done, ids or mask with more than one value per frame.
     """
-    done = per_frame(td, (NEXT, DONE)) if done is None else done
+    done = per_frame(td, (NEXT, DONE))
     mask = per_frame_or_none(td, MASK)
     ends = done | run_ends(done, per_frame_or_none(td, TRAJ_IDS), mask)
     return ends if mask is None else ends | ~mask
@@ -137,7 +131,10 @@ def split_trajectories(
     mask = per_frame_or_none(td, mask_key if td.get(mask_key, None) is not None else MASK)
     out = td.copy()
     if td.get(trajectory_key, None) is None:
-        out.set(trajectory_key, _ids_from_done(per_frame(td, (NEXT, *as_tuple(done_key or DONE))), mask))
+        done = per_frame(td, (NEXT, *as_tuple(done_key or DONE)))
+        starts = torch.ones_like(done)
+        starts[..., 1:] = done[..., :-1]
+        out.set(trajectory_key, starts.reshape(-1).cumsum(0).reshape(done.shape) - 1)
     ids = per_frame(out, trajectory_key)
     firsts, lasts = stretches_of(run_ends(ids, ids, mask), mask)
     lengths = lasts - firsts + 1
@@ -146,28 +143,20 @@ def split_trajectories(
         return out.unsqueeze(0) if out.ndim == 1 else out
     frames, names = Frames(out if mask is None else out.exclude(mask_key)), [None, td.names[-1]]
     if as_nested is not False:
-        flat = _copied({frames: (firsts, lengths, lengths.cumsum(0) - lengths)}, [int(lengths.sum())])
+        flat = _copied(
+            {frames: torch.stack([firsts, lengths, lengths.cumsum(0) - lengths], 1)}, [int(lengths.sum())], [None]
+        )
         return _nested(flat, lengths, as_nested, names)
     mask = _mask_of(lengths)
-    padded = _copied(
-        {frames: (firsts, lengths, torch.arange(len(mask), device=mask.device) * mask.shape[1])}, mask.shape
-    )
-    for key, entry in out.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
-        if isinstance(entry, NonTensorData):
-            padded.set(key, NonTensorData(entry.data, batch_size=padded.batch_size))
-    padded.names = names
-    return padded.set(mask_key, mask)
+    places = torch.arange(len(mask), device=mask.device) * mask.shape[1]
+    return _copied({frames: torch.stack([firsts, lengths, places], 1)}, mask.shape, names).set(mask_key, mask)
 
 
+@dataclass(frozen=True, eq=False)
 class Frames:
-    """One batch `[*B, T]`, seen as a row of frames.
+    """One batch `[*B, T]`, seen as a row of frames. Nothing is copied: the batch must not be written any more."""
 
-    Nothing is copied: the batch must not be written any more.
-    """
-
-    def __init__(self, entries: TensorDictBase) -> None:
-        self.entries = entries
-        self._flat: dict[Key, Any] = {}
+    entries: TensorDictBase
 
     def of(self, key: Key) -> Any:
         """One entry, `[B·T, …]`; a list where it is no tensor.
@@ -176,16 +165,14 @@ class Frames:
             KeyError: there is no such entry.
             ValueError: it changes its shape from frame to frame.
         """
-        if key not in self._flat:
-            try:
-                entry: Any = self.entries.get(key, None)
-            except RuntimeError as error:
-                raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env") from error
-            if entry is None:
-                raise KeyError(f"entry {key!r} is in some fragments and not in others; all must have the same entries")
-            flat = entry.flatten(0, self.entries.ndim - 1)
-            self._flat[key] = flat.tolist() if is_non_tensor(flat) else flat
-        return self._flat[key]
+        try:
+            entry: Any = self.entries.get(key, None)
+        except RuntimeError as error:
+            raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env") from error
+        if entry is None:
+            raise KeyError(f"entry {key!r} is in some fragments and not in others; all must have the same entries")
+        flat = entry.flatten(0, self.entries.ndim - 1)
+        return flat.tolist() if is_non_tensor(flat) else flat
 
 
 class Piece(NamedTuple):
@@ -215,56 +202,46 @@ def join(episodes: Sequence[Sequence[Piece]], layout: TrajFormat) -> TensorDict:
             cuts.setdefault(piece.frames, []).append((piece.first, piece.length, place))
             place += piece.length
         place += 0 if layout == "cat" else longest - length
-    stretches = {frames: torch.tensor(rows).unbind(1) for frames, rows in cuts.items()}
+    stretches = {frames: torch.tensor(rows) for frames, rows in cuts.items()}
     if layout == "cat":
-        return _copied(stretches, [place]).refine_names(TIME)
-    out = _copied(stretches, [len(lengths), longest]).refine_names(None, TIME)
+        return _copied(stretches, [place], [TIME])
+    out = _copied(stretches, [len(lengths), longest], [None, TIME])
     return out.set(MASK, _mask_of(torch.tensor(lengths, device=out.device)))
 
 
-def _copied(stretches: Mapping[Frames, Sequence[Tensor]], shape: Sequence[int]) -> TensorDict:
+def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Sequence[str | None]) -> TensorDict:
     """Stretches of one or several batches as a batch `[*shape]`, zeros or None where there are none.
 
     Args:
-        stretches: first frames, lengths, and places in the new batch, int64 `[n]` each.
+        stretches: first frames, lengths, and places in the new batch, int64 `[n, 3]`.
         shape: of the new batch.
+        names: of its dimensions.
     """
-    batches = [(frames, torch.stack([*each], 1).tolist(), *_rows(*each)) for frames, each in stretches.items()]
+    batches = [(frames, cuts.tolist(), *_rows(*cuts.unbind(1))) for frames, cuts in stretches.items()]
     like = batches[0][0]
 
     def copied(key: Key) -> Any:
         """Small rows at once, others stretch by stretch, with one copy less."""
-        room = _room(like.of(key), math.prod(shape))
+        first_of, n_frames = like.of(key), math.prod(shape)
+        plain = isinstance(first_of, list)
+        room: Any = [None] * n_frames if plain else first_of.new_zeros((n_frames, *first_of.shape[1:]))
         for frames, cuts, numbers, places in batches:
             flat = frames.of(key)
-            if isinstance(flat, list) or flat.nbytes >= LARGE_ROW * len(flat):
+            if plain or flat.nbytes >= LARGE_ROW * len(flat):
                 for first, length, place in cuts:
                     room[place : place + length] = flat[first : first + length]
             else:
                 room.index_copy_(0, places.to(flat.device), flat.index_select(0, numbers.to(flat.device)))
-        if isinstance(room, list):
+        if plain:
             return NonTensorStack(*map(NonTensorData, room)).reshape(*shape)
         return room.view(*shape, *room.shape[1:])
 
-    out = TensorDict({}, shape, device=like.entries.device)
-    leaves = {*like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)}
-    for key in sorted(like.entries.keys(include_nested=True), key=lambda key: len(as_tuple(key))):
-        if key in leaves:
-            out.set(key, copied(key))
-        else:  # it keeps the batch dimensions of its own (agents)
-            out.set(key, TensorDict({}, [*shape, *like.entries.get(key).batch_size[like.entries.ndim :]]))
+    # Groups keep the batch dimensions of their own (agents).
+    out = like.entries.empty(recurse=True).flatten(0, like.entries.ndim - 1)[0].expand(*shape)
+    for key in like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
+        out.set(key, copied(key))
+    out.names = names
     return out
-
-
-def _room(like: Any, frames: int) -> Any:
-    """Room for so many frames: None, or zeros, where possible from numpy, which gets large memory in less time."""
-    if isinstance(like, list):
-        return [None] * frames
-    shape = (frames, *like.shape[1:])
-    try:
-        return torch.from_numpy(np.zeros(shape, like[:0].numpy().dtype))
-    except (TypeError, RuntimeError):  # of a dtype that numpy lacks, on another device, or with a gradient
-        return like.new_zeros(shape)
 
 
 def _rows(firsts: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -276,15 +253,11 @@ def _rows(firsts: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Tens
 
 def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:
     """Flat trajectories `[ΣT_i]` as nested tensors `[n, -1]`, `[n, T]` for equal lengths, or with torch's symbol."""
-    offsets, cuts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), lengths.tolist()
-    if layout is torch.jagged:
-        batch_size = torch.nested.nested_tensor_from_jagged(offsets.new_zeros(sum(cuts)), offsets).shape
-    elif layout in (True, torch.strided):
-        batch_size = torch.Size((len(cuts), cuts[0] if len(set(cuts)) == 1 else -1))
-    else:
+    if layout not in (True, torch.strided, torch.jagged):
         raise ValueError(
             f"as_nested={layout!r} is no layout of nested tensors; use True, torch.strided or torch.jagged"
         )
+    offsets, cuts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), lengths.tolist()
 
     def make(key: Key, entry: Any) -> Any:
         if is_non_tensor(entry):
@@ -293,17 +266,11 @@ def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, name
             return torch.nested.nested_tensor_from_jagged(entry, offsets)
         return torch.nested.as_nested_tensor(list(entry.split(cuts)), layout=torch.strided)
 
+    shape = torch.Size((len(cuts), cuts[0] if len({*cuts}) == 1 else -1))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The PyTorch API of nested tensors is in prototype stage", UserWarning)
-        return flat.named_apply(make, nested_keys=True, batch_size=batch_size, names=names, is_leaf=is_leaf_nontensor)
-
-
-def _ids_from_done(done: Tensor, mask: Tensor | None) -> Tensor:
-    """Trajectory ids 0, 1, … `[*B, T]` that change behind each `done` and with each row; -1 where the mask is False."""
-    starts = torch.ones_like(done)
-    starts[..., 1:] = done[..., :-1]
-    ids = starts.reshape(-1).cumsum(0).reshape(done.shape) - 1
-    return ids if mask is None else ids.masked_fill(~mask, -1)
+        size = make("", offsets.new_zeros(sum(cuts))).shape if layout is torch.jagged else shape
+        return flat.named_apply(make, nested_keys=True, batch_size=size, names=names, is_leaf=is_leaf_nontensor)
 
 
 def _mask_of(lengths: Tensor) -> Tensor:
