@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -288,12 +288,12 @@ class ArrayHost(Host, Protocol):
 _log = logging.getLogger("swath")
 
 
-def close_broken(close: Callable[[], None]) -> None:
-    """Close; an exception is logged."""
+def close_broken(env: Any) -> None:
+    """Close an env that is used no more; an exception is logged."""
     try:
-        close()
+        env.close()
     except Exception:  # noqa: BLE001  whatever it is, it is logged
-        _log.warning("an env that is built anew raised when it was closed", exc_info=True)
+        _log.warning("an env that is used no more raised when it was closed", exc_info=True)
 
 
 class EnvHost(ABC):
@@ -321,21 +321,16 @@ class EnvHost(ABC):
         if self._make is None:
             env = first_of(self.env)
             raise RuntimeError(f"{env} was given as an instance and cannot be built anew; pass a callable")
-        close_broken(self.close)
+        close_broken(self)
         self.envs, self._closed = list(self._make()), False
         return self.reset_all()
 
     def close(self) -> None:
-        """Close every env, also if one of them raises; the first error is raised at the end. Twice is fine."""
+        """Close every env, also if one of them raises; that error is raised at the end. Twice is fine."""
         envs, self._closed = [] if self._closed else self.envs, True
-        errors = list[Exception]()
-        for env in envs:
-            try:
-                env.close()
-            except Exception as error:  # noqa: BLE001  raised once all are closed
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        with ExitStack() as closing:
+            for env in reversed(envs):
+                closing.callback(env.close)
 
 
 @contextmanager
@@ -343,10 +338,7 @@ def closed_on_failure(envs: list[Any]) -> Iterator[None]:
     """Close these envs, and those that are added to the list meanwhile, if anything fails; that error is raised."""
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         for env in envs:
-            try:
-                env.close()
-            except Exception as second:  # noqa: BLE001  the first error is the one to raise
-                error.add_note(f"closing {env} raised {type(second).__name__}: {second}")
+            close_broken(env)
         raise

@@ -95,7 +95,7 @@ class ListHost(EnvHost):
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:
         """Close this env and put what `make` builds in its place; it is to be reset before it is stepped."""
-        close_broken(self.envs[env].close)
+        close_broken(self.envs[env])
         made = make()
         if self.spec.observation:
             require_equal_spaces([self.envs[env], made])
@@ -187,25 +187,23 @@ class ListHost(EnvHost):
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], self.step_form)))
-                infos[env] = _SILENCE
-        leaves = self._leaves(observations, failed)
+                observations[env], infos[env] = self._last[env], _SILENCE
+        leaves = self._packed(observations, failed)
         self._last, self._infos = observations, infos
         return Transition(leaves, np.frombuffer(rewards), Ends.listed(ended), (), failed, infos)
 
-    def _leaves(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:
+    def _packed(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:
         """What the envs observed, as leaves `[B, …]`; those whose observation does not fit have failed, and stay."""
         try:
             return self._pack(observations)
-        except Exception:  # noqa: BLE001  each row is tried alone below
-            known = {env for env, _ in failed}
-        for env, row in enumerate(observations):
-            try:
-                self._pack([row])
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`
-                observations[env] = self._last[env]
-                if env not in known:
+        except Exception:  # noqa: BLE001  each row is tried alone
+            for env, row in enumerate(observations):
+                try:
+                    self._pack([row])
+                except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`
+                    observations[env] = self._last[env]
                     failed.append((env, bad_answer(error, self.envs[env], self.step_form)))
-        return self._pack(observations)
+            return self._pack(observations)
 
 
 class EnvListHost(ListHost):

@@ -68,50 +68,47 @@ class MultiAgentHost(ListHost):
         def step(actions: ByAgent) -> Any:
             returned = env.step(actions)
             try:
-                check_step(returned)
                 observations, rewards, terminateds, truncateds, infos = returned
-                rewards, paid = _paid(rewards)
+                said = {REWARDS: rewards, TERMINATEDS: terminateds, TRUNCATEDS: truncateds, INFOS: infos}
+                _check("step", observations, said)
+                said[REWARDS], paid = _paid(rewards)
             except Exception as error:
                 raise bad_answer(error, env, STEP) from error
-            said = {REWARDS: rewards, TERMINATEDS: terminateds, TRUNCATEDS: truncateds, INFOS: infos}
             return observations, paid, terminateds[ALL], truncateds[ALL], said
 
         return step, None
 
     def _read_reset(self, answer: Any) -> tuple[ByAgent, ByAgent]:
         observations, infos = answer
-        check_reset(observations, infos)
+        _check("reset", observations, {INFOS: infos})
         return observations, {INFOS: infos}
 
 
-def check_reset(observations: Mapping[Hashable, Any], infos: Mapping[Hashable, Any]) -> None:
-    """Check what a reset returned.
-
-    Raises:
-        TypeError: no dict where there must be one.
-        ValueError: an info of an agent that is not observed.
-    """
-    _check_dicts("reset", {"observations": observations, INFOS: infos})
-    _check_infos("reset", observations, infos)
-
-
-def check_step(returned: Step) -> None:
-    """Check what a step returned.
+def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> None:
+    """Check what a step or reset returned.
 
     Raises:
         TypeError: no dict where there must be one.
         ValueError: flags without `"__all__"`, or that say neither yes nor no; an info of an agent that is not observed.
     """
-    observations, rewards, terminateds, truncateds, infos = returned
-    ends = {TERMINATEDS: terminateds, TRUNCATEDS: truncateds}
-    _check_dicts("step", {"observations": observations, REWARDS: rewards, **ends, INFOS: infos})
-    for name, flags in ends.items():
-        if ALL not in flags:
-            raise ValueError(f"step returned {name} of {_list(flags)} without {ALL!r}; both dicts of flags need it")
-        for agent, value in flags.items():
+    for name, value in (("observations", observations), *said.items()):
+        if type(value) is not dict and not isinstance(value, Mapping):
+            raise TypeError(f"{what} returned {name}={value!r}; it must be a dict by agent")
+    for name in (TERMINATEDS, TRUNCATEDS) if what == "step" else ():
+        if ALL not in said[name]:
+            raise ValueError(f"step returned {name} of {_list(said[name])} without {ALL!r}; all flags need it")
+        for agent, value in said[name].items():
             if value and value is not True:
                 as_flag(f"{name}[{agent!r}]", value)
-    _check_infos("step", observations, infos)
+    for agent, info in said[INFOS].items():
+        if type(info) is not dict and not isinstance(info, Mapping):
+            raise TypeError(f"{what} returned infos[{agent!r}]={info!r}; an info is a dict")
+    strangers = said[INFOS].keys() - observations.keys() - {COMMON}
+    if strangers:
+        raise ValueError(
+            f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)}: infos are of "
+            f"agents that are observed, or under {COMMON!r}"
+        )
 
 
 def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
@@ -125,24 +122,6 @@ def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
     except (TypeError, ValueError):
         numbers = {agent: as_reward(reward, f" of agent {agent!r}") for agent, reward in rewards.items()}
         return numbers, sum(numbers.values())
-
-
-def _check_dicts(what: str, returned: Mapping[str, Any]) -> None:
-    for name, value in returned.items():
-        if type(value) is not dict and not isinstance(value, Mapping):
-            raise TypeError(f"{what} returned {name}={value!r}; it must be a dict by agent")
-
-
-def _check_infos(what: str, observations: Mapping[Hashable, Any], infos: Mapping[Hashable, Any]) -> None:
-    for agent, info in infos.items():
-        if type(info) is not dict and not isinstance(info, Mapping):
-            raise TypeError(f"{what} returned infos[{agent!r}]={info!r}; an info is a dict")
-    strangers = infos.keys() - observations.keys() - {COMMON}
-    if strangers:
-        raise ValueError(
-            f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)}: infos are of "
-            f"agents that are observed, or under {COMMON!r}"
-        )
 
 
 def _list(ids: Collection[Hashable]) -> str:

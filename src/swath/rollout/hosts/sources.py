@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import cloudpickle
 import gymnasium as gym
@@ -82,45 +82,43 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    first = source.env if source.is_instance else make_env(source)
-    mine = [] if source.is_instance else [first]
+    first, mine = source.env, list[Any]()
+    if not source.is_instance:
+        mine.append(first := make_env(source))
+
+    def make() -> list[Any]:
+        anew = [make_env(source)]
+        with closed_on_failure(anew):
+            return _envs(source, fitting, anew[0], anew)
+
     with closed_on_failure(mine):
         if is_vector_env(first):
             if source.copies is not None:
                 raise _batched_already(source, first, f"{first.num_envs} envs")
             return VectorHost(first, None if source.is_instance else lambda: make_env(source))
-        fitted = _fitting(source, first, fitting)
-
-        def make() -> list[Any]:
-            anew = [make_env(source)]
-            with closed_on_failure(anew):
-                return fitted(anew[0], anew)
-
-        envs, again = fitted(first, mine), None if source.is_instance else make
+        envs, again = _envs(source, fitting, first, mine), None if source.is_instance else make
         if isinstance(envs[0], TensorDictEnv):
             apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
             return TensorDictHost(envs, again, apart=apart)
         return EnvListHost(envs, bare=source.copies is None, make=again)
 
 
-Fitted: TypeAlias = Callable[[Any, list[Any]], list[Any]]
-"""From the first env to all of a host; those that were built are added to a list, to be closed if anything fails."""
+def _envs(source: Source, fitting: Fitting, first: Any, mine: list[Any]) -> list[Any]:
+    """All envs of a host in the form that it steps; what is built is added to `mine`, to be closed if anything fails.
 
-
-def _fitting(source: Source, first: Any, fitting: Fitting) -> Fitted:
-    """How envs of this kind are copied and put in a form that hosts step."""
-    if is_parallel_env(first):
-        return lambda first, mine: [ZooEnv(env, fitting.max_steps) for env in _with_copies(source, first, mine)]
-    if not is_torchrl_env(first):
-        return partial(_with_copies, source)
-    if source.is_instance and source.kwargs:
-        first.update_kwargs(dict(source.kwargs))
-    if source.copies is not None and first.batch_size:
-        raise _batched_already(source, type(first).__name__, f"batch size {list(first.batch_size)}")
-    copied = _with_copies if source.copies is None or fitting.apart else _torchrl_batch
-    return lambda first, mine: [
-        TorchRLEnv(fitting.applied(env), resets=not fitting.apart) for env in copied(source, first, mine)
-    ]
+    Raises:
+        ValueError: the first is batched already, or one of the copies is given twice.
+    """
+    if is_torchrl_env(first):
+        if source.is_instance and source.kwargs:
+            first.update_kwargs(dict(source.kwargs))
+        if source.copies is not None and first.batch_size:
+            raise _batched_already(source, type(first).__name__, f"batch size {list(first.batch_size)}")
+        batched = source.copies is not None and not fitting.apart
+        envs = [_torchrl_batch(source, first, mine)] if batched else _with_copies(source, first, mine)
+        return [TorchRLEnv(fitting.applied(env), resets=not fitting.apart) for env in envs]
+    envs = _with_copies(source, first, mine)
+    return [ZooEnv(env, fitting.max_steps) for env in envs] if is_parallel_env(first) else envs
 
 
 def _batched_already(source: Source, env: Any, size: str) -> ValueError:
@@ -129,15 +127,13 @@ def _batched_already(source: Source, env: Any, size: str) -> ValueError:
     )
 
 
-def _torchrl_batch(source: Source, first: Any, mine: list[Any]) -> list[Any]:
-    """The env and its copies in one batch."""
-    if not source.is_instance:
-        first.close()
-        mine.clear()
-        return [batch_of([partial(make_env, source)] * (source.copies or 1))]
-    # A batched env builds one env more from each maker, and closes it: that is a copy.
-    envs = _with_copies(source, first, mine)
-    return [batch_of([partial(next, iter([_copy(env), env])) for env in envs])]
+def _torchrl_batch(source: Source, first: Any, mine: list[Any]) -> Any:
+    """One env that steps the copies, or as many built anew: a batched env builds its envs itself, and one more."""
+    if source.is_instance:
+        return batch_of([partial(_copy, first)] * (source.copies or 1))
+    first.close()
+    mine.clear()
+    return batch_of([partial(make_env, source)] * (source.copies or 1))
 
 
 def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:

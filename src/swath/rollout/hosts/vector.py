@@ -115,30 +115,26 @@ class VectorHost(EnvHost):
         """Advance every env, also retired ones: a vector env only steps as a whole, and nobody asks for `only` one."""
         assert only is None
         n, joined = self.spec.num_envs, self._join(action)
+        answer: Any = None
         try:
             answer = self.envs[0].step(joined)
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
-        try:
             observation, paid, died, cut, info = answer
             reward = as_batch_of_rewards(paid, n)
             terminated, truncated = as_batch_of_flags("terminated", died, n), as_batch_of_flags("truncated", cut, n)
             there = self._unpack(observation)
-        except Exception as error:  # noqa: BLE001  as above
-            bad = bad_answer(error, self.env, STEP)
-            return Transition([], np.zeros(n), failed=[(env, bad) for env in range(n)])
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            raised = error if answer is None else bad_answer(error, self.env, STEP)
+            return Transition([], np.zeros(n), failed=[(env, raised) for env in range(n)])
         self._info, self._first_infos = info, {}
         ended, void = Ends.flagged(terminated, truncated), self._begun
         if self._by_hand:
             return Transition(there, reward, self._reset_retired(ended) if self._retired else ended, info=info)
         self._begun = ended.envs.tolist()
-        if not self._same_step:
-            return Transition(there, reward, ended, void, info=info)
-        if ended:
+        if self._same_step and ended:
             self._after, there = there, [leaf.copy() for leaf in there]
             for leaf, rows in zip(self.spec.observation, there, strict=True):
                 rows[ended.envs] = converted(leaf, _final(info, leaf, self._begun))
-        return Transition(there, reward, ended, info=info)
+        return Transition(there, reward, ended, void if self.spec.skips else (), info=info)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Rows of these envs mean nothing from now on; an env that may not step past its end is reset there, unseen."""
