@@ -306,6 +306,7 @@ class EnvHost(ABC):
 
     def __init__(self, envs: Sequence[Any], make: Callable[[], Sequence[Any]] | None) -> None:
         self.envs, self._make, self._closed = list(envs), make, False
+        self._seeds: dict[int, int] = {}
 
     @property
     @abstractmethod
@@ -315,6 +316,10 @@ class EnvHost(ABC):
     @abstractmethod
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
         """Begin an episode in every env."""
+
+    def seed_of(self, env: int) -> int | None:
+        """The seed this env was last given."""
+        return self._seeds.get(env)
 
     def rebuild(self) -> Leaves:
         """Close all envs, build them anew and reset them."""

@@ -57,7 +57,6 @@ class ListHost(EnvHost):
         n = len(self.envs)
         self._last: list[Any] = [None] * n
         self._infos: list[Any] = [_SILENCE] * n
-        self._seeds: list[int | None] = [None] * n
         self._install()
 
     @property
@@ -121,10 +120,6 @@ class ListHost(EnvHost):
         said: Mapping[str, Any] = self._infos[env]
         return said
 
-    def seed_of(self, env: int) -> int | None:
-        """The seed this env was last reset with."""
-        return self._seeds[env]
-
     @abstractmethod
     def _core(self, env: Any) -> tuple[Callable[[Any], Any], int | None]:
         """How to step an env, and after how many steps to truncate."""
@@ -149,7 +144,6 @@ class ListHost(EnvHost):
         Raises:
             EnvRaised: it raised, or returned something else.
         """
-        seed = None if seed is None else int(seed)
         try:
             answer = self.envs[env].reset(seed=seed)
         except Exception as error:
@@ -160,7 +154,8 @@ class ListHost(EnvHost):
         except Exception as error:
             raise EnvRaised(env, bad_answer(error, self.envs[env], self.reset_form)) from error
         self._last[env], self._infos[env] = observation, info
-        self._seeds[env] = self._seeds[env] if seed is None else seed
+        if seed is not None:
+            self._seeds[env] = seed
         return leaves
 
     def _advance(self, steps: Mapping[int, Callable[[Any], Any]], action: Leaves) -> Transition:

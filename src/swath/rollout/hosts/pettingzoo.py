@@ -25,7 +25,7 @@ from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.hosts.tensordict import TensorDictEnv
 from swath.rollout.policies.random import RandomPolicy
-from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, packer, splitter
+from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, packer, splitter, structured
 
 PRESENT = "mask"
 """Which agents of a group are there, `[…, n_agents]`."""
@@ -62,7 +62,6 @@ class Group:
         observation: leaves of one agent's observation.
         action: leaves of one agent's action.
         sample: draws random action leaves `[n_agents, …]`, given the action mask if there is one.
-        layout: all that makes the group: its name, agents and spaces.
 
     Raises:
         TypeError: a space that is not served.
@@ -71,13 +70,13 @@ class Group:
 
     def __init__(self, name: str, agents: Sequence[Any], observation_space: Space, action_space: Space) -> None:
         self.name, self.agents = name, tuple(agents)
-        self.layout = name, self.agents, observation_space, action_space
         self.observation, self.action = observation_leaves(observation_space), action_leaves(action_space)
         if name in RESERVED or is_private(name):
             raise ValueError(f"agents {list(agents)} form the group {name!r}, which no group can be called")
         if PRESENT in [leaf.key for leaf in self.observation]:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
         self._pack = packer(self.observation)
+        self._blank = structured(observation_space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
         self._split = splitter(action_space)
         self.sample = RandomPolicy().sampler(action_space, len(agents))
 
@@ -87,14 +86,8 @@ class Group:
 
     def packed(self, observations: ByAgent) -> dict[str, Any]:
         """Entries `[n_agents, …]`; zeros for agents that have no observation."""
-        rows = [row for row, agent in enumerate(self.agents) if agent in observations]
-        seen = self._pack([observations[self.agents[row]] for row in rows]) if rows else [0] * len(self.observation)
-        entries = dict[Key, Any]()
-        for leaf, value in zip(self.observation, seen, strict=True):
-            array = np.zeros((len(self.agents), *leaf.shape), leaf.dtype)
-            array[rows] = value
-            entries[leaf.key] = torch.from_numpy(array)
-        return nested(entries.items())
+        seen = self._pack([observations.get(agent, self._blank) for agent in self.agents])
+        return nested((leaf.key, torch.from_numpy(rows)) for leaf, rows in zip(self.observation, seen, strict=True))
 
     def actions(self, made: TensorDictBase, there: Collection[Any]) -> dict[Any, Any]:
         """The actions of agents that are there, of a TensorDict that a policy has written into."""
@@ -126,19 +119,18 @@ def agent_groups(env: Any) -> tuple[Group, ...]:
     for agent in agents:
         numbered = _NUMBERED.fullmatch(str(agent))
         named.setdefault(str(agent) if numbered is None else numbered[1], []).append(agent)
-    groups = tuple(group for name, members in named.items() for group in _grouped(env, name, members))
-    if len({group.name for group in groups}) < len(groups):
-        raise ValueError(f"agents {[*agents]} form several groups of one name: {[group.name for group in groups]}")
-    return groups
-
-
-def _grouped(env: Any, name: str, members: Sequence[Any]) -> list[Group]:
-    """One group of all who share the name, or one of each where they differ or one has just that name."""
-    pairs = [(env.observation_space(agent), env.action_space(agent)) for agent in members]
-    alike = all(pair == pairs[0] for pair in pairs)
-    if alike and (len(members) == 1 or name not in map(str, members)):
-        return [Group(name, members, *pairs[0])]
-    return [Group(str(agent), [agent], *pair) for agent, pair in zip(members, pairs, strict=True)]
+    groups: dict[str, Group] = {}
+    for name, members in named.items():
+        pairs = [(env.observation_space(agent), env.action_space(agent)) for agent in members]
+        if all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members):
+            groups[name] = Group(name, members, *pairs[0])
+        else:  # they differ, or one of them has just that name
+            groups |= {
+                str(agent): Group(str(agent), [agent], *pair) for agent, pair in zip(members, pairs, strict=True)
+            }
+    if sum(len(group.agents) for group in groups.values()) < len(agents):
+        raise ValueError(f"agents {[*agents]} form several groups of one name; rename them in the env")
+    return tuple(groups.values())
 
 
 class ZooEnv(TensorDictEnv):
@@ -159,12 +151,14 @@ class ZooEnv(TensorDictEnv):
         self._there = set[Any]()
         self._terminated, self._truncated = set[Any](), set[Any]()
         super().__init__(env, self._spec_of(env))
-        self.kind = "agents or spaces", [group.layout for group in self._groups]
+        self.kind = (
+            "agents or spaces",
+            [(each.name, each.agents, each.observation, each.action) for each in self._groups],
+        )
 
     def begin(self, seeds: Sequence[int] | None) -> TensorDict:
         """Begin an episode."""
-        seed = None if seeds is None else int(seeds[0])
-        answer = self.env.reset(seed=seed)
+        answer = self.env.reset(seed=None if seeds is None else seeds[0])
         try:
             observations, _ = answer
             self._steps, self._there = 0, {*self.env.agents}
@@ -172,7 +166,6 @@ class ZooEnv(TensorDictEnv):
             root = self._root(observations)
         except Exception as error:
             raise bad_answer(error, self.env, RESET) from error
-        self.seed = self.seed if seed is None else seed
         return root
 
     def advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:

@@ -32,7 +32,6 @@ class TensorDictEnv:
         spec: what it looks like.
 
     Attributes:
-        seed: what it was last seeded with, if it was.
         kind: in what envs side by side must agree: its name, and its value.
         resets: whether episodes that end begin anew within the step, as in TorchRL's own collectors.
         stateful: what of it has a state dict; `None` if nothing has.
@@ -44,7 +43,6 @@ class TensorDictEnv:
 
     def __init__(self, env: Any, spec: TensorDictSpec) -> None:
         self.env, self.spec = env, spec
-        self.seed: int | None = None
 
     def begin(self, seeds: Sequence[int] | None) -> Any:
         """Begin an episode in every env of the batch: the root. The first seed is that of all."""
@@ -173,10 +171,6 @@ class TensorDictHost(EnvHost):
             frame = None if written is not None and self.spec.num_envs > 1 else self.envs[0].render(env)
         return written if frame is None else frame
 
-    def seed_of(self, env: int) -> int | None:
-        """The seed that this env was last given; in a batch, that of all."""
-        return self.envs[env if self._apart else 0].seed
-
     def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
         """From now on rewards are the mean of these entries, and all of these flags together end an episode too.
 
@@ -197,9 +191,12 @@ class TensorDictHost(EnvHost):
 
     def _begin(self, env: int, seeds: Sequence[int] | None) -> Any:
         try:
-            return self.envs[env].begin(seeds)
+            root = self.envs[env].begin(seeds)
         except Exception as error:
             raise EnvRaised(env, error) from error
+        if seeds is not None:  # the first is that of all in a batch
+            self._seeds |= dict.fromkeys([env] if self._apart else range(self.spec.num_envs), seeds[0])
+        return root
 
     def _step_apart(self, made: TensorDictBase, idle: set[int], failed: list[tuple[int, Exception]]) -> Any:
         """Step all others, and put what that led to into what was made; those that failed are noted."""

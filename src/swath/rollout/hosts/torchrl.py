@@ -121,8 +121,7 @@ class TorchRLEnv(TensorDictEnv):
     def begin(self, seeds: Sequence[int] | None) -> Any:
         """Begin an episode in every env of the batch; the first seed is that of all, and the env deals it out."""
         if seeds is not None:
-            self.seed = int(seeds[0])
-            self.env.set_seed(self.seed, static_seed=len(seeds) > 1 and len({*seeds}) == 1)
+            self.env.set_seed(seeds[0], static_seed=len(seeds) > 1 and len({*seeds}) == 1)
         root = self.env.reset()
         return root if self.env.device is None else root.to(self.env.device)
 

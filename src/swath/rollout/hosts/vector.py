@@ -67,7 +67,6 @@ class VectorHost(EnvHost):
         )
         self._unpack = unpacker(self.spec.observation, env.num_envs)
         self._join = joiner(env.single_action_space)
-        self._seeds: list[int | None] = [None] * env.num_envs
         self._begun: list[int] = []
         """Envs that have begun their next episode with the last step, or that will within the next."""
         self._after: Leaves = []
@@ -128,7 +127,11 @@ class VectorHost(EnvHost):
         self._info, self._first_infos = info, {}
         ended, void = Ends.flagged(terminated, truncated), self._begun
         if self._by_hand:
-            return Transition(there, reward, self._reset_retired(ended) if self._retired else ended, info=info)
+            over = sorted(self._retired.intersection(ended.envs.tolist())) if self._retired else ()
+            if over:  # unseen
+                self._ask(over, None)
+                ended = ended.without(over)
+            return Transition(there, reward, ended, info=info)
         self._begun = ended.envs.tolist()
         if self._same_step and ended:
             self._after, there = there, [leaf.copy() for leaf in there]
@@ -156,29 +159,16 @@ class VectorHost(EnvHost):
         first = self._first_infos.get(env)
         return info_of(self._info, env) if first is None else first_info_of(first, env)
 
-    def seed_of(self, env: int) -> int | None:
-        """The seed this env was last reset with."""
-        return self._seeds[env]
-
-    def _reset_retired(self, ended: Ends) -> Ends:
-        """Reset the retired ones of these envs, unseen; the ends of the others."""
-        over = sorted(self._retired.intersection(ended.envs.tolist()))
-        if over:
-            self._ask(over, None)
-        return ended.without(over)
-
     def _ask(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> tuple[Leaves, Infos]:
         """Have the vector env reset these envs, in ascending order: leaves and infos, of which their rows count.
 
         Raises:
             EnvRaised: it raised, or returned something else.
         """
-        given = None if seeds is None else [None if seed is None else int(seed) for seed in seeds]
-        if given is not None and self.spec.seeding == "episode":
-            for env, seed in zip(envs, given, strict=True):
-                self._seeds[env] = self._seeds[env] if seed is None else seed
+        if seeds is not None and self.spec.seeding == "episode":
+            self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
         try:
-            batch, info = self._answer_of_reset(envs, given)
+            batch, info = self._answer_of_reset(envs, seeds)
             return self._unpack(batch), info
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
