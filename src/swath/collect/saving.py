@@ -11,7 +11,6 @@ import torch
 from swath.collect.making.acting import Acting
 from swath.collect.worker import Worker
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
-from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.weights.loading import plan
 
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
@@ -26,8 +25,8 @@ def save_worker(worker: Worker, acting: Acting, frames: int, batches: int) -> Or
             (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
             for name, value in acting.module.state_dict().items()
         )
-    host = worker.host
-    saved["env_state_dict"] = host.env_state() if isinstance(host, TensorDictHost) else OrderedDict()
+    stateful = getattr(worker.host, "stateful", None)
+    saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
     saved["frames"] = frames
     saved["iter"] = batches - 1
     saved[TRAJ_POOL] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
@@ -64,8 +63,9 @@ def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) 
         for change in changes:
             change()
         worker.version = version
-        if isinstance(worker.host, TensorDictHost):
-            worker.host.load_env_state(saved.get("env_state_dict", {}))
+        stateful, state = getattr(worker.host, "stateful", None), saved.get("env_state_dict")
+        if stateful is not None and state:
+            stateful.load_state_dict(state)
         worker.go_on(life, seed)
 
     return go_on

@@ -18,7 +18,7 @@ from swath.rollout.hosts.base import Host, closed_on_failure, first_of
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, build, is_env_instance
-from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.tensordict import SideBySide, TensorDictHost
 from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
 
@@ -127,10 +127,8 @@ def _side_by_side(hosts: list[Host], envs: list[Any]) -> Host:
     kinds = {type(host) for host in hosts}
     if len(kinds) > 1:
         raise TypeError(f"env is a list of several kinds: {sorted(kind.__name__ for kind in kinds)}; make it one kind")
-    of_tensordicts = [env for host in hosts if isinstance(host, TensorDictHost) for env in host.envs]
-    if of_tensordicts:
-        return TensorDictHost(of_tensordicts, apart=True)
-    return EnvListHost(envs)
+    of_tensordicts = [host for host in hosts if isinstance(host, TensorDictHost)]
+    return SideBySide(of_tensordicts) if of_tensordicts else EnvListHost(envs)
 
 
 def _are_instances(sources: list[Source]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.base import ArraySpec, Host, HostSpec, TensorDictSpec
 from swath.rollout.hosts.returned import info_of
-from swath.rollout.hosts.tensordict import TensorDictHost, mean_of
+from swath.rollout.hosts.tensordict import SideBySide, TensorDictHost, mean_of
 from swath.rollout.loop import Step
 
 Score: TypeAlias = tuple[float, int]
@@ -98,7 +98,7 @@ class Reading:
         self.require_written(host.spec)
         if isinstance(host.spec, ArraySpec):
             return own_sums
-        assert isinstance(host, TensorDictHost)
+        assert isinstance(host, TensorDictHost | SideBySide)
         host.read([_within(key) for key in self.rewards], [_within(key) for key in self.dones])
         sums = [_sum_beside(key) for key in self.rewards]
         summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))

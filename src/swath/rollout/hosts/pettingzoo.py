@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +23,7 @@ from tensordict import TensorDict, TensorDictBase
 from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
-from swath.rollout.hosts.tensordict import TensorDictEnv
+from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, packer, splitter, structured
 
@@ -133,28 +133,26 @@ def agent_groups(env: Any) -> tuple[Group, ...]:
     return tuple(groups.values())
 
 
-class ZooEnv(TensorDictEnv):
-    """A `ParallelEnv` as `TensorDictHost` uses it.
+class ZooHost(TensorDictHost):
+    """A `ParallelEnv`.
 
     Args:
         env: the env.
+        make: builds another one; `None` for an instance of the user's.
         max_steps: with so many steps all agents that are left are truncated; `None` for no limit, and no count.
 
     Raises:
         TypeError, ValueError: agents or spaces that are not served.
     """
 
-    def __init__(self, env: Any, max_steps: int | None = None) -> None:
+    def __init__(self, env: Any, make: Callable[[], Sequence[Any]] | None = None, max_steps: int | None = None) -> None:
         self._max_steps = max_steps
         self._groups = agent_groups(env)
         self._steps = 0
         self._there = set[Any]()
         self._terminated, self._truncated = set[Any](), set[Any]()
-        super().__init__(env, self._spec_of(env))
-        self.kind = (
-            "agents or spaces",
-            [(each.name, each.agents, each.observation, each.action) for each in self._groups],
-        )
+        kind = [(group.name, group.agents, group.observation, group.action) for group in self._groups]
+        super().__init__(env, make, self._make_spec(), ("agents or spaces", kind))
 
     def begin(self, seeds: Sequence[int] | None) -> TensorDict:
         """Begin an episode."""
@@ -180,12 +178,16 @@ class ZooEnv(TensorDictEnv):
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
 
-    def render(self, env: int) -> Array | None:  # noqa: ARG002  there is one
+    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> TensorDict:  # noqa: ARG002  there is one
+        """Begin an episode."""
+        return self.begin(None)
+
+    def rendered(self, env: int) -> Array | None:  # noqa: ARG002  there is one
         """A frame, if the env's `render_mode` is `"rgb_array"`."""
         drawn = getattr(self.env, "render_mode", None) == "rgb_array"
         return np.asarray(self.env.render()) if drawn else None
 
-    def _spec_of(self, env: Any) -> TensorDictSpec:
+    def _make_spec(self) -> TensorDictSpec:
         groups = self._groups
         seen = [group.below(key) for group in groups for key in (*(leaf.key for leaf in group.observation), PRESENT)]
         return TensorDictSpec(
@@ -199,7 +201,7 @@ class ZooEnv(TensorDictEnv):
             flags=(*FLAGS, *(group.below(flag) for group in groups for flag in FLAGS)),
             draw=self._draw,
             imagine=self._imagined,
-            env=lambda: env,
+            env=lambda: self.env,
             seeding="episode",
         )
 

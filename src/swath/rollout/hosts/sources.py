@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -19,9 +19,9 @@ from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.pettingzoo import ZooEnv, is_aec_env, is_parallel_env
-from swath.rollout.hosts.tensordict import TensorDictEnv, TensorDictHost
-from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
+from swath.rollout.hosts.pettingzoo import ZooHost, is_aec_env, is_parallel_env
+from swath.rollout.hosts.tensordict import SideBySide, TensorDictHost
+from swath.rollout.hosts.torchrl import Fitting, TorchRLHost, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 
 PLAIN = Fitting()
@@ -91,34 +91,38 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         with closed_on_failure(anew):
             return _envs(source, fitting, anew[0], anew)
 
+    again = None if source.is_instance else make
     with closed_on_failure(mine):
         if is_vector_env(first):
             if source.copies is not None:
                 raise _batched_already(source, first, f"{first.num_envs} envs")
-            return VectorHost(first, None if source.is_instance else lambda: make_env(source))
-        envs, again = _envs(source, fitting, first, mine), None if source.is_instance else make
-        if isinstance(envs[0], TensorDictEnv):
-            apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
-            return TensorDictHost(envs, again, apart=apart)
-        return EnvListHost(envs, bare=source.copies is None, make=again)
+            return VectorHost(first, None if again is None else lambda: again()[0])
+        envs = _envs(source, fitting, first, mine)
+        if isinstance(first, gym.Env):
+            return EnvListHost(envs, bare=source.copies is None, make=again)
+        kind: Callable[..., TensorDictHost] = partial(TorchRLHost, resets=not fitting.apart)
+        if is_parallel_env(first):
+            kind = partial(ZooHost, max_steps=fitting.max_steps)
+        if source.copies is None or not (fitting.apart or is_parallel_env(first)):
+            return kind(envs[0], again)
+        return SideBySide([*map(kind, envs)], None if again is None else lambda: [*map(kind, again())])
 
 
 def _envs(source: Source, fitting: Fitting, first: Any, mine: list[Any]) -> list[Any]:
-    """All envs of a host in the form that it steps; what is built is added to `mine`, to be closed if anything fails.
+    """All envs of a host; what is built is added to `mine`, to be closed if anything fails.
 
     Raises:
         ValueError: the first is batched already, or one of the copies is given twice.
     """
-    if is_torchrl_env(first):
-        if source.is_instance and source.kwargs:
-            first.update_kwargs(dict(source.kwargs))
-        if source.copies is not None and first.batch_size:
-            raise _batched_already(source, type(first).__name__, f"batch size {list(first.batch_size)}")
-        batched = source.copies is not None and not fitting.apart
-        envs = [_torchrl_batch(source, first, mine)] if batched else _with_copies(source, first, mine)
-        return [TorchRLEnv(fitting.applied(env), resets=not fitting.apart) for env in envs]
-    envs = _with_copies(source, first, mine)
-    return [ZooEnv(env, fitting.max_steps) for env in envs] if is_parallel_env(first) else envs
+    if not is_torchrl_env(first):
+        return _with_copies(source, first, mine)
+    if source.is_instance and source.kwargs:
+        first.update_kwargs(dict(source.kwargs))
+    if source.copies is not None and first.batch_size:
+        raise _batched_already(source, type(first).__name__, f"batch size {list(first.batch_size)}")
+    batched = source.copies is not None and not fitting.apart
+    envs = [_torchrl_batch(source, first, mine)] if batched else _with_copies(source, first, mine)
+    return [fitting.applied(env) for env in envs]
 
 
 def _batched_already(source: Source, env: Any, size: str) -> ValueError:

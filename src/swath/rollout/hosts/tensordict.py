@@ -1,6 +1,6 @@
-"""The host for envs that read and write a TensorDict, and what their steps say.
+"""Hosts for envs that read and write a TensorDict, and what their steps say.
 
-    [root] ──▶ policy writes ──▶ env.advance ──▶ "next" [*B] ──▶ rewards, ends     and the root of the next step
+    [root] ──▶ policy writes ──▶ advance ──▶ "next" [*B] ──▶ rewards, ends     and the root of the next step
 
 The only leaf is a TensorDict `[*B]`. One env is stepped as it is, batched or not. Several are kept apart, so that each
 has seeds of its own and stands still when it is retired; their rows are stacked, lazily where shapes differ.
@@ -8,6 +8,7 @@ has seeds of its own and stands still when it is retired; their rows are stacked
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,151 +25,101 @@ _PIXELS = "pixels"
 _COLOURS = (1, 3, 4)
 
 
-class TensorDictEnv:
-    """An env as `TensorDictHost` uses it. Methods raise what the env raised.
-
-    Args:
-        env: the env itself.
-        spec: what it looks like.
-
-    Attributes:
-        kind: in what envs side by side must agree: its name, and its value.
-        resets: whether episodes that end begin anew within the step, as in TorchRL's own collectors.
-        stateful: what of it has a state dict; `None` if nothing has.
-    """
-
-    kind: tuple[str, Any]
-    resets = False
-    stateful: Any = None
-
-    def __init__(self, env: Any, spec: TensorDictSpec) -> None:
-        self.env, self.spec = env, spec
-
-    def begin(self, seeds: Sequence[int] | None) -> Any:
-        """Begin an episode in every env of the batch: the root. The first seed is that of all."""
-        raise NotImplementedError
-
-    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:  # noqa: ARG002  for batches
-        """Begin an episode in these envs of the batch: the root with their rows replaced."""
-        return self.begin(None)
-
-    def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
-        """Step: the root that the policy has written into, with `"next"`; and the root of the next step."""
-        raise NotImplementedError
-
-    def render(self, env: int) -> Array | None:
-        """A frame of this env of the batch; `None` if it does not render arrays."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Close the env."""
-        self.env.close()
-
-
 class TensorDictHost(EnvHost):
-    """One env as it is, or several single envs apart.
+    """One env, batched or not.
 
     Args:
-        envs: one, or at least one if they are apart.
-        make: builds them anew; `None` for instances of the user's.
-        apart: whether they are stepped one by one, `*B` being their number.
+        env: the env.
+        make: builds another one; `None` for an instance of the user's.
+        spec: what it looks like.
+        kind: in what envs side by side must agree: its name, and its value.
 
     Attributes:
-        envs: the envs.
-
-    Raises:
-        ValueError: envs apart that differ in their agents, spaces or entries.
+        resets: whether episodes that end begin anew within the step, as in TorchRL's own collectors.
     """
 
-    envs: list[TensorDictEnv]
+    resets = False
 
     def __init__(
-        self,
-        envs: Sequence[TensorDictEnv],
-        make: Callable[[], Sequence[TensorDictEnv]] | None = None,
-        *,
-        apart: bool = False,
+        self, env: Any, make: Callable[[], Sequence[Any]] | None, spec: TensorDictSpec, kind: tuple[str, Any]
     ) -> None:
-        super().__init__(envs, make)
-        self._apart = apart
-        first, n = self.envs[0].spec, len(self.envs)
-        self.spec = replace(first, draw=self._draw, imagine=self._imagine, env=lambda: self.envs[0].env, alone=apart)
-        if apart:
-            _require_alike(self.envs)
-            self.spec = replace(self.spec, num_envs=n, batch_shape=(n,), seeding="episode")
-        self._reading = Reading(self.spec)
+        super().__init__([env], make)
+        self.spec, self.kind = spec, kind
+        self._reading = Reading(spec)
         self._begun = set[int]()
         self._following: TensorDictBase | None = None
-        self._retired: set[int] = set()
-        self._written: list[Any] = []
-        self._roots: list[Any] = []
-        self._nexts: dict[int, Any] = {}
 
     @property
     def env(self) -> Any:
-        """The env, or a list of those that are apart."""
-        return [each.env for each in self.envs] if self._apart else self.envs[0].env
+        """The env."""
+        return self.envs[0]
+
+    @abstractmethod
+    def begin(self, seeds: Sequence[int] | None) -> Any:
+        """Begin an episode in every env of the batch: the root. The first seed is that of all."""
+
+    @abstractmethod
+    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
+        """Begin an episode in these envs of the batch: the root with their rows replaced."""
+
+    @abstractmethod
+    def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
+        """Step: the root that the policy has written into, with `"next"`; and the root of the next step."""
+
+    @abstractmethod
+    def rendered(self, env: int) -> Array | None:
+        """A frame of this env of the batch; `None` if it does not render arrays."""
 
     def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
-        """Begin an episode in every env, also in retired ones; the first seed is that of all envs of a batch."""
-        self._retired.clear()
+        """Begin an episode in every env; the first seed is that of all envs of a batch."""
         self._begun.clear()
-        if not self._apart:
-            return [self._begin(0, seeds)]
-        own = [None] * len(self.envs) if seeds is None else [[seed] for seed in seeds]
-        self._roots = [self._begin(env, mine) for env, mine in enumerate(own)]
-        self._written = list(self._roots[0].keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
-        return [_stacked(self._roots)]
+        try:
+            root = self.begin(seeds)
+        except Exception as error:
+            raise EnvRaised(0, error) from error
+        if seeds is not None:
+            self._seeds = dict.fromkeys(range(self.spec.num_envs), seeds[0])
+        return [root]
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs; those of a batch take no seed for it."""
-        seeds = [None] * len(envs) if seeds is None else seeds
-        if self._apart:
-            for env, seed in zip(envs, seeds, strict=True):
-                self._roots[env] = self._begin(env, None if seed is None else [seed])
-            return [_stacked(self._roots)]
-        if seeds[0] is not None and self.spec.seeding == "episode":
+        if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
             return self.reset_all([seeds[0]])
         due = [env for env in envs if env not in self._begun]
         if not due:
             return onto
         try:
-            return [self.envs[0].begin_in(onto[0].copy(), due)]
+            return [self.begin_in(onto[0].copy(), due)]
         except Exception as error:
             raise EnvRaised(due[0], error) from error
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:
-        """Advance every env that is not retired, or `only` one of those that are apart.
+        """Advance every env: `action` is the TensorDict that the policy has written into; nobody asks for `only` one.
 
-        `action` is the TensorDict that the policy has written into.
+        Without an action in it the env has failed with a `KeyError`.
         """
-        failed, n = list[tuple[int, Exception]](), self.spec.num_envs
-        idle = self._retired if only is None else {*range(n)} - {only}
-        if self._apart:
-            root = self._step_apart(action[0], idle, failed)
-        else:
-            try:
-                action[0], root = _advanced(self.envs[0], action[0])
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
+        assert only is None
+        n = self.spec.num_envs
+        try:
+            action[0], root = self.advance(action[0])
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            raised, missing = error, [key for key in self.spec.acted if action[0].get(key, None) is None]
+            if missing:
+                there = sorted(map(str, action[0].keys(include_nested=True)))
+                raised = KeyError(f"the policy must answer with the action {missing}; the entries are {there}")
+            return Transition([], np.zeros(n), failed=[(env, raised) for env in range(n)])
         self._following = following = action[0].get(NEXT)
         ended = self._reading.ends(following)
-        if failed or (idle and self._apart):
-            ended = ended.without([*idle, *dict(failed)])
-        self._begun = set(ended.envs.tolist() if self.envs[0].resets else ())
-        return Transition([root], self._reading.reward(following), ended, failed=failed, info=[{}] * n)
+        self._begun = set(ended.envs.tolist() if self.resets else ())
+        return Transition([root], self._reading.reward(following), ended, info=[{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
-        """Step these envs no more, if they are apart; rows of a batch are ignored by whoever retired them."""
-        self._retired.update(envs)
+        """Rows of these envs are ignored by whoever retired them: a batch is stepped as a whole."""
 
     def render(self, env: int) -> Array | None:
         """A frame of this env if it renders arrays, else the pixels that it has written; in a batch these first."""
         written = _pixels(self._following, env, self.spec.batch_shape)
-        if self._apart:
-            frame = self.envs[env].render(0)
-        else:
-            frame = None if written is not None and self.spec.num_envs > 1 else self.envs[0].render(env)
+        frame = None if written is not None and self.spec.num_envs > 1 else self.rendered(env)
         return written if frame is None else frame
 
     def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
@@ -178,67 +129,109 @@ class TensorDictHost(EnvHost):
         """
         self._reading = Reading(self.spec, rewards, dones)
 
-    def env_state(self) -> Mapping[str, Any]:
-        """The state of the transforms."""
-        stateful = self.envs[0].stateful
-        return {} if stateful is None else stateful.state_dict()
 
-    def load_env_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of the transforms."""
-        stateful = self.envs[0].stateful
-        if stateful is not None and state:
-            stateful.load_state_dict(state)
+class SideBySide(EnvHost):
+    """Single envs, stepped one after another.
 
-    def _begin(self, env: int, seeds: Sequence[int] | None) -> Any:
-        try:
-            root = self.envs[env].begin(seeds)
-        except Exception as error:
-            raise EnvRaised(env, error) from error
-        if seeds is not None:  # the first is that of all in a batch
-            self._seeds |= dict.fromkeys([env] if self._apart else range(self.spec.num_envs), seeds[0])
-        return root
-
-    def _step_apart(self, made: TensorDictBase, idle: set[int], failed: list[tuple[int, Exception]]) -> Any:
-        """Step all others, and put what that led to into what was made; those that failed are noted."""
-        for env, each in enumerate(self.envs):
-            if env in idle:
-                continue
-            try:
-                row, root = _advanced(each, made[env])
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, error))
-                continue
-            # A policy's entries of this step are not in the rows of envs that are reset, so they cannot be stacked.
-            self._nexts[env], self._roots[env] = row.get(NEXT), root.select(*self._written, strict=False)
-        any_of_them = [*self._nexts.values()] or [self.envs[0].spec.imagine().get(NEXT)]
-        made.set(NEXT, _stacked([self._nexts.get(env, any_of_them[0]) for env in range(len(self.envs))]))
-        return _stacked(self._roots)
-
-    def _draw(self, root: TensorDictBase) -> TensorDictBase:
-        if not self._apart:
-            return self.envs[0].spec.draw(root)
-        return root.update(_stacked([each.spec.draw(row) for each, row in zip(self.envs, root.unbind(0), strict=True)]))
-
-    def _imagine(self) -> Any:
-        each = [env.spec.imagine() for env in self.envs]
-        return _stacked(each) if self._apart else each[0]
-
-
-def _advanced(env: TensorDictEnv, root: TensorDictBase) -> tuple[Any, Any]:
-    """The step of an env.
+    Args:
+        hosts: of one env each, at least one.
+        make: builds as many others; `None` for instances of the user's.
 
     Raises:
-        KeyError: the policy has not written an action.
-        Exception: what the env raised.
+        ValueError: envs that differ in their agents, spaces or entries.
     """
-    try:
-        return env.advance(root)
-    except Exception as error:
-        missing = [key for key in env.spec.acted if root.get(key, None) is None]
-        if missing:
-            there = sorted(map(str, root.keys(include_nested=True)))
-            raise KeyError(f"the policy must answer with the action {missing}; the entries are {there}") from error
-        raise
+
+    envs: list[TensorDictHost]
+
+    def __init__(self, hosts: Sequence[TensorDictHost], make: Callable[[], Sequence[Any]] | None = None) -> None:
+        super().__init__(hosts, make)
+        n, (what, first) = len(hosts), hosts[0].kind
+        for place, host in enumerate(hosts):
+            if host.kind != (what, first):
+                raise ValueError(
+                    f"env {place} has other {what} than env 0: {host.kind[1]}, not {first}; envs of one worker must "
+                    "agree in them"
+                )
+        self.spec = replace(
+            hosts[0].spec,
+            num_envs=n,
+            batch_shape=(n,),
+            draw=self._draw,
+            imagine=lambda: _stacked([host.spec.imagine() for host in self.envs]),
+            env=lambda: self.envs[0].env,
+            alone=True,
+            seeding="episode",
+        )
+        self._retired: set[int] = set()
+        self._written: list[Any] = []
+        self._roots: dict[int, Any] = {}
+        self._nexts: dict[int, Any] = {}
+
+    @property
+    def env(self) -> Any:
+        """The envs."""
+        return [host.env for host in self.envs]
+
+    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+        """Begin an episode in every env, also in retired ones."""
+        self._retired.clear()
+        leaves = self.reset(range(len(self.envs)), [], seeds)
+        self._written = list(self._roots[0].keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
+        return leaves
+
+    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:  # noqa: ARG002
+        """Begin an episode in these envs."""
+        for env, seed in zip(envs, seeds or [None] * len(envs), strict=True):
+            try:
+                (self._roots[env],) = self.envs[env].reset_all(None if seed is None else [seed])
+            except EnvRaised as raised:
+                raise EnvRaised(env, raised.cause) from raised.cause
+        return [_stacked([*self._roots.values()])]
+
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
+        """Advance every env that is not retired, or `only` one; the rows of the others are those of their last step."""
+        made, n, failed, ended = (
+            action[0],
+            len(self.envs),
+            list[tuple[int, Exception]](),
+            list[tuple[int, bool, bool]](),
+        )
+        reward = np.zeros(n)
+        for env, host in enumerate(self.envs):
+            if env in self._retired if only is None else env != only:
+                continue
+            row = [made[env]]
+            moved = host.step(row)
+            failed += [(env, error) for _, error in moved.failed]
+            if not moved.failed:
+                # A policy's entries of this step are not in the rows of envs that are reset, so they cannot be stacked.
+                self._roots[env] = moved.observation[0].select(*self._written, strict=False)
+                self._nexts[env], reward[env] = row[0].get(NEXT), moved.reward[0]
+                ended += [(env, terminated, truncated) for _, terminated, truncated in moved.ended]
+        any_of_them = [*self._nexts.values()] or [self.envs[0].spec.imagine().get(NEXT)]
+        made.set(NEXT, _stacked([self._nexts.get(env, any_of_them[0]) for env in range(n)]))
+        return Transition([_stacked([*self._roots.values()])], reward, Ends.listed(ended), (), failed, [{}] * n)
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Step these envs no more."""
+        self._retired.update(envs)
+
+    def render(self, env: int) -> Array | None:
+        """A frame of this env if it renders arrays, else the pixels that it has written."""
+        return self.envs[env].render(0)
+
+    def seed_of(self, env: int) -> int | None:
+        """The seed that this env was last given."""
+        return self.envs[env].seed_of(0)
+
+    def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
+        """As `TensorDictHost.read`, in each env."""
+        for host in self.envs:
+            host.read(rewards, dones)
+
+    def _draw(self, root: TensorDictBase) -> TensorDictBase:
+        rows = zip(self.envs, root.unbind(0), strict=True)
+        return root.update(_stacked([host.spec.draw(row) for host, row in rows]))
 
 
 class Reading:
@@ -331,13 +324,3 @@ def _pixels(following: TensorDictBase | None, env: int, batch_shape: tuple[int, 
 def _stacked(rows: Sequence[Any]) -> Any:
     """As one TensorDict `[B]`; a lazy one where shapes differ."""
     return TensorDict.maybe_dense_stack(list(rows), 0)
-
-
-def _require_alike(envs: Sequence[TensorDictEnv]) -> None:
-    what, first = envs[0].kind
-    for place, each in enumerate(envs):
-        if each.kind != (what, first):
-            raise ValueError(
-                f"env {place} has other {what} than env 0: {each.kind[1]}, not {first}; envs of one worker must agree "
-                "in them"
-            )

@@ -1,6 +1,6 @@
-"""TorchRL's envs for `TensorDictHost`: any `EnvBase`, batched or not, and what is put around one before it is stepped.
+"""The host for TorchRL's envs: any `EnvBase`, batched or not, and what is put around one before it is stepped.
 
-env ──▶ device ──▶ transforms for a policy with a memory ──▶ limit of steps ──▶ TorchRLEnv
+env ──▶ device ──▶ transforms for a policy with a memory ──▶ limit of steps ──▶ TorchRLHost
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 
 from swath.keys import ACTION_MASK, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
 from swath.rollout.hosts.base import TensorDictSpec
-from swath.rollout.hosts.tensordict import TensorDictEnv, groups_of
+from swath.rollout.hosts.tensordict import TensorDictHost, groups_of
 from swath.rollout.spaces import Array
 
 CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
@@ -94,26 +94,41 @@ class Fitting:
         return env
 
 
-class TorchRLEnv(TensorDictEnv):
-    """An `EnvBase` as `TensorDictHost` uses it.
+class TorchRLHost(TensorDictHost):
+    """An `EnvBase`.
 
     Args:
         env: the env.
+        make: builds another one; `None` for an instance of the user's.
         resets: whether episodes that end begin anew within the step; if not, only when they are reset.
     """
 
-    def __init__(self, env: Any, *, resets: bool = True) -> None:
+    def __init__(self, env: Any, make: Callable[[], Sequence[Any]] | None = None, *, resets: bool = True) -> None:
         if isinstance(env, _envs().SerialEnv) and env.is_closed:
             env.start()  # so that others can look into its envs
-        super().__init__(env, _spec_of(env))
+        self._masks = _masks_of(env)
+        spec = TensorDictSpec(
+            num_envs=int(np.prod(env.batch_size, dtype=np.int64)),
+            batch_shape=tuple(env.batch_size),
+            observed=_keys(env.observation_keys),
+            acted=_keys(env.action_keys),
+            carried=_keys(env.state_keys),
+            rewarded=_keys(env.reward_keys),
+            done=_that_count(_keys(env.done_keys)),
+            flags=_keys(env.done_keys),
+            draw=self._draw,
+            imagine=lambda: self.env.fake_tensordict(),  # noqa: PLW0108  the env may be built anew
+            env=lambda: self.env,
+            seeding="layout" if env.batch_size else "episode",
+        )
+        roles = (spec.observed, spec.acted, spec.rewarded, spec.flags)
+        super().__init__(env, make, spec, ("entries", [sorted(map(as_tuple, keys)) for keys in roles]))
         self.resets = resets
-        roles = (self.spec.observed, self.spec.acted, self.spec.rewarded, self.spec.flags)
-        self.kind = "entries", [sorted(map(as_tuple, keys)) for keys in roles]
-        self._flags = [next(iter(group.values())) for group in groups_of(self.spec.done)]
+        self._flags = [next(iter(group.values())) for group in groups_of(spec.done)]
 
     @property
     def stateful(self) -> Any:
-        """The transforms, or the envs of a batch."""
+        """The transforms, or the envs of a batch, whose state can be saved; `None` if nothing has one."""
         if isinstance(self.env, _envs().TransformedEnv):
             return self.env.transform
         return self.env if _is_batch_of_envs(self.env) else None
@@ -140,7 +155,7 @@ class TorchRLEnv(TensorDictEnv):
         made = self.env.step(root)
         return made, self.env.step_mdp(made)
 
-    def render(self, env: int) -> Array | None:
+    def rendered(self, env: int) -> Array | None:
         """A frame of this env of the batch."""
         frame = self.env.render() if hasattr(self.env, "render") else None
         if self.spec.num_envs > 1 and isinstance(frame, list | tuple):  # one of each
@@ -150,24 +165,23 @@ class TorchRLEnv(TensorDictEnv):
     def close(self) -> None:
         """Close the env."""
         if not getattr(self.env, "is_closed", False):
-            self.env.close()
+            super().close()
 
+    def _draw(self, root: TensorDictBase) -> TensorDictBase:
+        """Write random actions into a TensorDict `[*B]`; those that are choices obey a mask beside them.
 
-def _spec_of(env: Any) -> TensorDictSpec:
-    return TensorDictSpec(
-        num_envs=int(np.prod(env.batch_size, dtype=np.int64)),
-        batch_shape=tuple(env.batch_size),
-        observed=_keys(env.observation_keys),
-        acted=_keys(env.action_keys),
-        carried=_keys(env.state_keys),
-        rewarded=_keys(env.reward_keys),
-        done=_that_count(_keys(env.done_keys)),
-        flags=_keys(env.done_keys),
-        draw=_drawing(env),
-        imagine=env.fake_tensordict,
-        env=lambda: env,
-        seeding="layout" if env.batch_size else "episode",
-    )
+        An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it.
+        Without one the spec allows everything.
+
+        Raises:
+            ValueError: a mask that does not fit its action.
+        """
+        root = self.env.rand_action(root)
+        for action, mask in self._masks.items():
+            spec = self.env.full_action_spec[action]
+            if spec.mask is None:
+                root.set(action, _limited(spec, root.get(mask), (action, mask)).rand())
+        return root
 
 
 def _missing(env: Any, policy: nn.Module) -> Iterator[Any]:
@@ -197,32 +211,17 @@ def _written(env: Any) -> set[tuple[str, ...]]:
     return {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
 
 
-def _drawing(env: Any) -> Callable[[TensorDictBase], TensorDictBase]:
-    """How to write random actions into a TensorDict `[*B]`; those that are choices obey a mask beside them.
-
-    An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it. Without
-    one the spec allows everything. The function raises `ValueError` for a mask that does not fit its action.
-    """
-    specs = importlib.import_module("torchrl.data")
-    choices = [getattr(specs, name) for name in _CHOICES]
-    actions = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in choices]
-    masks = {action: as_key((*as_tuple(action)[:-1], ACTION_MASK)) for action in actions}
-    masks = {action: mask for action, mask in masks.items() if as_tuple(mask) in _written(env)}
-
-    def draw(root: TensorDictBase) -> TensorDictBase:
-        root = env.rand_action(root)
-        for action, mask in masks.items():
-            spec = env.full_action_spec[action]
-            if spec.mask is None:
-                lead = spec.shape if type(spec) is specs.Categorical else spec.shape[:-1]
-                root.set(action, _limited(spec, lead, root.get(mask), (action, mask)).rand())
-        return root
-
-    return draw
+def _masks_of(env: Any) -> dict[Key, Key]:
+    """The masks that the env writes beside its actions, of actions that are choices."""
+    kinds = [getattr(_data(), name) for name in _CHOICES]
+    choices = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in kinds]
+    masks = {action: as_key((*as_tuple(action)[:-1], ACTION_MASK)) for action in choices}
+    return {action: mask for action, mask in masks.items() if as_tuple(mask) in _written(env)}
 
 
-def _limited(spec: Any, lead: Sequence[int], mask: torch.Tensor, names: tuple[Key, Key]) -> Any:
+def _limited(spec: Any, mask: torch.Tensor, names: tuple[Key, Key]) -> Any:
     """The spec with the mask in it; where nothing is allowed, as for agents that are absent, everything is."""
+    lead = spec.shape if type(spec) is _data().Categorical else spec.shape[:-1]
     parts = [box.n for box in spec.space.boxes] if hasattr(spec.space, "boxes") else [spec.space.n]
     shape = torch.Size((*lead, sum(parts)))
     if mask.shape[-1:] != shape[-1:] or mask.numel() != shape.numel():
@@ -248,6 +247,10 @@ def _is_batch_of_envs(env: Any) -> bool:
 
 def _envs() -> Any:
     return importlib.import_module("torchrl.envs")
+
+
+def _data() -> Any:
+    return importlib.import_module("torchrl.data")
 
 
 def _keys(keys: Sequence[Any]) -> tuple[Key, ...]:
