@@ -39,13 +39,13 @@ class StandIn:
         self._answer = Parcel(*[Sealed(Packed(head, arrays)) for head, arrays in parts])
         self._before = 0
 
-    def collect(self, update: Any, ask: Any) -> Parcel:  # noqa: ARG002  as a worker is asked
-        """The fragment."""
-        return self._answer
-
-    def control(self, update: Any, method: str, args: Any, kwargs: Any) -> Any:  # noqa: ARG002  likewise
+    def answer(self, update: Any, method: str, args: Any, kwargs: Any) -> Any:  # noqa: ARG002  as a member is asked
         """Call one of the methods below."""
         return getattr(self, method)(*args)
+
+    def collect(self, ask: Any) -> Parcel:  # noqa: ARG002
+        """The fragment."""
+        return self._answer
 
     def begin(self) -> None:
         """Watch the memory from now on."""

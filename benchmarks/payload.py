@@ -51,7 +51,7 @@ def drawing(collection: FleetCollection) -> Run:
 
 def answer(collection: FleetCollection, method: str) -> Any:
     """Of the only worker."""
-    return collection.calls.control(method)[0]
+    return collection.group.call(method)[0]
 
 
 def grown(collection: FleetCollection, draws: int = 20) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def grown(collection: FleetCollection, draws: int = 20) -> tuple[int, int]:
 def waiting(collection: FleetCollection) -> int:
     """Bytes in the store while one fragment waits there to be drawn."""
     collection.draw()
-    collection.desk.fleet.answers([sent.ticket for sent in collection.desk.wanted()])
+    collection.group.fleet.answers([request.ticket for request in collection.group.wanted()])
     return min(cluster.stored_for(FREED_S))
 
 

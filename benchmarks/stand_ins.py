@@ -12,21 +12,21 @@ import numpy as np
 
 from answering import StandIn, sealed
 from swath.collect.asks import Head
+from swath.collect.books import FragmentBooks
 from swath.collect.counters import Counters
-from swath.collect.desk import Desk, Renewal
 from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import AllOf, FirstOf, Pace
 from swath.collect.joining import batch_of, stacked
+from swath.collect.plan import FragmentPlan, Renewal
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Tally
+from swath.group.gather import AsReady, InOrder
+from swath.group.group import WorkerGroup
 from swath.options import Budget, Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
-from swath.weights.channel import Channel
 from swath.weights.due import Automatic, Due
 from swath.workers.base import Job
 from swath.workers.create import backend
-from swath.workers.fleet import Fleet
 from swath.workers.tickets import Name
 
 MANY_S = 600.0
@@ -38,7 +38,15 @@ def fragment(envs: int, steps: int, observation: np.ndarray) -> Fragment:
     seen, led_to = np.broadcast_to(observation, shape).copy(), np.broadcast_to(observation, shape).copy()
     no, ids = np.zeros(room, dtype=np.bool_), np.zeros(room, dtype=np.int64)
     action, log_prob = np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.float32)
-    rows = Rows([seen], [action, log_prob], [led_to], np.zeros(room, dtype=np.float32), no, no.copy(), None)
+    rows = Rows(
+        observation=[seen],
+        outputs=[action, log_prob],
+        next_observation=[led_to],
+        reward=np.zeros(room, dtype=np.float32),
+        terminated=no,
+        truncated=no.copy(),
+        valid=None,
+    )
     return Fragment(rows, ids, ids.copy(), 0)
 
 
@@ -52,16 +60,16 @@ def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = Fa
         head = Head(name.worker, name.life, 0, made.frames, steps, Tally(), b"", 0)
         return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
 
-    fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
-    fleet.bring_up()
-    counters, pace, share = Counters(), Pace(ahead), dict.fromkeys(range(n_workers), made.frames)
-    budget = Budget(made.frames)
-    desk = Desk(fleet, Channel(places.share), share, budget, counters, Renewal(Due(Automatic()), print))
+    group = WorkerGroup(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
+    group.fleet.bring_up()
+    counters, share, budget = Counters(), dict.fromkeys(range(n_workers), made.frames), Budget(made.frames)
+    books = group.books = FragmentBooks(group, counters)
+    plan = FragmentPlan(group, books, share, budget, Renewal(Due(Automatic()), print))
     layout = Layout((envs,), ("observation",), ("action", "action_log_prob"))
     return FleetCollection(
-        desk=desk,
-        gather=AllOf(desk, pace, list(share)) if sync else FirstOf(desk, pace),
-        pace=pace,
+        group=group,
+        plan=plan,
+        gather=InOrder(group, plan, ahead) if sync else AsReady(group, plan, ahead),
         making=_making(layout, sync=sync),
         shaper=Shaper(layout),
         budget=budget,

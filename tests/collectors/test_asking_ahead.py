@@ -14,7 +14,7 @@ def test_workers_that_are_asked_ahead_do_not_wait_for_the_copy_of_their_fragment
         make, seen = collection.making.batch, []
 
         def batch(shares, bodies):
-            seen.append({share.worker for share in shares} <= collection.desk.out_by_worker().keys())
+            seen.append({share.worker for share in shares} <= collection.group.out_by_worker().keys())
             return make(shares, bodies)
 
         collection.making = replace(collection.making, batch=batch)

@@ -543,9 +543,9 @@ def test_a_fragment_that_nobody_asked_for_is_counted_and_its_episodes_are_not_wh
     options = {"trajs_per_batch": 1, "traj_format": "cat", "prefetch": 0, "backend": "inline"}
     with fleet(kind, numbered(1, counting=counting), frames_per_batch=10, **options) as collector:
         collector.next()
-        desk = collector._assembled.collection.desk
-        with desk.lock:
-            desk.out.remove(desk.ask(0, 10))
+        collection = collector._assembled.collection
+        with collection.group.lock:
+            del collection.group.out[collection.plan.ask(0, collection.plan.next_for(0))]
         batches = drawn(collector, 5)
         stats = collector.stats()
     for batch in batches:

@@ -4,10 +4,11 @@ import pytest
 from fleet_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
-from swath.collect import books, desk, fleet_collection, gather
+from swath.collect import books, fleet_collection, plan
+from swath.group import gather, group
 from swath.testing import check_lives
 
-OURS = {module.__file__ for module in (books, desk, fleet_collection, gather)}
+OURS = {module.__file__ for module in (books, fleet_collection, gather, group, plan)}
 STRIDE = 53
 
 

@@ -6,7 +6,7 @@ import pytest
 from collector_toys import Memory
 from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet, numbered
 
-from swath.collect.desk import Desk
+from swath.collect.plan import FragmentPlan
 from swath.testing import Counting, Script, check_counted, check_lives
 from swath.testing.toy_worker import Gate
 
@@ -21,13 +21,13 @@ def gates(tmp_path):
 @pytest.fixture
 def rung(monkeypatch):
     """Is set once a worker is told to end its fragment."""
-    ring, event = Desk.ring, threading.Event()
+    hurry, event = FragmentPlan.hurry, threading.Event()
 
-    def told(self, sent):
-        ring(self, sent)
+    def hurried(self, request):
+        hurry(self, request)
         event.set()
 
-    monkeypatch.setattr(Desk, "ring", told)
+    monkeypatch.setattr(FragmentPlan, "hurry", hurried)
     return event
 
 

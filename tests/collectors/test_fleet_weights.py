@@ -199,7 +199,7 @@ def test_when_the_store_is_full_the_call_raises_and_the_old_weights_stay(monkeyp
         def full(value):
             raise MemoryError("the store is full")
 
-        monkeypatch.setattr(made._assembled.collection.desk.channel, "_share", full)
+        monkeypatch.setattr(made._assembled.collection.group.channel, "_share", full)
         with pytest.raises(MemoryError, match="full"):
             made.update_policy_weights_(weights(0))
         assert made.policy_version == 1

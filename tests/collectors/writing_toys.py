@@ -115,10 +115,14 @@ class Itself:
 
 
 def entries(path):
+    """Those that are complete: another process may be in the midst of writing one."""
     data, at, found = path.read_bytes(), 0, []
-    while at < len(data):
+    while at + HEADER.size <= len(data):
         (size,) = HEADER.unpack_from(data, at)
-        found.append(pickle.loads(data[at + HEADER.size : at + HEADER.size + size]))
+        body = data[at + HEADER.size : at + HEADER.size + size]
+        if len(body) < size:
+            break
+        found.append(pickle.loads(body))
         at += HEADER.size + size
     return found
 

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from staged import NEVER, Staged, job, lives_of
 
+from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet

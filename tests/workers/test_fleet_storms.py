@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from staged import NEVER, Staged, job
 
+from staged import NEVER, Staged, job
 from swath.errors import FleetFailed, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from swath.collect.books import WorkerRecord
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
@@ -74,7 +75,7 @@ class Standing:
         seeding: by worker, once they are seeded.
         hooks: called around fragments.
         lives: the last life number that each worker has used; ids of a life are never used again.
-        reached: by worker, the life in which it made its last fragment; a worker may begin further lives by itself.
+        known: what is known of workers; one may begin further lives by itself.
         described: what workers are like, once they have said so; their next lives must be so, too.
         first: the index of the first worker, as part of ids and seeds.
     """
@@ -82,13 +83,14 @@ class Standing:
     seeding: dict[int, Seeding] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
     lives: dict[int, int] = field(default_factory=dict)
-    reached: Mapping[int, int] = field(default_factory=dict)
+    known: Mapping[int, WorkerRecord] = field(default_factory=dict)
     described: dict[int, Description] = field(default_factory=dict)
     first: int = 0
 
     def last_life(self, worker: int) -> int:
         """The last life number that the worker has used, as far as anybody knows; -1 for none."""
-        return max(self.lives.get(worker, -1), self.reached.get(worker, -1))
+        known = self.known.get(worker)
+        return max(self.lives.get(worker, -1), -1 if known is None else known.life)
 
 
 @dataclass

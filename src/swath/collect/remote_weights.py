@@ -5,10 +5,11 @@ They act from the next fragment on, and stamp it with a negative version: no cha
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from swath.group.member import Member
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
@@ -26,7 +27,7 @@ class Copied(Protocol):
         """Key of the collector that publishes what it reads, and the model."""
 
 
-class RemoteWeights(ABC):
+class RemoteWeights(Member):
     """What a worker's handle offers for weights. Runs between two fragments."""
 
     _built_by: str
@@ -39,10 +40,6 @@ class RemoteWeights(ABC):
         Raises:
             AttributeError: a path that leads nowhere.
         """
-
-    @abstractmethod
-    def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
-        """Copy weights into the models, into all of them or none, and run this version."""
 
     def manifest_of(self, model_id: str) -> Manifest:
         """What the weights of a model must look like.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from swath.collect.description import Description
-from swath.collect.gather import AllOf
 from swath.collect.jobs import Template
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, described_by, require_equal
+from swath.group.group import Call
 from swath.workers.base import Handle
 
 
@@ -55,9 +55,9 @@ def add_workers(
                 del jobs.templates[worker]
             raise
         for worker in new:
-            collection.desk.channel.joined(worker, own_weights=own_weights)
+            collection.group.channel.joined(worker, own_weights=own_weights)
         assembled.described.update(said)
-        with collection.desk.lock:
+        with collection.group.lock:
             _seed(assembled, sorted(new))
             _share(assembled, share)
 
@@ -69,9 +69,7 @@ def _share(assembled: Assembled, share: int | None) -> None:
     if share is not None:
         frames = {worker: one.rounded(share) for worker, one in described.items()}
         collection.batch_frames = sum(frames.values())
-    collection.desk.frames = frames
-    if isinstance(collection.gather, AllOf):
-        collection.gather.rows = sorted(frames)
+    collection.plan.frames = frames
 
 
 def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
@@ -83,7 +81,7 @@ def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
     for worker in workers:
         first = sum(described[other].all_envs for other in described if other < worker)
         seeding[worker] = Seeding(model.root, model.static, first, model.envs_only)
-        assembled.collection.calls.send("seed_with", (seeding[worker],), {}, [worker])
+        assembled.collection.group.send({worker: Call("seed_with", (seeding[worker],))})
 
 
 def _require_alike(there: dict[int, Description], new: dict[int, Description]) -> None:

@@ -8,27 +8,27 @@ from typing import Any
 
 import torch
 
-from swath.collect.books import Sent
+from swath.collect.books import FragmentBooks, head_of
 from swath.collect.counters import Counters
 from swath.collect.description import Description
-from swath.collect.desk import Desk, Renewal
 from swath.collect.fleet_collection import FleetCollection, Making
-from swath.collect.gather import AllOf, FirstOf, Pace
 from swath.collect.jobs import Standing, Template, WorkerJobs
 from swath.collect.joining import Homes, batch_of, stacked
+from swath.collect.plan import FragmentPlan, Renewal
 from swath.collect.remote import PUBLIC
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
 from swath.collect.writing import Writers, first_client
 from swath.collectors.fleet_request import FleetRequest
+from swath.group.gather import AsReady, InOrder
+from swath.group.group import Call, WorkerGroup
+from swath.group.request import Request
 from swath.options import Hooks
 from swath.rollout.episodes.ids import MOST_WORKERS
-from swath.weights.channel import Channel
 from swath.weights.due import Due
 from swath.workers.base import Backend, Handle, Watched
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
-from swath.workers.tickets import Ticket
 
 PRELOADED = ("swath.collect.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""
@@ -54,7 +54,7 @@ class Assembled:
     @property
     def fleet(self) -> Fleet:
         """The workers."""
-        return self.collection.desk.fleet
+        return self.collection.group.fleet
 
 
 def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assembled:
@@ -68,16 +68,16 @@ def assemble_fleet(request: FleetRequest, republish: Callable[[], Any]) -> Assem
     jobs = _jobs(request)
     bare = jobs.before is not None
     places = backend(request.places.backend, preload=PRELOADED, bare=bare, options=request.places.options)
-    fleet = Fleet(places, jobs.job, len(request.workers), request.survival)
+    group = WorkerGroup(places, jobs.job, len(request.workers), request.survival)
     try:
-        late = fleet.bring_up()
-        assembled = _collection(request, jobs, fleet, places, republish)
-        for worker in late if request.order.sync else ():
-            assembled.collection.calls.send("conform", (assembled.described[worker],), {}, [worker])
+        late = group.fleet.bring_up()
+        assembled = _collection(request, jobs, group, places, republish)
+        if request.order.sync:
+            group.send({worker: Call("conform", (assembled.described[worker],)) for worker in late})
         if request.seed is not None:
             seed_all(assembled, Seeding(request.seed))
     except BaseException:
-        fleet.close(GOODBYE_S)
+        group.fleet.close(GOODBYE_S)
         raise
     return assembled
 
@@ -87,10 +87,9 @@ def seed_all(assembled: Assembled, seeding: Seeding) -> None:
     collection = assembled.collection
     with collection.forgetting():
         spread_seed(assembled, seeding)
-        tickets: dict[int, Ticket] = {}
-        for worker, one in assembled.jobs.standing.seeding.items():
-            tickets |= collection.calls.send("seed_with", (one,), {}, [worker])
-    collection.calls.answers(tickets)
+        seeding_of = assembled.jobs.standing.seeding
+        tickets = collection.group.send({worker: Call("seed_with", (one,)) for worker, one in seeding_of.items()})
+    collection.group.answers(tickets)
 
 
 def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
@@ -113,12 +112,12 @@ def move_fleet(assembled: Assembled, index: int) -> None:
         known = next(iter(standing.seeding.values()), None)
         if known is not None:
             spread_seed(assembled, Seeding(known.root, known.static))
-        tickets: dict[int, Ticket] = {}
+        calls = {}
         for worker in assembled.described:
             standing.lives[worker] = standing.last_life(worker) + 1
-            move = (standing.first + worker, standing.seeding.get(worker))
-            tickets |= collection.calls.send("move_to", move, {}, [worker])
-    collection.calls.answers(tickets)
+            calls[worker] = Call("move_to", (standing.first + worker, standing.seeding.get(worker)))
+        tickets = collection.group.send(calls)
+    collection.group.answers(tickets)
 
 
 def first_worker(index: int, n: int) -> int:
@@ -172,10 +171,10 @@ def _writers(request: FleetRequest) -> Writers | None:
 
 
 def _collection(
-    request: FleetRequest, jobs: WorkerJobs, fleet: Fleet, places: Backend, republish: Callable[[], Any]
+    request: FleetRequest, jobs: WorkerJobs, group: WorkerGroup, places: Backend, republish: Callable[[], Any]
 ) -> Assembled:
     described = jobs.standing.described
-    described.update(_all_described(fleet, len(request.workers)))
+    described.update(_all_described(group.fleet, len(request.workers)))
     first = described[0]
     if request.order.sync:
         require_equal(described)
@@ -184,26 +183,26 @@ def _collection(
     frames = {worker: one.frames for worker, one in described.items()}
     enough = request.order.enough(len(frames))
     bell = _bell(places, len(frames), needed=enough is not None)
-    renewal = Renewal(Due(request.automatic), republish)
-    desk = Desk(fleet, Channel(places.share), frames, request.budget, counters, renewal, jobs.replaces, bell)
-    jobs.standing.reached = desk.known.lives
-    batch_frames = sum(frames.values()) if request.order.sync else first.frames
-    order = request.order
-    pace = Pace(order.ahead, order.max_staleness, request.budget.random_batches(batch_frames))
+    order, budget, renewal = request.order, request.budget, Renewal(Due(request.automatic), republish)
+    batch_frames = sum(frames.values()) if order.sync else first.frames
+    books = group.books = FragmentBooks(group, counters, jobs.replaces)
+    jobs.standing.known = books.workers
+    random_batches = budget.random_batches(batch_frames)
+    plan = FragmentPlan(group, books, frames, budget, renewal, bell, random_batches, order.max_staleness)
     shaper = Shaper(
         layout=first.layout,
         trajectories=request.trajectories,
         hooks=Hooks(postproc=request.hooks.postproc),
         keep_ids=request.entries.track_ids,
     )
-    request.budget.warn_if_rounded(batch_frames)
+    budget.warn_if_rounded(batch_frames)
     collection = FleetCollection(
-        desk=desk,
-        gather=AllOf(desk, pace, list(frames), enough) if order.sync else FirstOf(desk, pace),
-        pace=pace,
+        group=group,
+        plan=plan,
+        gather=InOrder(group, plan, order.ahead, enough) if order.sync else AsReady(group, plan, order.ahead),
         making=_making(request, described),
         shaper=shaper,
-        budget=request.budget,
+        budget=budget,
         batch_frames=batch_frames,
         buffer=request.buffer,
         written_there=jobs.writers is not None,
@@ -279,14 +278,14 @@ def _making(request: FleetRequest, described: Mapping[int, Description]) -> Maki
     several = sync or request.trajectories.per_batch is not None
     homes = Homes([worker.devices.storing for worker in request.workers], joined=several)
 
-    def parts(shares: Sequence[Sent], bodies: Sequence[Any]) -> list[Any]:
+    def parts(shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
         made = [
             homes.place(batch_of(body, described[share.worker].layout), share.worker)
             for share, body in zip(shares, bodies, strict=True)
         ]
         return made if dim != -1 else [_cut(share, part) for share, part in zip(shares, made, strict=True)]
 
-    def joined(shares: Sequence[Sent], bodies: Sequence[Any]) -> Any:
+    def joined(shares: Sequence[Request], bodies: Sequence[Any]) -> Any:
         if dim is None:
             return homes.place(stacked(bodies, described[shares[0].worker].layout), 0)
         return torch.cat(parts(shares, bodies), dim)
@@ -294,6 +293,6 @@ def _making(request: FleetRequest, described: Mapping[int, Description]) -> Maki
     return Making(joined if sync else lambda shares, bodies: parts(shares, bodies)[0], parts)
 
 
-def _cut(share: Sent, part: Any) -> Any:
+def _cut(share: Request, part: Any) -> Any:
     """Without the steps that were not made."""
-    return part[..., : share.head.steps]
+    return part[..., : head_of(share).steps]

@@ -14,10 +14,10 @@ from swath.collect.making.frozen import thawed
 from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
 from swath.collect.worker import Seeding
 from swath.collectors.fleet_assembly import Assembled, spread_seed
+from swath.group.group import Call
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
-from swath.workers.tickets import Ticket
 
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 
@@ -71,12 +71,12 @@ class FleetState:
 
 def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
-    answers = assembled.collection.calls.control("state_dict")
-    known = assembled.collection.desk.known
+    answers = assembled.collection.calls.call("state_dict")
+    known = assembled.collection.books.workers
     saved = {}
     for worker in sorted(assembled.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(assembled, worker)
-        saved[worker] |= {"frames": known.frames.get(worker, 0), "iter": known.fragments.get(worker, 0) - 1}
+        saved[worker] |= {"frames": known[worker].frames, "iter": known[worker].fragments - 1}
     return saved, counters_of(assembled, saved)
 
 
@@ -84,7 +84,8 @@ def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) ->
     """Counters, ids, version and seed of the whole collection."""
     collection = assembled.collection
     seeding = next(iter(assembled.jobs.standing.seeding.values()), None)
-    next_ids = [*collection.desk.known.next_ids.values(), *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
+    known = (one.next_id for one in collection.books.workers.values())
+    next_ids = [*known, *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return {
         "frames": collection.counters.frames,
         "iter": collection.counters.batches - 1,
@@ -106,22 +107,24 @@ def load_fleet(
     version = int(saved.get("policy_version", collection.version))
     with collection.forgetting():
         models = {worker: {POLICY: weights[worker]} if worker in weights else {} for worker in parts}
-        collection.desk.channel.publish_each(models, version)
+        collection.group.channel.publish_each(models, version)
         _restore_counters(assembled, parts, saved)
-        tickets: dict[int, Ticket] = {}
+        calls = {}
         for worker, part in parts.items():
             standing.lives[worker] = max(standing.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS} | {"policy_version": version}
-            tickets |= collection.calls.send("restore", (rest, standing.seeding.get(worker)), {}, [worker])
-    collection.calls.answers(tickets)
+            calls[worker] = Call("restore", (rest, standing.seeding.get(worker)))
+        tickets = collection.group.send(calls)
+    collection.group.answers(tickets)
 
 
 def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]) -> None:
     collection = assembled.collection
-    counters, known = collection.counters, collection.desk.known
+    counters, known = collection.counters, collection.books.workers
     counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
-    known.frames |= {worker: int(part["frames"]) for worker, part in parts.items() if "frames" in part}
-    known.fragments |= {worker: int(part["iter"]) + 1 for worker, part in parts.items() if "iter" in part}
+    for worker, part in parts.items():
+        known[worker].frames = int(part.get("frames", known[worker].frames))
+        known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
     collection.skip_random(counters.frames)
     if "seed" in saved:
         assembled.jobs.standing.seeding.clear()
@@ -134,7 +137,7 @@ def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
 
     Of a policy that a factory builds, and of which nothing was published, there are no weights.
     """
-    desk, standing = assembled.collection.desk, assembled.jobs.standing
+    collection, standing = assembled.collection, assembled.jobs.standing
     saved: OrderedDict[str, Any] = OrderedDict()
     weights = _weights_of(assembled, worker)
     if weights is not None:
@@ -143,15 +146,15 @@ def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
     saved["env_state_dict"] = OrderedDict()
     saved["frames"] = 0
     saved["iter"] = -1
-    saved["traj_pool"] = {"traj_id": torch.tensor(desk.known.next_ids.get(worker, 0), dtype=torch.int64)}
-    saved["policy_version"] = desk.channel.version_for(worker)
+    saved["traj_pool"] = {"traj_id": torch.tensor(collection.books.workers[worker].next_id, dtype=torch.int64)}
+    saved["policy_version"] = collection.group.channel.version_for(worker)
     saved["seed"] = None if seeding is None else seeding.root
     saved["life"] = standing.last_life(worker)
     return saved
 
 
 def _weights_of(assembled: Assembled, worker: int) -> OrderedDict[str, Any] | None:
-    published = assembled.collection.desk.channel.newest(worker).get(POLICY)
+    published = assembled.collection.group.channel.newest(worker).get(POLICY)
     if published is not None:
         return _as_state_dict(published, assembled.described[worker].manifest)
     if assembled.described[worker].manifest.empty:

@@ -34,7 +34,7 @@ class FleetWeights(WeightOutlet):
     def __init__(self, assembled: Assembled, policy: Any) -> None:
         super().__init__(policy)
         self._assembled, self._collection = assembled, assembled.collection
-        self._channel = assembled.collection.desk.channel
+        self._channel = assembled.collection.group.channel
         self._manifests: dict[str, Manifest] = {}
         self.key = assembled.jobs.key
         self._serials = itertools.count(1)
@@ -70,16 +70,16 @@ class FleetWeights(WeightOutlet):
 
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run what is meant for them now."""
-        tickets = self._collection.calls.send("touch", (), {}, self.addressed(worker_ids))
-        self._collection.desk.known.versions |= self._collection.calls.answers(tickets, timeout_s)
+        calls, addressed = self._collection.calls.calls("touch"), self.addressed(worker_ids)
+        asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}
+        for worker, version in self._collection.group.answers(self._collection.group.send(asked), timeout_s).items():
+            self._collection.books.workers[worker].version = version
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        made = self._collection.desk.known.fragments
-        standings = self._assembled.fleet.standings()
-        return {
-            worker: (one.life, made.get(worker, 0)) for worker, one in sorted(standings.items()) if one.phase != "gone"
-        }
+        known, standings = self._collection.books.workers, self._assembled.fleet.standings()
+        there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
+        return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
 
     def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
         """A scheme serves this model from now on.
@@ -164,7 +164,7 @@ class FleetWeights(WeightOutlet):
         return self._manifests[model_id]
 
     def _asked(self, model_id: str) -> Manifest:
-        manifest: Manifest = self._collection.calls.first("manifest_of", model_id)
+        manifest: Manifest = self._collection.calls.call_first("manifest_of", model_id)
         return manifest
 
 

@@ -14,7 +14,6 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.description import Description
-from swath.collect.fleet_calls import NO_KEYWORDS
 from swath.collect.fleet_collection import FleetCollection
 from swath.collect.worker import Seeding
 from swath.collectors.base import BaseCollector
@@ -25,6 +24,7 @@ from swath.collectors.status import fleet_facts, fleet_status_line
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
+from swath.group.group import Call
 from swath.options import Hooks
 from swath.report.progress import Progress
 from swath.workers.garbage import GarbageWatch
@@ -61,8 +61,9 @@ class FleetControls(BaseCollector):
         chosen = None if reset_idx is None else self._chosen(reset_idx)
         collection = self._collection
         with collection.forgetting(chosen):
-            tickets = collection.calls.send("reset", (), {}, chosen)
-        collection.calls.answers(tickets)
+            calls = collection.group.calls("reset")
+            tickets = collection.group.send({worker: calls[worker] for worker in chosen or calls})
+        collection.group.answers(tickets)
 
     def get_distant_attr(self, path: str) -> list[Any]:
         """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
@@ -71,8 +72,8 @@ class FleetControls(BaseCollector):
             AttributeError: a part is missing.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        calls = dict.fromkeys(sorted(self._assembled.described), ("get_distant_attr", (path,), NO_KEYWORDS))
-        return list(self._collection.calls.everyone(calls).values())
+        group = self._collection.calls
+        return list(group.call_each(group.calls("get_distant_attr", path)).values())
 
     def map_fn(
         self,
@@ -101,18 +102,18 @@ class FleetControls(BaseCollector):
             if len(given) != len(workers):
                 raise ValueError(ONE_EACH.format(workers=len(workers), got=len(given)))
         calls = {
-            worker: ("invoke", (method_name, args, kwargs), NO_KEYWORDS)
+            worker: Call("invoke", (method_name, args, kwargs))
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
         }
-        return list(self._collection.calls.everyone(calls).values())
+        return list(self._collection.calls.call_each(calls).values())
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._collection.calls.first("getattr_env", name)
+        return self._collection.calls.call_first("getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._collection.calls.first("getattr_policy", name)
+        return self._collection.calls.call_first("getattr_policy", name)
 
     def get_model(self, model_id: str) -> Any:
         """A copy of the model of an id, as the first worker has it.
@@ -120,7 +121,7 @@ class FleetControls(BaseCollector):
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._collection.calls.first("get_model", model_id)
+        return self._collection.calls.call_first("get_model", model_id)
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Frames asked of one worker at a time.
@@ -128,7 +129,7 @@ class FleetControls(BaseCollector):
         Raises:
             ValueError: no such worker.
         """
-        frames = self._collection.desk.frames
+        frames = self._collection.plan.frames
         worker = min(frames) if worker_idx is None else worker_idx
         if worker not in frames:
             raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")
@@ -137,7 +138,7 @@ class FleetControls(BaseCollector):
     @property
     def num_workers(self) -> int:
         """How many workers there are to be."""
-        return len(self._collection.desk.frames)
+        return len(self._collection.plan.frames)
 
     @property
     def num_collectors(self) -> int:
@@ -179,7 +180,7 @@ class FleetControls(BaseCollector):
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         with suppress(Closed):  # nothing more happens to the workers then
             self._assembled.fleet.look()
-            self._collection.desk.sweep()
+            self._collection.group.sweep()
         return fleet_facts(self._collection, self._background)
 
     def _seed(self, root: int, *, static: bool) -> None:
@@ -194,7 +195,7 @@ class FleetControls(BaseCollector):
 
     def _set_hooks(self, **changed: Any) -> None:
         hooks = self._assembled.jobs.standing.hooks = replace(self._hooks, **changed)
-        self._collection.calls.control("set_hooks", (hooks,))
+        self._collection.calls.call("set_hooks", hooks)
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)
@@ -229,7 +230,7 @@ class ManyWorkers(TakesWeights, FleetControls):
         except BaseException:
             self._end(0.0)
             raise
-        collection.desk.renewal.receive = self._receivers.take
+        collection.plan.renewal.receive = self._receivers.take
         self._begin_progress(view)
 
     def _end(self, timeout: float) -> None:

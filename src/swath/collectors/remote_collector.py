@@ -230,7 +230,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
         if not isinstance(self._collector, Collector):
-            self._collection.desk.channel.publish(models, version=version)
+            self._collection.group.channel.publish(models, version=version)
             return
         for change in [fitting(one, self.get_model(model_id)) for model_id, one in models.items()]:
             change()

@@ -37,20 +37,20 @@ def collector_facts(collection: Collection, background: Background) -> tuple[dic
 
 def fleet_facts(collection: FleetCollection, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector with many workers: of all together, and by worker."""
-    fleet, known = collection.desk.fleet, collection.desk.known
-    standings, tally = fleet.standings(), known.tallies.total()
+    fleet, books = collection.group.fleet, collection.books
+    standings, tally, known = fleet.standings(), books.tally(), books.workers
     there = [worker for worker, standing in standings.items() if standing.phase != "gone"]
     common = _common(collection, background)
     own = {
-        "policy_version_min": min((known.versions.get(worker, 0) for worker in there), default=0),
-        "staleness": max((known.lags.get(worker, 0) for worker in there), default=0),
+        "policy_version_min": min((known[worker].version for worker in there), default=0),
+        "staleness": max((known[worker].lag for worker in there), default=0),
         "workers": len(standings),
         "workers_alive": 0 if collection.gate.halted else len(fleet.up),
-        "worker_frames": sum(known.frames.values()),
+        "worker_frames": sum(one.frames for one in known.values()),
         "restarts": fleet.restarts + tally.restarts,
         "workers_lost": fleet.workers_lost,
         "late": fleet.late,
-        "fragments_lost": known.fragments_lost + tally.fragments_lost,
+        "fragments_lost": books.fragments_lost + tally.fragments_lost,
         "env_errors": tally.env_errors,
         "frames_discarded": common["frames_discarded"] + tally.frames_discarded,
     }
@@ -58,12 +58,12 @@ def fleet_facts(collection: FleetCollection, background: Background) -> tuple[di
     per_worker: dict[str, Any] = {}
     for worker, standing in standings.items():
         per_worker |= {
-            f"worker_{worker}/frames": known.frames.get(worker, 0),
-            f"worker_{worker}/life": max(standing.life, known.lives.get(worker, 0)),
+            f"worker_{worker}/frames": known[worker].frames,
+            f"worker_{worker}/life": max(standing.life, known[worker].life),
             f"worker_{worker}/state": "closed" if collection.gate.halted else standing.words,
             f"worker_{worker}/busy": worker in busy,
-            f"worker_{worker}/policy_version": known.versions.get(worker, 0),
-            f"worker_{worker}/staleness": known.lags.get(worker, 0),
+            f"worker_{worker}/policy_version": known[worker].version,
+            f"worker_{worker}/staleness": known[worker].lag,
         }
     return common | own, per_worker
 
@@ -75,10 +75,10 @@ def status_line(collection: Collection, background: Background) -> str:
 
 def fleet_status_line(collection: FleetCollection, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
-    standings = collection.desk.fleet.standings()
+    standings = collection.group.fleet.standings()
     if collection.gate.halted:
         return _line(collection, len(standings), "worker", ", ".join(["closed", *_abandoned(collection)]))
-    busy, most = _busy(collection), collection.desk.fleet.survival.restarts.max_per_worker
+    busy, most = _busy(collection), collection.group.fleet.survival.restarts.max_per_worker
     said: dict[str, list[Standing]] = {}
     for worker, standing in standings.items():
         state = standing.words if standing.phase != "up" else "busy" if worker in busy else "idle"
@@ -132,11 +132,11 @@ def _state(collection: Collection, background: Background) -> str:
 
 def _busy(collection: FleetCollection) -> set[int]:
     """Workers that have not answered what they were asked."""
-    return {sent.worker for sent in list(collection.desk.out) if not sent.ticket.done}
+    return {request.worker for request in list(collection.group.out) if not request.ticket.done}
 
 
 def _abandoned(collection: FleetCollection) -> list[str]:
-    number = collection.desk.fleet.abandoned
+    number = collection.group.fleet.abandoned
     return [f"{number} abandoned, but busy"] if number else []
 
 

@@ -16,6 +16,16 @@ def job(name):
     return Job(object, name)
 
 
+class Held:
+    """A shared value that never left this process."""
+
+    def __init__(self, value):
+        self.open = lambda: value
+
+    def release(self):
+        self.open = None
+
+
 class Staged:
     """Workers that answer after `takes[method]` seconds, one call after another.
 
@@ -78,9 +88,15 @@ class Staged:
         self._open[handle].append(ticket)
         takes = self.takes.get((handle.name, method), self.takes.get(method, 1.0))
         self._free_at[handle] = max(self.now, self._free_at[handle]) + takes
-        outcome = Error(self.raises[method]) if method in self.raises else Value((handle.name, method))
+        outcome = Error(self.raises[method]) if method in self.raises else self.reply(handle, method, args)
         self.at(self._free_at[handle], lambda: self._settle(handle, ticket, outcome))
         return ticket
+
+    def reply(self, handle, method, args):
+        return Value((handle.name, method))
+
+    def share(self, value):
+        return Held(value)
 
     def wait(self, tickets, timeout=None, interrupted=None):
         until = NEVER if timeout is None else self.now + timeout

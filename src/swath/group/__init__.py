@@ -1,0 +1,1 @@
+"""The one way to ask workers for something."""

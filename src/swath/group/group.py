@@ -1,0 +1,304 @@
+"""Workers that answer requests, each with the newest weights that are meant for it.
+
+    request(worker, method, …) ─▶ Request ─▶ wait ─▶ settle ─▶ a reply that is wanted, until it is closed
+                                                        ├───▶ nothing: lost with its worker, or not wanted any more
+                                                        └───▶ raises what user code raised in the worker
+
+The fleet (`workers/fleet.py`) replaces workers that die, the channel (`weights/channel.py`) knows which weights a
+request brings. Here is what was asked for and has not come to its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from threading import RLock
+from typing import Any, NamedTuple
+
+from swath.errors import WorkerLost
+from swath.group.member import Unfit
+from swath.group.request import Request
+from swath.options import Survival
+from swath.weights.channel import Channel
+from swath.workers.base import Backend
+from swath.workers.fleet import Fleet
+from swath.workers.fleet_state import FIRST
+from swath.workers.lives import MakeJob
+from swath.workers.outcome import thawed
+from swath.workers.tickets import Name, Ticket
+
+Interrupted = Callable[[], bool]
+
+
+class Call(NamedTuple):
+    """A method of a member, and what it is called with."""
+
+    method: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] | None = None
+
+
+class Books:
+    """Counts what comes of requests; here nothing is counted. All calls come under the group's lock."""
+
+    def arrived(self, request: Request) -> bool:  # noqa: ARG002
+        """There is a reply; whether it is of use.
+
+        Raises:
+            Exception: what user code raised in the worker.
+        """
+        return True
+
+    def lost(self, request: Request) -> None:
+        """Its worker has died before it replied."""
+
+    def unwanted(self, request: Request) -> None:
+        """There is a reply that was of use, and nobody will get it."""
+
+
+class WorkerGroup:
+    """Workers of one service, and what they were asked for. Any thread may use it; nobody waits under its lock.
+
+    Args:
+        backend: where they live; the group's own from now on.
+        make_job: how a life is begun; called for each anew. What it builds is a `Member`.
+        n: how many workers.
+        survival: how often they are replaced, how long they may take, how many are needed.
+        clock: seconds, the same as of the backend's tickets.
+        first: the name of the first worker; the others follow.
+
+    Attributes:
+        fleet: who lives, and who comes back.
+        channel: their weights.
+        lock: guards what is out.
+        out: requests that have not come to their end, in the order in which they were made.
+        held: no further requests are to be made for now.
+        last_number: of the request that was made last.
+        books: count what comes of requests.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        make_job: MakeJob,
+        n: int,
+        survival: Survival,
+        clock: Callable[[], float] = time.monotonic,
+        first: Name = FIRST,
+    ) -> None:
+        self.fleet = Fleet(backend, make_job, n, survival, clock, first)
+        self.channel = Channel(backend.share)
+        self.lock = RLock()
+        self.out: dict[Request, None] = {}
+        self.held = False
+        self.books = Books()
+        self.last_number = 0
+
+    @property
+    def news(self) -> tuple[int, bool]:
+        """Changes whenever workers have come or gone, or it was held or released."""
+        return self.fleet.changes, self.held
+
+    def require_enough(self) -> None:
+        """Raise `FleetFailed` if too few workers are left."""
+        if (failure := self.fleet.failure) is not None:
+            raise failure
+
+    def is_gone(self, worker: int) -> bool:
+        """Whether the worker was given up."""
+        return self.fleet.standings()[worker].phase == "gone"
+
+    def request(self, worker: int, method: str, *args: Any, asked: Any = None, insisted: bool = False) -> Request:
+        """Ask a worker that is up, and return at once; the newest weights meant for it ride along.
+
+        Args:
+            worker: its index.
+            method: of the member.
+            *args: its arguments.
+            asked: what for, as the caller puts it.
+            insisted: what comes of it is delivered, however old it is.
+        """
+        self.last_number += 1
+        request = Request(self._ask(worker, Call(method, args), late=True), self.last_number, asked, insisted)
+        self.out[request] = None
+        return request
+
+    def wait(self, requests: Sequence[Request], interrupted: Interrupted, seen: tuple[int, bool]) -> None:
+        """Wait until one of the requests is answered, or there is other news than what was `seen`.
+
+        Raises:
+            FleetFailed: too few workers are left, and nothing is answered.
+            Closed: the workers were shut down.
+        """
+        self.sweep()
+        changes, held = seen
+        tickets = [request.ticket for request in requests]
+        self.fleet.wait(tickets, interrupted=lambda: interrupted() or self.held != held, seen=changes)
+
+    def settle(self, request: Request) -> bool:
+        """Take note of an answer; whether there is a reply that is wanted. It stays out until it is closed.
+
+        Raises:
+            Exception: what user code raised in the worker, if the reply is wanted.
+        """
+        try:
+            request.reply = self._value(request.ticket)
+            useful = self.books.arrived(request)
+        except Exception as error:
+            lost = isinstance(error, WorkerLost) and request.reply is None
+            if lost:
+                self.books.lost(request)
+            self.close(request)
+            if not (lost or request.dropped):
+                raise
+            return False
+        if not useful:
+            self.close(request)
+        elif request.dropped:
+            self.discard(request)
+        return useful and not request.dropped
+
+    def replace(self, name: Name, cause: BaseException) -> None:
+        """End a life of a worker, which counts as its death; nothing if it is over."""
+        handle = self.fleet.handle(name.worker)
+        if handle.name == name:
+            self.fleet.replace(handle, cause)
+
+    def wanted(self) -> list[Request]:
+        """What is out and not being delivered, in the order in which it was asked for."""
+        return [one for one in self.out if not (one.dropped or one.taken or one.closed)]
+
+    def out_by_worker(self) -> Counter[int]:
+        """How many requests of each worker are out and not being delivered."""
+        return Counter([request.worker for request in self.wanted()])
+
+    def close(self, request: Request) -> None:
+        """It has come to its end; memory of its reply goes back. Twice is fine."""
+        request.closed = True
+        self.out.pop(request, None)
+        if hasattr(request.reply, "close"):
+            request.reply.close()
+
+    def discard(self, request: Request) -> None:
+        """Nobody will get its reply; nothing if it is closed."""
+        if not request.closed:
+            self.books.unwanted(request)
+            self.close(request)
+
+    def drop(self, workers: Collection[int] | None = None) -> list[Request]:
+        """Nobody wants any more what is out, of all workers or of these.
+
+        Returns:
+            What was wanted until now.
+        """
+        dropped = [one for one in self.out if not one.dropped and (workers is None or one.worker in workers)]
+        for request in dropped:
+            self.cancel(request)
+        return dropped
+
+    def cancel(self, request: Request) -> None:
+        """Nobody wants it any more; what is being delivered is left to whoever delivers it."""
+        request.dropped = True
+        if request.reply is not None and not request.taken:
+            self.discard(request)
+
+    def sweep(self) -> None:
+        """Settle what is answered and nobody waits for any more; close what Ctrl-C has left half closed."""
+        with self.lock:
+            for request in [one for one in self.out if one.closed]:
+                self.close(request)
+            for request in [one for one in self.out if one.dropped and not one.taken and one.ticket.done]:
+                self.settle(request)
+
+    def calls(self, method: str, *args: Any) -> dict[int, Call]:
+        """The same call for every worker."""
+        return dict.fromkeys(self.fleet.standings(), Call(method, args))
+
+    def send(self, calls: Mapping[int, Call]) -> dict[int, Ticket]:
+        """Call workers between two requests, and return at once; the tickets of those that are up.
+
+        Workers that are still being built are called, too, and answer when they are built.
+
+        Args:
+            calls: by worker.
+        """
+        with self.lock:
+            standings = self.fleet.standings()
+            begun = [worker for worker in calls if standings[worker].phase in ("up", "starting")]
+            tickets = {worker: self._ask(worker, calls[worker]) for worker in begun}
+            return {worker: ticket for worker, ticket in tickets.items() if worker in self.fleet.up}
+
+    def answers(self, tickets: Mapping[int, Ticket], timeout: float | None = None) -> dict[int, Any]:
+        """Wait for all of these; the answers by worker. Workers that die meanwhile give none.
+
+        Raises:
+            Closed: the workers were shut down.
+            WorkerLate: somebody did not answer in time.
+            Exception: what a worker raised.
+        """
+        self.fleet.answers(list(tickets.values()), timeout)
+        answers = {}
+        with self.lock:
+            for worker, ticket in tickets.items():
+                with suppress(WorkerLost):  # its next life is built as if it had been called
+                    answers[worker] = self._value(ticket)
+        return answers
+
+    def call(self, method: str, *args: Any) -> dict[int, Any]:
+        """Call every worker that is up, and wait; see `answers`."""
+        return self.answers(self.send(self.calls(method, *args)))
+
+    def call_each(self, calls: Mapping[int, Call]) -> dict[int, Any]:
+        """As `call`, with a call for each worker; those that are being replaced are waited for, and called then.
+
+        Workers that are gone for good give no answer.
+        """
+        answers: dict[int, Any] = {}
+        while missing := [worker for worker in calls if worker not in answers and not self.is_gone(worker)]:
+            self.fleet.settle(missing)
+            tickets = self.send({worker: calls[worker] for worker in missing})
+            if not tickets:
+                break
+            answers |= self.answers(tickets)
+        return {worker: answers[worker] for worker in calls if worker in answers}
+
+    def call_first(self, method: str, *args: Any) -> Any:
+        """The answer of the first worker that is not gone; see `call_each`.
+
+        Raises:
+            FleetFailed, WorkerLost: there is none.
+        """
+        for worker, call in sorted(self.calls(method, *args).items()):
+            if answers := self.call_each({worker: call}):
+                return answers[worker]
+        self.require_enough()
+        raise WorkerLost(f"no worker is left to answer {method}{args}; build another collector")
+
+    def _ask(self, worker: int, call: Call, *, late: bool = False) -> Ticket:
+        """Call a method of a worker, with the newest weights meant for it.
+
+        Args:
+            worker: its index.
+            call: of the member.
+            late: whether the worker is replaced when this takes longer than `fragment_timeout_s`.
+        """
+        handle = self.fleet.handle(worker)
+        with self.channel.update_for(handle.name) as update:
+            ticket = self.fleet.call(handle, "answer", update, *call, late=late)
+        ticket.method = call.method
+        return ticket
+
+    def _value(self, ticket: Ticket) -> Any:
+        """The answer to a call that is done.
+
+        Raises:
+            WorkerLost: its worker has died, or is replaced because it was unfit.
+            Exception: what the call raised.
+        """
+        value = ticket.value
+        if isinstance(value, Unfit):
+            self.replace(ticket.name, error := thawed(value.error))
+            raise WorkerLost(f"{error}", worker=ticket.name.worker, life=ticket.name.life)
+        return value

@@ -1,0 +1,344 @@
+"""Whatever befalls workers, what a group gathers is what was asked for: whole, once, and in order."""
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from staged import NEVER, Staged, job
+from swath.errors import Closed, FleetFailed, WorkerLost
+from swath.group.gather import AsReady, InOrder, Plan
+from swath.group.group import Call, WorkerGroup
+from swath.group.member import Member
+from swath.options import Restarts, Survival
+from swath.workers.outcome import Error, Value
+from swath.workers.tickets import Name
+
+N, DRAWS, DEADLINE_S = 3, 6, 20.0
+
+
+class Scripted(Staged):
+    """Members that answer with their name and the version of their weights; some of their answers are exceptions.
+
+    Attributes:
+        failing: `(worker, number of its request)` whose answer is an exception.
+    """
+
+    def __init__(self, failing=()):
+        super().__init__()
+        self.failing, self.asked, self.versions = set(failing), Counter(), {}
+
+    def reply(self, handle, method, args):
+        if method != "answer":
+            return super().reply(handle, method, args)
+        update, inner, *_ = args
+        if update is not None:
+            self.versions[handle] = update.version
+        self.asked[handle.name.worker] += 1
+        if (handle.name.worker, self.asked[handle.name.worker]) in self.failing:
+            return Error(ArithmeticError(inner))
+        return Value((handle.name, inner, self.versions.get(handle, 0)))
+
+
+@dataclass
+class Shares(Plan):
+    """So many rounds, or replies, are wanted of workers."""
+
+    group: WorkerGroup
+    left: int
+    back: int = 0
+    stale_below: int = -1
+    dropped: list = field(default_factory=list)
+
+    @property
+    def wants_more(self):
+        return self.left > 0 and not self.group.held
+
+    def next_round(self):
+        self.left -= 1
+        return dict.fromkeys(range(N), "share")
+
+    def next_for(self, worker):
+        self.left -= 1
+        return "share"
+
+    def give_back(self, asked):
+        assert asked == "share"
+        self.left += 1
+
+    def ask(self, worker, asked, *, insisted=False):
+        return self.group.request(worker, "collect", asked=asked, insisted=insisted)
+
+    def is_stale(self, request):
+        return request.reply[2] < self.stale_below
+
+    def stale(self, request, *, delivered):
+        if not delivered:
+            self.dropped.append(request)
+            self.left += 1
+
+
+def group_of(stage, survival=None):
+    group = WorkerGroup(stage, job, N, survival or Survival(), stage.clock)
+    group.fleet.bring_up()
+    return group
+
+
+def drawn(gather, group):
+    """What comes next; it is closed."""
+    requests = gather.next(lambda: False)
+    if requests is not None:
+        with group.lock:
+            gather.ask_ahead()
+            gather.done()
+            for request in requests:
+                group.close(request)
+    return requests
+
+
+NAMES = st.builds(Name, st.integers(0, N - 1), st.integers(0, 3))
+FATES = {
+    "starts": st.dictionaries(NAMES, st.sampled_from([0.0, 4.0, NEVER, (OSError("no more processes"),)]), max_size=4),
+    "dies": st.dictionaries(NAMES, st.sampled_from([0.0, 0.5, 1.0, 7.0]), max_size=5),
+    "hangs": st.sets(NAMES, max_size=2),
+    "failing": st.sets(st.tuples(st.integers(0, N - 1), st.integers(1, 8)), max_size=3),
+    "publishes": st.sets(st.integers(0, DRAWS), max_size=4),
+    "forgets": st.dictionaries(
+        st.integers(0, DRAWS), st.none() | st.sets(st.integers(0, N - 1), min_size=1), max_size=2
+    ),
+}
+SURVIVALS = st.builds(
+    Survival,
+    st.builds(Restarts, max_per_worker=st.integers(0, 3), backoff_s=st.sampled_from([0.0, 2.0])),
+    min_workers=st.none() | st.integers(1, N),
+    fragment_timeout_s=st.just(DEADLINE_S),
+    placement_timeout_s=st.just(30.0),
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Nobody reads of thousands of restarts."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def play(kind, survival, ahead, fates):
+    """The group, what was drawn, how much was raised, and whether too few are left, when these fates befall it."""
+    stage = Scripted(fates["failing"])
+    group = group_of(stage, survival)
+    plan = Shares(group, DRAWS)
+    gather = kind(group, plan, ahead)
+    stage.starts, stage.dies = fates["starts"], fates["dies"]
+    stage.takes = {(name, "answer"): NEVER for name in fates["hangs"]}
+    for name, seconds in stage.dies.items():
+        if name.life == 0:
+            stage.at(seconds, partial(stage.end, group.fleet.handle(name.worker)))
+    got, raised = [], 0
+    for number in range(10 * DRAWS):
+        if number in fates["publishes"]:
+            group.channel.publish({})
+        if number in fates["forgets"]:
+            with group.lock:
+                gather.forget(fates["forgets"][number])
+        try:
+            requests = drawn(gather, group)
+        except ArithmeticError:
+            raised += 1
+            continue
+        except FleetFailed:
+            group.fleet.close(0.0)
+            return group, got, raised, True
+        if requests is None:
+            break
+        got.append(requests)
+    assert not group.wanted(), "what is out is asked for in vain"
+    group.fleet.close(0.0)
+    return group, got, raised, False
+
+
+def check_once_and_in_order(got):
+    """No reply comes twice, those of one life come in the order in which it made them, and its versions only grow."""
+    numbers, versions, seen = {}, {}, set()
+    for request in (request for requests in got for request in sorted(requests, key=lambda one: one.number)):
+        assert id(request) not in seen
+        seen.add(id(request))
+        name, _, version = request.reply
+        assert name == request.name
+        assert request.number > numbers.get(name, 0)
+        assert version >= versions.get(name, 0)
+        numbers[name], versions[name] = request.number, version
+
+
+@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(FATES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+def test_rounds_are_whole_once_and_in_order(survival, ahead, fates):
+    group, got, raised, failed = play(InOrder, survival, ahead, fates)
+    assert all(len(requests) == N for requests in got)
+    check_once_and_in_order(got)
+    gone = {worker for worker in range(N) if group.is_gone(worker)}
+    for requests in got:
+        assert all(request.worker == row for row, request in enumerate(requests) if row not in gone)
+    assert failed or len(got) == DRAWS
+    assert raised <= len(fates["failing"])
+
+
+@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(FATES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+def test_replies_as_they_are_ready_come_once_and_in_order(survival, ahead, fates):
+    _, got, raised, failed = play(AsReady, survival, ahead, fates)
+    assert all(len(requests) == 1 for requests in got)
+    check_once_and_in_order(got)
+    assert failed or len(got) == DRAWS
+    assert raised <= len(fates["failing"])
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(InOrder, [0, 1, 2]), (AsReady, [0, 0, 0, 1, 2])])
+def test_what_is_asked_for_brings_the_newest_weights(kind, expected):
+    group = group_of(Scripted())
+    gather, versions = kind(group, Shares(group, len(expected)), 0), []
+    for _ in expected:
+        versions.append({request.reply[2] for request in drawn(gather, group)})
+        group.channel.publish({})
+    assert versions == [{version} for version in expected]
+
+
+def test_rounds_that_are_asked_for_ahead_keep_the_weights_of_then():
+    group = group_of(Scripted())
+    gather, versions = InOrder(group, Shares(group, 4), 2), []
+    for _ in range(4):
+        versions.append({request.reply[2] for request in drawn(gather, group)})
+        group.channel.publish({})
+    assert versions == [{0}, {0}, {0}, {1}]
+
+
+def test_who_was_served_longest_ago_comes_first():
+    group = group_of(Scripted())
+    gather = AsReady(group, Shares(group, 9), 1)
+    assert [drawn(gather, group)[0].worker for _ in range(9)] == [0, 1, 2] * 3
+
+
+def test_a_reply_that_is_too_old_is_dropped_and_the_next_of_its_worker_comes_whatever_its_age():
+    group = group_of(Scripted())
+    plan = Shares(group, 2)
+    gather = AsReady(group, plan, 1)
+    plan.stale_below = 1
+    first = drawn(gather, group)[0]
+    assert first.insisted
+    assert plan.dropped[0].worker == first.worker
+    assert plan.dropped[0].number < first.number
+
+
+@pytest.mark.parametrize("kind", [InOrder, AsReady])
+def test_what_user_code_raised_leaves_once_and_the_others_stay(kind):
+    stage = Scripted({(1, 1)})
+    group = group_of(stage)
+    gather, got = kind(group, Shares(group, 3), 0), []
+    with pytest.raises(ArithmeticError):
+        got.extend(drawn(gather, group) for _ in range(3))
+    while (requests := drawn(gather, group)) is not None:
+        got.append(requests)
+    assert len(got) == 3
+    check_once_and_in_order(got)
+
+
+@pytest.mark.parametrize("kind", [InOrder, AsReady])
+def test_a_draw_that_is_interrupted_ends_and_the_next_goes_on(kind):
+    group = group_of(Scripted())
+    gather = kind(group, Shares(group, 3), 0)
+    stop = iter([False, True, True])
+    with pytest.raises(Closed):
+        gather.next(lambda: next(stop, True))
+    assert drawn(gather, group) is not None
+
+
+def test_what_is_lost_between_here_and_there_is_asked_for_again():
+    group = group_of(Scripted())
+    gather = InOrder(group, Shares(group, 1), 0)
+    requests = gather.next(lambda: False)
+    with group.lock:
+        group.close(requests[1])
+        gather.put_back([requests[1]])
+    again = drawn(gather, group)
+    assert [one is other for one, other in zip(requests, again, strict=True)] == [True, False, True]
+
+
+def test_nothing_is_asked_for_while_the_group_is_held():
+    group = group_of(Scripted())
+    gather = AsReady(group, Shares(group, 2), 1)
+    group.held = True
+    assert gather.next(lambda: False) is None
+    group.held = False
+    assert drawn(gather, group) is not None
+
+
+# ---- calls between requests
+
+
+def test_a_call_for_all_comes_back_by_worker():
+    group = group_of(Scripted())
+    assert group.call("state") == {worker: (Name(worker, 0), "state", 0) for worker in range(N)}
+
+
+def test_workers_that_die_give_no_answer_and_those_that_come_back_are_waited_for():
+    stage = Scripted()
+    group = group_of(stage)
+    stage.starts = {1: 5.0}
+    stage.at(0.5, partial(stage.end, group.fleet.handle(1)))
+    assert group.call("state").keys() == {0, 2}
+    assert group.call_each(group.calls("state"))[1] == (Name(1, 1), "state", 0)
+
+
+def test_the_first_that_is_left_answers():
+    stage = Scripted()
+    group = group_of(stage, Survival(Restarts(0), min_workers=1))
+    group.replace(Name(0, 0), WorkerLost("it is gone"))
+    assert group.call_first("state")[0] == Name(1, 0)
+    for worker in (1, 2):
+        group.replace(Name(worker, 0), WorkerLost("it is gone"))
+    with pytest.raises(FleetFailed):
+        group.call_first("state")
+
+
+def test_each_is_called_with_its_own():
+    group = group_of(Scripted())
+    tickets = group.send({0: Call("reset"), 2: Call("seed", (3,))})
+    assert {worker: answer[1] for worker, answer in group.answers(tickets).items()} == {0: "reset", 2: "seed"}
+
+
+class Toy(Member):
+    """Takes weights that are numbers."""
+
+    def __init__(self):
+        self.weights, self.version = {}, 0
+
+    def _bring(self, models, version):
+        if "bad" in models:
+            raise ValueError("it does not fit")
+        self.weights.update(models)
+        self.version = version
+
+    def ask(self, more=0):
+        return self.version + more
+
+
+def test_a_member_whose_weights_do_not_fit_is_replaced_and_its_request_is_lost():
+    class Real(Scripted):
+        """Toys."""
+
+        def reply(self, handle, method, args):
+            toy = self.versions.setdefault(handle, Toy())
+            return Value(getattr(toy, method)(*args))
+
+    group = group_of(Real())
+    assert group.call("ask", 2) == {0: 2, 1: 2, 2: 2}
+    group.channel.publish({"good": 1})
+    assert set(group.call("ask").values()) == {1}
+    group.channel.publish({"bad": 1}, [1])
+    assert group.call("ask") == {0: 1, 2: 1}
+    assert group.fleet.restarts == 1
