@@ -321,19 +321,11 @@ class Worker:
             return
         self.tally.restarts += 1
         _log.warning("%s: %r; its envs are built anew, in life %d", self.who, self._broken, self.life + 1)
-        observation = self._rebuilt()
+        observation = self.host.rebuild()
         self._broken = None
         self.next_life(self.life + 1)
         if self.seeding is None:
             self._begin_with(observation)
-
-    def _rebuilt(self) -> Leaves:
-        try:
-            return self.host.rebuild()
-        except EnvRaised:
-            raise
-        except Exception as error:
-            raise EnvRaised(0, error) from error
 
     def _checked(self, policy: BoundPolicy) -> Actor:
         return Finite(policy, self.host.spec.observed) if self.faults.check_finite else policy

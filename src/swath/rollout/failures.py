@@ -214,10 +214,7 @@ class VoidRows(Failures):
         return leaves
 
     def _begin_whole(self, host: Host) -> Leaves:
-        n, seeds = host.spec.num_envs, self._seeds
-        leaves = host.reset_all([seeds[env] for env in range(n)] if len(seeds) == n else None)
-        if 0 < len(seeds) < n:
-            leaves = host.reset([*seeds], leaves, [*seeds.values()])
+        leaves = host.reset_all([self._seeds.get(env) for env in range(host.spec.num_envs)] if self._seeds else None)
         self._seeds = {}
         return leaves
 
@@ -229,16 +226,14 @@ class VoidRows(Failures):
         if self._restarts is not None:
             self.wait(self._restarts.delay(self.in_a_row[env] + 1))
         self.n_restarts += 1
-        renewed = [env]
-        try:
-            if self._renew is None or (self._whole and not host.spec.alone):
-                host.rebuild()
-                renewed = [*range(host.spec.num_envs)]
-            else:
+        renewed: Sequence[int] = [env]
+        if self._renew is None or (self._whole and not host.spec.alone):
+            host.rebuild()
+            renewed = range(host.spec.num_envs)
+        else:
+            try:
                 self._renew(env)
-        except EnvRaised:
-            raise
-        except Exception as error:
-            raise EnvRaised(env, error) from error
+            except Exception as error:
+                raise EnvRaised(env, error) from error
         self._broken.difference_update(renewed)
         self._seeds |= {one: seed for one in renewed if (seed := self._new_seed(one)) is not None}

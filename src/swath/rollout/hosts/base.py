@@ -237,7 +237,7 @@ class Host(Protocol):
     def env(self) -> Any:
         """The live env object: a single env, a vector env, or a list of envs."""
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones; with one seed per env or from the envs' own state."""
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
@@ -314,7 +314,7 @@ class EnvHost(ABC):
         """The env, or a list of envs, as users know it."""
 
     @abstractmethod
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env."""
 
     def seed_of(self, env: int) -> int | None:
@@ -322,12 +322,19 @@ class EnvHost(ABC):
         return self._seeds.get(env)
 
     def rebuild(self) -> Leaves:
-        """Close all envs, build them anew and reset them."""
+        """Close all envs, build them anew and reset them.
+
+        Raises:
+            EnvRaised: building or resetting one failed.
+        """
         if self._make is None:
             env = first_of(self.env)
             raise RuntimeError(f"{env} was given as an instance and cannot be built anew; pass a callable")
         close_broken(self)
-        self.envs, self._closed = list(self._make()), False
+        try:
+            self.envs, self._closed = list(self._make()), False
+        except Exception as error:
+            raise EnvRaised(0, error) from error
         return self.reset_all()
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class ListHost(EnvHost):
         """The env itself if there is one, else the list of envs."""
         return self.envs[0] if len(self.envs) == 1 else self.envs
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones."""
         self._install()
         self._infos = self._infos.copy()  # a transition has the others

@@ -154,7 +154,7 @@ class ZooHost(TensorDictHost):
         kind = [(group.name, group.agents, group.observation, group.action) for group in self._groups]
         super().__init__(env, make, self._make_spec(), ("agents or spaces", kind))
 
-    def begin(self, seeds: Sequence[int] | None) -> TensorDict:
+    def begin(self, seeds: Sequence[int | None] | None) -> TensorDict:
         """Begin an episode."""
         answer = self.env.reset(seed=None if seeds is None else seeds[0])
         try:

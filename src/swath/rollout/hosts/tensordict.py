@@ -55,7 +55,7 @@ class TensorDictHost(EnvHost):
         return self.envs[0]
 
     @abstractmethod
-    def begin(self, seeds: Sequence[int] | None) -> Any:
+    def begin(self, seeds: Sequence[int | None] | None) -> Any:
         """Begin an episode in every env of the batch: the root. The first seed is that of all."""
 
     @abstractmethod
@@ -70,14 +70,14 @@ class TensorDictHost(EnvHost):
     def rendered(self, env: int) -> Array | None:
         """A frame of this env of the batch; `None` if it does not render arrays."""
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env; the first seed is that of all envs of a batch."""
         self._begun.clear()
         try:
             root = self.begin(seeds)
         except Exception as error:
             raise EnvRaised(0, error) from error
-        if seeds is not None:
+        if seeds is not None and seeds[0] is not None:
             self._seeds = dict.fromkeys(range(self.spec.num_envs), seeds[0])
         return [root]
 
@@ -172,7 +172,7 @@ class SideBySide(EnvHost):
         """The envs."""
         return [host.env for host in self.envs]
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones."""
         self._retired.clear()
         leaves = self.reset(range(len(self.envs)), [], seeds)

@@ -133,7 +133,7 @@ class TorchRLHost(TensorDictHost):
             return self.env.transform
         return self.env if _is_batch_of_envs(self.env) else None
 
-    def begin(self, seeds: Sequence[int] | None) -> Any:
+    def begin(self, seeds: Sequence[int | None] | None) -> Any:
         """Begin an episode in every env of the batch; the first seed is that of all, and the env deals it out."""
         if seeds is not None:
             self.env.set_seed(seeds[0], static_seed=len(seeds) > 1 and len({*seeds}) == 1)

@@ -81,7 +81,7 @@ class VectorHost(EnvHost):
         """The vector env."""
         return self.envs[0]
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env; an env that takes one seed for all gets the first."""
         self._begun, self._first_infos = [], {}
         self._retired.clear()
@@ -90,11 +90,9 @@ class VectorHost(EnvHost):
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs, those that get a seed anew even if they have begun by themselves."""
-        own, asked = self._begun, dict[int, int | None]()
-        if seeds is not None or envs != own:
-            given, begun = dict(zip(envs, seeds or [None] * len(envs), strict=True)), set(own)
-            own = [env for env in envs if env in begun and given[env] is None]
-            asked = {env: given[env] for env in sorted(set(envs).difference(own))}
+        given = dict(zip(envs, seeds or [None] * len(envs), strict=True))
+        own = [env for env in self._begun if env in given and given[env] is None]
+        asked = {env: seed for env, seed in given.items() if env not in own} if len(own) < len(given) else {}
         if self.spec.skips and not asked:
             return onto  # they begin within the next step
         fresh = [leaf.copy() for leaf in onto]

@@ -70,7 +70,7 @@ class OwnVectorHost(EnvListHost):
         """The vector env."""
         return self.envs[0].vector
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every sub-env."""
         try:
             self._deal(*self.env.vector_reset(seeds=None if seeds is None else list(seeds)))

@@ -50,7 +50,7 @@ class ProcessingHost:
         """The live env object."""
         return self._inner.env
 
-    def reset_all(self, seeds: Sequence[int] | None = None) -> Leaves:
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env."""
         self._raw = self._inner.reset_all(seeds)
         return self._begun(self._everyone, self._last)
