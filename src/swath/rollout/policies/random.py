@@ -14,7 +14,7 @@ from swath.rollout.buffer import column_of
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.policies.calling import BoundPolicy
 from swath.rollout.policies.recurrent import Memory
-from swath.rollout.spaces import Leaf, Leaves, action_leaves
+from swath.rollout.spaces import Array, Leaves, action_leaves
 
 
 class RandomPolicy:
@@ -39,11 +39,11 @@ class RandomPolicy:
         """
         space = self.action_spec if self.action_spec is not None else space
         leaves = action_leaves(space)
+        draws = [_drawing(leaf.space, (num_envs, *leaf.shape)) for leaf in leaves]
 
         def draw(mask: torch.Tensor | None) -> Leaves:
-            if mask is None:
-                return [_draw(leaf, num_envs) for leaf in leaves]
-            return [_masked(leaves[0], space, mask)]
+            drawn = [each() for each in draws] if mask is None else [_masked(space, mask)]
+            return [rows.numpy().astype(leaf.dtype, copy=False) for leaf, rows in zip(leaves, drawn, strict=True)]
 
         return draw
 
@@ -77,51 +77,48 @@ class RandomActions(BoundPolicy):
         return [*outputs, *self.memory.keep(outputs)]
 
 
-def _masked(leaf: Leaf, space: spaces.Space[Any], mask: torch.Tensor) -> Any:
-    sizes, start = [], np.zeros(())
+def _choices(space: spaces.Space[Any]) -> tuple[Array, Any]:
+    """How many values there are at each place, and the first of them; of a Box none."""
     if isinstance(space, spaces.Discrete):
-        sizes, start = [int(space.n)], space.start
-    elif isinstance(space, spaces.MultiDiscrete):
-        sizes, start = space.nvec.reshape(-1).tolist(), space.start
-    if not sizes or tuple(mask.shape[1:]) != (sum(sizes),):
+        return np.array(space.n), space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.nvec, space.start
+    return np.full(space.shape or (), 2 if isinstance(space, spaces.MultiBinary) else 0), 0
+
+
+def _masked(space: spaces.Space[Any], mask: torch.Tensor) -> torch.Tensor:
+    sizes, start = _choices(space)
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or mask.shape[1:] != (sizes.sum(),):
         raise ValueError(
             f"RandomPolicy cannot obey {ACTION_MASK!r} of shape {tuple(mask.shape[1:])} for {space}: a mask has one "
             "entry per choice of a Discrete or MultiDiscrete action; give the collector a policy that knows this one"
         )
     chosen = []
-    for part in torch.split((mask != 0).double(), sizes, dim=1):
+    for part in torch.split((mask != 0).double(), sizes.reshape(-1).tolist(), dim=1):
         none_allowed = part.sum(dim=1, keepdim=True) == 0  # after an end, where the action does not matter
         chosen.append(torch.multinomial(part + none_allowed, 1))
-    return _as(leaf, torch.cat(chosen, dim=1).reshape(-1, *leaf.shape) + torch.as_tensor(start))
+    return torch.cat(chosen, dim=1).reshape(-1, *sizes.shape) + torch.as_tensor(start)
 
 
-def _draw(leaf: Leaf, num_envs: int) -> Any:
-    space = leaf.space
-    shape = (num_envs, *leaf.shape)
-    if isinstance(space, spaces.Discrete):
-        return _as(leaf, torch.randint(int(space.n), (num_envs,)) + int(space.start))
-    if isinstance(space, spaces.MultiDiscrete):
-        nvec, start = torch.as_tensor(space.nvec), torch.as_tensor(space.start)
-        return _as(leaf, (torch.rand(shape, dtype=torch.float64) * nvec).long() + start)
-    if isinstance(space, spaces.MultiBinary):
-        return _as(leaf, torch.randint(0, 2, shape))
-    assert isinstance(space, spaces.Box)
-    return _as(leaf, _box(space, shape))
+def _drawing(space: spaces.Space[Any], shape: tuple[int, ...]) -> Callable[[], torch.Tensor]:
+    """How to draw `start + span * noise`: even noise in [0, 1) between two bounds, positive behind one, else normal."""
+    integer = space.dtype is not None and np.issubdtype(space.dtype, np.integer)
+    span, start = _choices(space)
+    bounded, half = np.ones(span.shape, np.bool_), np.zeros(span.shape, np.bool_)
+    if isinstance(space, spaces.Box):
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        below, above = space.bounded_below, space.bounded_above
+        bounded, half = below & above, below ^ above
+        start = np.where(below, low, np.where(above, high, 0))
+        span = np.where(bounded, high - low + integer, np.where(above, -1, 1))
+    begin, width, is_bounded, is_half = map(torch.as_tensor, (start, span, bounded, half))
 
+    def draw() -> torch.Tensor:
+        noise = torch.rand(shape, dtype=torch.float64)
+        if not is_bounded.all():
+            open_side = torch.where(is_half, noise.new_empty(shape).exponential_(), torch.randn(shape).double())
+            noise = torch.where(is_bounded, noise, open_side)
+        drawn = begin + width * noise
+        return drawn.floor() if integer else drawn
 
-def _box(space: spaces.Box, shape: tuple[int, ...]) -> torch.Tensor:
-    low, high = torch.as_tensor(space.low, dtype=torch.float64), torch.as_tensor(space.high, dtype=torch.float64)
-    above, below = torch.as_tensor(space.bounded_below), torch.as_tensor(space.bounded_above)
-    integer = np.issubdtype(np.dtype(space.dtype), np.integer)
-    span = torch.where(above & below, high - low + (1.0 if integer else 0.0), 0.0)
-    uniform = torch.rand(shape, dtype=torch.float64) * span + torch.where(above, low, 0.0)
-    if bool((above & below).all()):
-        return uniform.floor() if integer else uniform
-    open_side = torch.empty(shape, dtype=torch.float64).exponential_()
-    half = torch.where(above, low + open_side, high - open_side)
-    drawn = torch.where(above & below, uniform, torch.where(above | below, half, torch.randn(shape).double()))
-    return drawn.floor() if integer else drawn
-
-
-def _as(leaf: Leaf, drawn: torch.Tensor) -> Any:
-    return drawn.numpy().astype(leaf.dtype, copy=False)
+    return draw
