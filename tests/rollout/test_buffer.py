@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from swath.rollout.buffer import Buffer, Column
+from swath.rollout.buffer import Buffer
 from swath.rollout.hosts.base import Ends
 from swath.rollout.loop import Step
 
 N_STEPS = 4
 
 
-ACTION = Column((2,), np.dtype(np.int64))
+ACTION = np.zeros(2, np.int64)
 
 
 def buffer(output=ACTION):
-    return Buffer([Column((2, 3), np.dtype(np.float32))], [output], N_STEPS)
+    return Buffer([np.zeros((2, 3), np.float32)], [output], N_STEPS)
 
 
 def step(t, *, ended=(), void=(), cut=(), output=None):
@@ -66,7 +66,7 @@ def test_what_a_step_led_to_is_what_the_next_begins_with_unless_an_episode_began
 
 @pytest.mark.parametrize(("n_envs", "row", "n_steps"), [(1, 3, 4), (128, 3, 1), (128, 3, 4), (128, 100, 4)])
 def test_what_was_sealed_is_not_written_again(n_envs, row, n_steps):
-    storage = Buffer([Column((n_envs, row), np.dtype(np.float32))], [Column((n_envs,), np.dtype(np.int64))], n_steps)
+    storage = Buffer([np.zeros((n_envs, row), np.float32)], [np.zeros(n_envs, np.int64)], n_steps)
     sealed = []
     for t in range(2):
         rows = storage.open()

@@ -8,13 +8,14 @@ import torch
 from gymnasium.vector import AutoresetMode
 from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
-from swath.rollout.buffer import Buffer, Column, column_of
+from swath.rollout.buffer import Buffer
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
 from swath.rollout.loop import steps
-from swath.rollout.policies.binding import Binding, bind
+from swath.rollout.policies.binding import bind
+from swath.rollout.policies.calling import Binding
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
@@ -244,7 +245,7 @@ class Reusing:
 def test_a_policy_may_answer_every_call_in_the_same_arrays():
     host = listed()
     policy = Reusing(host.spec)
-    buffer = Buffer([Column((3, 3), np.dtype(np.float32))], [column_of(leaf) for leaf in policy([])], 4)
+    buffer = Buffer([np.zeros((3, 3), np.float32)], policy([]), 4)
     rows = buffer.open()
     for t, step in enumerate(itertools.islice(steps(host, policy, stage_of(host), rules_of(host)), 4)):
         buffer.write(rows, t, step)

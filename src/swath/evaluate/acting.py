@@ -17,8 +17,8 @@ from tensordict import TensorDictBase
 from swath.evaluate.predictor import Predictor, Predicts
 from swath.evaluate.runner import EpisodeOf, Performer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec
-from swath.rollout.policies.binding import Binding, bind
-from swath.rollout.policies.calling import ExplorationType, device_of
+from swath.rollout.policies.binding import bind
+from swath.rollout.policies.calling import Binding, ExplorationType, device_of
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive

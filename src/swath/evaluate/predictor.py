@@ -12,7 +12,7 @@ import numpy as np
 
 from swath.keys import Key
 from swath.rollout.hosts.base import ArraySpec
-from swath.rollout.policies.binding import require_fitting
+from swath.rollout.policies.answers import require_fitting
 from swath.rollout.spaces import Array, Leaves, structured
 
 

@@ -17,7 +17,7 @@ from tensordict import TensorDict, TensorDictBase
 from swath.evaluate.runner import Scene
 from swath.keys import NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
 from swath.options import TrajFormat
-from swath.rollout.buffer import Buffer, column_of
+from swath.rollout.buffer import Buffer
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.ids import NO_TRAJECTORY
 from swath.rollout.episodes.reshape import Frames, Piece, join
@@ -100,7 +100,7 @@ class Recording:
 def _buffer_for(spec: HostSpec, step: Step) -> Buffer | TensorDictBuffer:
     if isinstance(spec, TensorDictSpec):
         return TensorDictBuffer(spec, step.outputs[0], PORTION)
-    return Buffer([*map(column_of, step.observation)], [*map(column_of, step.outputs)], PORTION)
+    return Buffer(step.observation, step.outputs, PORTION)
 
 
 def _show_cuts(batch: TensorDictBase, rows: TensorDictRows) -> None:

@@ -10,7 +10,6 @@ caches to the policy and the envs. What is handed out is its receiver's; the nex
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,42 +26,7 @@ MANY_ENVS = 128
 """From so many on, a step's rows are written side by side first; with fewer that is no quicker."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """Shape and dtype of one entry's row `[B, …]`; of a tensor where numpy lacks the dtype.
-
-    Attributes:
-        shape: of a whole row, B included.
-        dtype: numpy dtype, or torch dtype.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any] | torch.dtype
-
-    @property
-    def is_large(self) -> bool:
-        """Whether one env's row is."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize >= LARGE_ROW
-
-    @property
-    def in_place(self) -> bool:
-        """Whether rows are written where they stay."""
-        return self.is_large or self.shape[0] < MANY_ENVS
-
-    def allocate(self, n_steps: int) -> Any:
-        """Room `[B, T, …]` for T rows, not initialised; in memory it is `[T, B, …]`, unless they stay there."""
-        shape = (self.shape[0], n_steps) if self.in_place else (n_steps, self.shape[0])
-        empty: Any = torch.empty if isinstance(self.dtype, torch.dtype) else np.empty
-        room = empty((*shape, *self.shape[1:]), dtype=self.dtype)
-        return room if self.in_place else room.swapaxes(0, 1)
-
-
-def column_of(leaf: Any) -> Column:
-    """The column that holds rows like this one."""
-    return Column(tuple(leaf.shape), leaf.dtype)
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Flags:
     """Rewards and ends of T steps of B envs, arrays `[B, T]`.
 
@@ -102,8 +66,35 @@ class Flags:
             self.valid = np.ones(self.shape, dtype=np.bool_)
         self.valid[envs, steps] = False
 
+    def mark(self, t: int, step: Step) -> None:
+        """Ends, rows that are no transitions and cuts, as step `t` says.
 
-@dataclass(slots=True, kw_only=True)
+        The row before a cut is the last good one of an env that failed, unless its episode had ended there.
+        """
+        if step.ended.envs.size:
+            self.terminated[step.ended.envs, t] = step.ended.terminated
+            self.truncated[step.ended.envs, t] = step.ended.truncated
+        if step.void:
+            self.void(step.void, t)
+        if step.cut and t == 0:
+            self.restarted = step.cut
+        elif step.cut:
+            stay = self.last[:, t - 1] if self.valid is None else self.last[:, t - 1] | ~self.valid[:, t - 1]
+            self.cut([env for env in step.cut if not stay[env]], t - 1)
+
+    def cut(self, envs: Sequence[int] | Array, t: int) -> None:
+        """The episodes of these envs are truncated with step `t`, unless they terminated."""
+        self.truncated[envs, t] |= ~self.terminated[envs, t]
+
+    def cut_last(self) -> None:
+        """The last transition of each env is marked as truncated; its episode goes on."""
+        valid = np.ones(self.shape, np.bool_) if self.valid is None else self.valid
+        final = np.where(valid.any(axis=1), valid.shape[1] - 1 - np.argmax(valid[:, ::-1], axis=1), -1)
+        for t in {*final.tolist()} - {-1}:
+            self.cut(np.flatnonzero(final == t), t)
+
+
+@dataclass(kw_only=True)
 class Rows(Flags):
     """T steps of B envs, all arrays `[B, T, …]`.
 
@@ -117,15 +108,6 @@ class Rows(Flags):
     outputs: Leaves
     next_observation: Leaves
 
-    def cut_last(self) -> None:
-        """The last transition of each env is marked as truncated, unless it terminated; its episode goes on."""
-        n_envs, n_steps = self.shape
-        final = np.full(n_envs, n_steps - 1)
-        if self.valid is not None:
-            final -= np.argmax(self.valid[:, ::-1], axis=1)
-        envs = np.arange(n_envs) if self.valid is None else np.flatnonzero(self.valid.any(axis=1))
-        self.truncated[envs, final[envs]] |= ~self.terminated[envs, final[envs]]
-
     def blank_from(self, n_steps: int) -> None:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
         for array in (*self.observation, *self.outputs, *self.next_observation, self.reward):
@@ -137,18 +119,18 @@ class Buffer:
     """Room for fragments of T steps, one after another.
 
     Args:
-        observation: columns of the observation leaves.
-        outputs: columns of the policy's outputs.
+        observation: leaves `[B, …]` like those that policies see.
+        outputs: like what these answer.
         n_steps: T.
     """
 
-    def __init__(self, observation: Sequence[Column], outputs: Sequence[Column], n_steps: int) -> None:
-        self._n_envs, self.n_steps = observation[0].shape[0], n_steps
-        reward = Column((self._n_envs,), np.dtype(np.float32))
-        self._columns = (*observation, *outputs, reward, *observation)
-        self._n_observed = len(observation)
-        self._rooms = [column.allocate(n_steps) for column in self._columns]
-        self._at_once = any(column.is_large for column in observation)
+    def __init__(self, observation: Leaves, outputs: Leaves, n_steps: int) -> None:
+        self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
+        self._like = [*observation, *outputs, np.empty(self._n_envs, np.float32), *observation]
+        large = [leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
+        self._in_place = [is_large or self._n_envs < MANY_ENVS for is_large in large]
+        self._at_once = any(large[: len(observation)])
+        self._rooms = [self._room(place) for place in range(len(large))]
         self._led_to: tuple[int, Leaves] = (-1, [])
         """The last step that was written, and what it led to."""
         self._stray: list[tuple[int, Leaves]] = []
@@ -158,9 +140,7 @@ class Buffer:
         """Room for one fragment; `seal` gives it arrays of its own, and the next one may be opened."""
         shape = (self._n_envs, self.n_steps)
         self._led_to, self._stray = (-1, []), []
-        for place, column in enumerate(self._columns):
-            if column.in_place:
-                self._rooms[place] = column.allocate(self.n_steps)
+        self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
         terminated, truncated = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
         return Rows(**self._parts(self._rooms), terminated=terminated, truncated=truncated)
 
@@ -175,13 +155,7 @@ class Buffer:
             if step.observation is not self._led_to[1] and t:
                 self._stray.append(self._led_to)
             self._led_to = t, step.next_observation
-        if step.ended.envs.size:
-            rows.terminated[step.ended.envs, t] = step.ended.terminated
-            rows.truncated[step.ended.envs, t] = step.ended.truncated
-        if step.void:
-            rows.void(step.void, t)
-        if step.cut:
-            _cut(rows, t, step.cut)
+        rows.mark(t, step)
 
     def seal(self, rows: Rows) -> None:
         """All steps are written: arrays in the order of the batch are made of what is in another.
@@ -195,12 +169,17 @@ class Buffer:
                 room[:, :last] = began[:, 1 : last + 1]
             for t, leaves in [*self._stray, self._led_to]:
                 self._write_next(t, leaves)
-        arrays = [
-            room if column.in_place else _in_order(room)
-            for column, room in zip(self._columns, self._rooms, strict=True)
-        ]
+        arrays = [room if stays else _in_order(room) for room, stays in zip(self._rooms, self._in_place, strict=True)]
         for name, part in self._parts(arrays).items():
             setattr(rows, name, part)
+
+    def _room(self, place: int) -> Any:
+        """Room `[B, T, …]` for an entry, not initialised; in memory it is `[T, B, …]`, unless its rows stay there."""
+        like, in_place = self._like[place], self._in_place[place]
+        shape = (len(like), self.n_steps) if in_place else (self.n_steps, len(like))
+        empty: Any = torch.empty if isinstance(like, torch.Tensor) else np.empty
+        room = empty((*shape, *like.shape[1:]), dtype=like.dtype)
+        return room if in_place else room.swapaxes(0, 1)
 
     def _parts(self, arrays: Leaves) -> dict[str, Any]:
         """What the arrays are, by the names in `Rows`."""
@@ -211,17 +190,6 @@ class Buffer:
     def _write_next(self, t: int, leaves: Leaves) -> None:
         for room, leaf in zip(self._rooms[-self._n_observed :], leaves, strict=True):
             room[:, t] = leaf
-
-
-def _cut(rows: Rows, t: int, envs: Sequence[int]) -> None:
-    """The row before step `t` is the last good one of an env that failed, unless its episode had ended there."""
-    if t == 0:
-        rows.restarted = envs
-        return
-    for env in envs:
-        was_transition = rows.valid is None or rows.valid[env, t - 1]
-        if was_transition and not rows.terminated[env, t - 1]:
-            rows.truncated[env, t - 1] = True
 
 
 def _in_order(room: Any) -> Any:

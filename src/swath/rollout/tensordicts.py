@@ -21,7 +21,7 @@ from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class TensorDictRows(Flags):
     """T steps of B envs as one TensorDict `[*B, T]`.
 
@@ -53,15 +53,6 @@ class TensorDictRows(Flags):
             self.like = made.empty(recurse=True)
         entries = made.items(include_nested=True, leaves_only=True, is_leaf=_is_no_plain_tensordict)
         self.steps.append({key: value.clone() for key, value in entries})
-
-    def cut_last(self) -> None:
-        """The last transition of each env is marked as truncated, its episode goes on."""
-        n_envs, n_steps = self.shape
-        if self.valid is None:
-            self.cut(range(n_envs), n_steps - 1)
-            return
-        for env in np.flatnonzero(self.valid.any(axis=1)):
-            self.cut([int(env)], int(np.flatnonzero(self.valid[env])[-1]))
 
     def cut(self, envs: Sequence[int] | Array, t: int) -> None:
         """Step `t` is the last of these envs' episodes: truncated, and done, in every group."""
@@ -136,24 +127,14 @@ class TensorDictBuffer:
         made, ended = step.outputs[0], step.ended
         rows.keep(made)
         rows.reward[:, t] = step.reward
-        if ended:
-            rows.terminated[ended.envs, t], rows.truncated[ended.envs, t] = ended.terminated, ended.truncated
-            if ended.truncated.any():
-                rows.cut(ended.envs[ended.truncated & ~self._is_marked(made)[ended.envs]], t)
-        if step.cut and t == 0:
-            rows.restarted = step.cut
-        elif step.cut:
-            rows.cut([env for env in step.cut if not rows.terminated[env, t - 1]], t - 1)
+        rows.mark(t, step)
+        if ended.truncated.any():  # some of them by a limit that the env does not know of
+            n, done = len(rows.reward), [made.get(under_next(key)) for key in self._spec.done]
+            own = torch.stack([flag.reshape(n, -1).any(1) for flag in done]).any(0).cpu().numpy()
+            rows.cut(ended.envs[ended.truncated & ~own[ended.envs]], t)
 
     def seal(self, rows: TensorDictRows) -> None:
         """All steps are written."""
-
-    def _is_marked(self, made: TensorDictBase) -> Array:
-        """Bool `[B]`: whether the env itself said that its episode ended."""
-        n = self._spec.num_envs
-        flags = [made.get(under_next(key)).reshape(n, -1).any(1) for key in self._spec.done]
-        marked: Array = torch.stack(flags).any(0).cpu().numpy()
-        return marked
 
 
 def blank_step(spec: TensorDictSpec, acted: TensorDictBase) -> TensorDictBase:

@@ -6,8 +6,8 @@ import torch
 from policy_toys import observed, spec_of
 
 from swath.errors import NonFinite
-from swath.rollout.policies.binding import Binding, bind
-from swath.rollout.policies.calling import Finite, require_finite
+from swath.rollout.policies.binding import bind
+from swath.rollout.policies.calling import Binding, Finite, require_finite
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from swath.collect.making.policy_request import PolicyRequest
 from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.binding import Binding, asked_for, bind, compiled
-from swath.rollout.policies.calling import BoundPolicy, ExplorationType, device_of
+from swath.rollout.policies.binding import asked_for, bind, compiled
+from swath.rollout.policies.calling import Binding, BoundPolicy, ExplorationType, device_of
 from swath.rollout.seeding import preserved
 from swath.rollout.spaces import Leaves
 from swath.weights.loading import plan

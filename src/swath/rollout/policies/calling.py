@@ -1,6 +1,6 @@
-"""The call of a policy: leaves of observations in, leaves of outputs out, in the form that they had at construction.
+"""The call of a policy: which way it is called, found out once, and the call itself.
 
-leaves [B, …] ─▶ give ─▶ tensors [*B, …] ─▶ call ─▶ answer ─▶ unpack ─▶ take ─▶ leaves [B, …], actions first
+leaves [B, …] ─▶ give ─▶ tensors [*B, …] ─▶ call ─▶ answer ─▶ unpack ─▶ outputs, actions first
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import CudaGraphModule, TensorDictModuleBase, set_interaction_type
@@ -21,27 +20,15 @@ from tensordict.nn import InteractionType as ExplorationType
 
 from swath.errors import NonFinite, WorkerLate
 from swath.keys import Key, as_key, as_tuple, nested
-from swath.rollout.buffer import Column
-from swath.rollout.policies.recurrent import Memory, copied
+from swath.rollout.hosts.base import HostSpec
+from swath.rollout.policies.answers import Take, changed, unpacker
+from swath.rollout.policies.recurrent import Memory
 from swath.rollout.spaces import Leaves
 
 __all__ = ["ExplorationType"]  # one enum, shared with tensordict (and so with TorchRL); all else is defined here
 
-InputBatch: TypeAlias = tuple[tuple[int, ...], torch.device | None]
-"""The batch shape `*B` of a policy's inputs, and their device; `None` for the CPU."""
-
-Give: TypeAlias = Callable[[Leaves], list[torch.Tensor]]
-Call: TypeAlias = Callable[[Sequence[torch.Tensor | None]], Any]
-"""Takes one tensor per input key; `None` for an entry that is not known yet."""
-
-Unpack: TypeAlias = Callable[[Any], list[Any]]
-"""An answer to its values, in the order of the policy's keys."""
-
-UNLIKE = (TypeError, ValueError, KeyError, IndexError, AttributeError)
-"""What comes of an answer that is not like the one at construction."""
-
-NOT_WRAPPED = "Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True."
-"""How the error of a policy ends that fits no way of calling; TorchRL's users look for these words."""
+Tensors: TypeAlias = Sequence[torch.Tensor | None]
+"""One per input key; `None` for an entry that is not known yet."""
 
 LONGEST_CALL_S = 300.0
 _one_call_at_a_time = threading.RLock()
@@ -53,20 +40,37 @@ _UNNAMED = inspect.Parameter.POSITIONAL_ONLY
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, _UNNAMED)
 
 
+@dataclass(frozen=True)
+class Binding:
+    """How to bind a policy.
+
+    Attributes:
+        device: where its inputs go; `None` leaves them on the CPU.
+        exploration: how it picks actions.
+        trust: call it with the TensorDict, unchecked; `None` does so with CUDA graphs.
+        recurrent: supply `is_init` and recurrent state where it reads them.
+    """
+
+    device: torch.device | None = None
+    exploration: ExplorationType = ExplorationType.RANDOM
+    trust: bool | None = None
+    recurrent: bool = True
+
+
 class BoundPolicy(ABC):
     """A policy bound to a host, with what its outputs look like. Used by one thread at a time.
 
     Attributes:
         keys: of its outputs, action leaves first, what it remembered last.
-        columns: of these outputs.
+        example: what these outputs look like, leaves `[B, …]`.
         memory: what it remembers from step to step.
         explores: whether it takes the exploration type.
     """
 
     explores = False
 
-    def __init__(self, keys: Sequence[Key], columns: Sequence[Column], memory: Memory) -> None:
-        self.keys, self.columns, self.memory = tuple(keys), tuple(columns), memory
+    def __init__(self, keys: Sequence[Key], example: Leaves, memory: Memory) -> None:
+        self.keys, self.example, self.memory = tuple(keys), example, memory
 
     @abstractmethod
     def __call__(self, observation: Leaves) -> Leaves:
@@ -85,56 +89,12 @@ class BoundPolicy(ABC):
         self.memory.take_over(other.memory)
 
 
-def answered(answer: Any) -> str:
-    """What a policy answered with, in words."""
-    entries = f" of {list(answer.keys())}" if isinstance(answer, Mapping) else ""
-    return f"answered with {type(answer).__name__}{entries}"
+Way: TypeAlias = tuple[Literal["tensordict", "keys", "names", "single"], tuple[Key, ...], bool]
+"""How a policy is called: with what (`"keys"`: entries in order, `"names"`: by keyword); which entries it reads, as far
+as it says; whether it takes the exploration type."""
 
 
-def changed(name: str, what: str, keys: Sequence[Key]) -> TypeError:
-    """The error of a policy whose outputs have changed since its construction."""
-    return TypeError(f"{name} {what}, unlike at construction; it must give {list(keys)} in the same form at every step")
-
-
-def require_same_form(name: str, key: Key, leaf: Any, then: tuple[Any, Sequence[int]]) -> None:
-    """Check an output against its dtype and shape at construction.
-
-    Raises:
-        ValueError: it has another shape, or a dtype that would lose its fraction, sign or imaginary part.
-    """
-    dtype, shape = then
-    if tuple(leaf.shape) != tuple(shape) or not _holds(dtype, leaf.dtype):
-        raise ValueError(
-            f"{name} answered {key!r} with shape {tuple(leaf.shape)} and dtype {leaf.dtype}; at construction it "
-            f"had {tuple(shape)} and {dtype}, which it must keep"
-        )
-
-
-def _holds(wide: Any, narrow: Any) -> bool:
-    if isinstance(wide, torch.dtype) and isinstance(narrow, torch.dtype):
-        return torch.can_cast(narrow, wide)
-    return not isinstance(wide, torch.dtype) and np.can_cast(narrow, wide, "same_kind")
-
-
-# ---- the call itself
-
-
-@dataclass(frozen=True)
-class Convention:
-    """How one policy is called.
-
-    Attributes:
-        kind: `"tensordict"`, `"keys"` (entries in order), `"names"` (entries by keyword) or `"single"`.
-        keys: the entries that it reads, as far as it says; `()` for all.
-        explores: whether it takes the exploration type.
-    """
-
-    kind: Literal["tensordict", "keys", "names", "single"]
-    keys: tuple[Key, ...] = ()
-    explores: bool = False
-
-
-def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -> Convention:
+def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -> Way:
     """Read from a policy how to call it; with a TensorDict if it is trusted, as CUDA graphs are if `trust` is `None`.
 
     Raises:
@@ -143,7 +103,7 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
     in_keys = getattr(policy, "in_keys", None)
     read = tuple(as_key(as_tuple(key)) for key in in_keys or ())
     if isinstance(policy, TensorDictModuleBase) or (isinstance(policy, CudaGraphModule) if trust is None else trust):
-        return Convention("tensordict", read, explores=True)
+        return "tensordict", read, True
     parameters = _parameters(policy)
     children = list(policy.children()) if isinstance(policy, torch.nn.Module) else []
     if not parameters and len(children) == 1:  # as in what `torch.compile` returns
@@ -151,19 +111,19 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
     explores = _EXPLORATION in parameters
     inputs = {name: parameter for name, parameter in parameters.items() if name != _EXPLORATION}
     if len(inputs) == 1 and _takes_tensordict(*inputs.values()):
-        return Convention("tensordict", read, explores=True)
+        return "tensordict", read, True
     if in_keys is not None:
-        return Convention("keys", read, explores)
+        return "keys", read, explores
     required = [name for name, parameter in inputs.items() if parameter.default is parameter.empty]
     named = tuple(name for name in inputs if name in observation and inputs[name].kind != _UNNAMED)
     if named and set(required) <= set(named):
-        return Convention("names", named, explores)
+        return "names", named, explores
     if len(required) == 1 or (not required and len(inputs) == 1):
-        return Convention("single", (), explores)
+        return "single", (), explores
     raise TypeError(
         f"cannot tell how to call {the_policy(policy)}: its parameters are {list(inputs)}, the env's entries "
         f"{list(observation)}. Name its parameters after these entries, give it `in_keys`, or let it take one "
-        f"`tensordict`. {NOT_WRAPPED}"
+        "`tensordict`. Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True."
     )
 
 
@@ -192,27 +152,69 @@ def the_policy(policy: Any) -> str:
     return "the policy" if name == "policy" else f"the policy {name}"
 
 
-def caller(policy: Any, how: Convention, keys: Sequence[Key], batch: InputBatch, exploration: ExplorationType) -> Call:
-    """What calls the policy, given the keys of the inputs that it will get."""
-    if how.kind == "tensordict":
-        return _tensordict_caller(exploring(policy, exploration), keys, batch)
-    function = partial(policy, **{_EXPLORATION: exploration}) if how.explores else policy
-    at = [list(keys).index(key) for key in how.keys]
-    if how.kind == "names":
-        named = [(str(key), place) for key, place in zip(how.keys, at, strict=True)]
-        return lambda inputs: function(**{name: inputs[place] for name, place in named})
-    if how.kind == "keys" and at != [0]:
+class Caller:
+    """Calls a policy with tensors; its answers must be like the first one.
+
+    Args:
+        policy: the policy.
+        way: how it is called.
+        keys: of the inputs that it will get.
+        spec: the envs.
+        options: device and exploration type.
+        taker: how to take a value like the first one; told whether it is an action.
+
+    Attributes:
+        name: what messages call it.
+        outputs: keys of what it answers, action leaves first; known from the first call on.
+    """
+
+    def __init__(
+        self, policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding, taker: Callable[..., Take]
+    ) -> None:
+        self.name, self.outputs = the_policy(policy), spec.acted
+        self._call = _caller(policy, way, keys, spec, options)
+        self._unpacker, self._taker = partial(unpacker, policy, spec.acted, keys), taker
+        self._takes: list[Take] = []
+
+    def __call__(self, inputs: Tensors) -> list[Any]:
+        """The values of its outputs.
+
+        Raises:
+            TypeError: another kind of answer than the first, or one with more or fewer outputs.
+        """
+        answer = self._call(inputs)
+        if not self._takes:
+            n_actions = len(self.outputs)
+            self.outputs, self._unpack = self._unpacker(answer)
+            first = enumerate(self._unpack(answer))
+            self._takes = [self._taker(value, action=place < n_actions) for place, value in first]
+        try:
+            return [take(value) for take, value in zip(self._takes, self._unpack(answer), strict=True)]
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            entries = f" of {[*answer.keys()]}" if isinstance(answer, Mapping) else ""
+            raise changed(self.name, f"answered with {type(answer).__name__}{entries}", self.outputs) from error
+
+
+def _caller(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding) -> Callable[[Tensors], Any]:
+    kind, read, explores = way
+    if kind == "tensordict":
+        return _tensordict_caller(exploring(policy, options.exploration), keys, spec, options.device)
+    function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
+    at = [list(keys).index(key) for key in read]
+    if kind == "names":
+        return lambda inputs: function(**{str(key): inputs[place] for key, place in zip(read, at, strict=True)})
+    if kind == "keys" and at != [0]:
         return lambda inputs: function(*[inputs[place] for place in at])
-    if how.kind == "single" and len(keys) > 1:
+    if kind == "single" and len(keys) > 1:
         return lambda inputs: function(nested(zip(keys, inputs, strict=True)))
     return lambda inputs: function(inputs[0])
 
 
-def _tensordict_caller(function: Callable[[Any], Any], keys: Sequence[Key], batch: InputBatch) -> Call:
-    size, device = torch.Size(batch[0]), batch[1]
+def _tensordict_caller(function: Any, keys: Sequence[Key], spec: HostSpec, device: Any) -> Callable[[Tensors], Any]:
+    size = torch.Size(spec.batch_shape)
     collect: Callable[[Any], Any] = dict if all(isinstance(key, str) for key in keys) else nested
 
-    def call(inputs: Sequence[torch.Tensor | None]) -> Any:
+    def call(inputs: Tensors) -> Any:
         known = [(key, value) for key, value in zip(keys, inputs, strict=True) if value is not None]
         given = TensorDict(collect(known), batch_size=size, device=device)
         answer = function(given)
@@ -247,11 +249,8 @@ def exploring(policy: Callable[[Any], Any], exploration: ExplorationType) -> Cal
 
     def call(td: Any) -> Any:
         if not _one_call_at_a_time.acquire(timeout=LONGEST_CALL_S):
-            raise WorkerLate(
-                f"another thread of this process has been in a call of its policy for {LONGEST_CALL_S:.0f} s, and the "
-                "exploration type belongs to the process; use backend='process'",
-                deadline=LONGEST_CALL_S,
-            )
+            late = f"another thread has been in a call of its policy for {LONGEST_CALL_S:.0f} s; use backend='process'"
+            raise WorkerLate(late, deadline=LONGEST_CALL_S)
         try:
             with mode:
                 return policy(td)
@@ -268,51 +267,6 @@ def device_of(policy: Any) -> torch.device | None:
     """Where a module's weights are, if that is not the CPU: its inputs must go there."""
     first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
     return None if first is None or first.device.type == "cpu" else first.device
-
-
-def giver(batch: InputBatch, convert: Callable[[Any], Any] = torch.from_numpy, *, copies: bool = False) -> Give:
-    """How leaves `[B, …]` become tensors `[*B, …]` on the policy's device: copies, if it writes into what it gets."""
-    batch_shape, device = batch
-
-    def give(leaves: Leaves) -> list[torch.Tensor]:
-        return [*map(convert, leaves)]
-
-    def give_one(leaves: Leaves) -> list[torch.Tensor]:
-        return [convert(leaf[0]) if leaf.ndim > 1 else convert(leaf).squeeze(0) for leaf in leaves]
-
-    on_cpu = give if batch_shape else give_one
-    if device is not None and device.type != "cpu":
-        return lambda leaves: [tensor.to(device) for tensor in on_cpu(leaves)]
-    return (lambda leaves: on_cpu([*map(copied, leaves)])) if copies else on_cpu
-
-
-def taker(batch_shape: tuple[int, ...], example: Any, *, action: bool) -> Callable[[Any], Any]:
-    """How an output `[*B, …]` like `example` becomes an array `[B, …]`.
-
-    Where numpy lacks the dtype it is a tensor; an action is float32 then, as envs take no tensors.
-    """
-    in_numpy = isinstance(example, torch.Tensor) and _in_numpy(example.dtype)
-
-    def detached(value: torch.Tensor) -> Any:
-        on_cpu = value.detach().cpu()
-        if in_numpy:
-            return on_cpu.numpy()
-        return on_cpu.float().numpy() if action else on_cpu
-
-    convert: Callable[[Any], Any] = detached
-    if not isinstance(example, torch.Tensor):
-        convert = np.asarray
-    elif in_numpy and example.device.type == "cpu" and not example.requires_grad:  # it does if it is a parameter
-        convert = torch.Tensor.numpy
-    return convert if batch_shape else (lambda value: convert(value)[None])
-
-
-def _in_numpy(dtype: torch.dtype) -> bool:
-    try:
-        torch.empty(0, dtype=dtype).numpy()
-    except TypeError:
-        return False
-    return True
 
 
 # ---- NaN and infinities

@@ -10,10 +10,9 @@ import torch
 from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
-from swath.rollout.buffer import column_of
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.policies.calling import BoundPolicy
-from swath.rollout.policies.recurrent import Memory
+from swath.rollout.policies.recurrent import Memory, zeros_like
 from swath.rollout.spaces import Array, Leaves, action_leaves
 
 
@@ -61,14 +60,11 @@ class RandomActions(BoundPolicy):
         self._sample = policy.sampler(spec.action_space, spec.num_envs)
         self._mask_at = spec.observed.index(ACTION_MASK) if ACTION_MASK in spec.observed else None
         if like is None:
-            columns = [column_of(leaf) for leaf in self._sample(None)]
-            super().__init__(spec.acted, columns, Memory((spec.num_envs,)))
+            super().__init__(spec.acted, self._sample(None), Memory((spec.num_envs,)))
         else:
-            super().__init__(like.keys, like.columns, like.memory)
-        n_outputs = len(self.columns) - len(self.memory.keys)
-        self._zeros = [column.allocate(1)[:, 0] for column in self.columns[len(spec.action) : n_outputs]]
-        for zero in self._zeros:
-            zero[...] = 0
+            super().__init__(like.keys, like.example, like.memory)
+        n_outputs = len(self.keys) - len(self.memory.keys)
+        self._zeros = [zeros_like(leaf) for leaf in self.example[len(spec.action) : n_outputs]]
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Random actions, zeros, and what was remembered."""

@@ -35,7 +35,7 @@ class Memory:
         self.state = tuple(key for key in keys if key != IS_INIT)
         self.keys = (*self.state, IS_INIT) if IS_INIT in keys else self.state
         self.leaves: Leaves = [np.ones((*lead, 1), np.bool_) if key == IS_INIT else None for key in self.keys]
-        self._before, self._not_init = self.leaves, [_zeros(leaf) for leaf in self.leaves[len(self.state) :]]
+        self._before, self._not_init = self.leaves, [zeros_like(leaf) for leaf in self.leaves[len(self.state) :]]
         self._at: list[int] = []
 
     def missing_in(self, outputs: Sequence[Key]) -> list[Key]:
@@ -45,7 +45,7 @@ class Memory:
     def learn(self, keys: Sequence[Key], outputs: Leaves) -> None:
         """Begin with a state of zeros, given the outputs of a first step and their keys."""
         self._at = [keys.index(under_next(key)) for key in self.state]
-        self.leaves = [*(_zeros(outputs[at]) for at in self._at), *self.leaves[len(self._at) :]]
+        self.leaves = [*(zeros_like(outputs[at]) for at in self._at), *self.leaves[len(self._at) :]]
         self._before = self.leaves
 
     def keep(self, outputs: Leaves) -> Leaves:
@@ -76,5 +76,6 @@ def copied(leaf: Any) -> Any:
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf.copy()
 
 
-def _zeros(leaf: Any) -> Any:
+def zeros_like(leaf: Any) -> Any:
+    """Zeros like an array or tensor."""
     return torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else np.zeros_like(leaf)

@@ -8,61 +8,56 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
-from swath.keys import DONE, IS_INIT, TERMINATED, TRUNCATED, Key, as_key, as_tuple, is_private, under_next
+from swath.keys import FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.hosts.base import TensorDictSpec
-from swath.rollout.policies.calling import BoundPolicy, changed, require_same_form
+from swath.rollout.policies import calling
+from swath.rollout.policies.answers import changed, require_same_form, require_sources
+from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.policies.recurrent import Memory, copied
 from swath.rollout.spaces import Leaves
 
 Write = Callable[[TensorDictBase], TensorDictBase]
 """Writes a policy's outputs into the TensorDict it is given, and returns that."""
 
-_FLAGS = (DONE, TERMINATED, TRUNCATED)
+_SPEC_FROM_ENV = "set_action_spec_from_env"  # of TorchRL's RandomPolicy
+_BESIDE = (STEP_COUNT, IS_INIT)
+"""Entries that transforms add beside the observation."""
 
 
-class TensorDictPolicy(BoundPolicy):
-    """A policy bound to TensorDict envs; it is called once, to learn its outputs.
+class TensorDictPolicy(calling.BoundPolicy):
+    """A policy bound to TensorDict envs; arguments as those of `bind`. It is called once, to learn its outputs.
 
     Whether an action is missing is the env's to say in its first step: a transform may make it of something else.
 
-    Args:
-        name: what messages call the policy.
-        write: calls it.
-        spec: the envs.
-        memory: what it remembers and the env does not carry for it.
-        observation: the first one, which stays as it is.
-        explores: whether it takes the exploration type.
-
     Attributes:
-        spec: as given.
-        example: the first observation, with what was written into it.
+        spec: the envs.
         draw: writes random actions in the policy's place; `None` if it acts itself.
     """
 
-    def __init__(
-        self, name: str, write: Write, spec: TensorDictSpec, memory: Memory, observation: Leaves, *, explores: bool
-    ) -> None:
-        super().__init__((), (), memory)
-        self.spec, self.explores = spec, explores
-        self._name, self._write = name, write
-        self._state = [under_next(key) for key in memory.state]
+    def __init__(self, policy: Any, spec: TensorDictSpec, observation: Leaves, options: calling.Binding) -> None:
+        root = observation[0].clone()
+        self.spec, self.explores, self._name = spec, True, calling.the_policy(policy)
         self.draw: Write | None = None
-        root = self._with_memory(observation[0].clone())
-        of_env = {*keys_of(root), *memory.keys}.difference(spec.acted)
-        made = write(root)
-        memory.learn(self._state, [made.get(key) for key in self._state])
-        self.example = self._with_memory(made)
+        super().__init__((), [], Memory(spec.batch_shape))
+        self._write = (
+            _drawing(policy, spec) if isinstance(policy, RandomPolicy) else self._writing(policy, root, options)
+        )
+        self._state = [under_next(key) for key in self.memory.state]
+        self._with_memory(root)
+        of_env = {*keys_of(root), *self.memory.keys}.difference(spec.acted)
+        made = self._write(root)
+        self.memory.learn(self._state, [made.get(key) for key in self._state])
+        self.example = [self._with_memory(made)]
         keys = keys_of(made)
         self._forms = _forms(made, [key for key in keys if key not in of_env and not is_private(key)])
-        groups = [as_tuple(key)[:depth] for key in keys for depth in range(len(as_tuple(key)))]
-        self._known: dict[tuple[str, ...], set[str]] = {path: set() for path in groups}
-        self._learn(made)
-        self._n_learning = 2
+        self._groups = {as_tuple(key)[:depth] for key in keys for depth in range(len(as_tuple(key)))}
+        self._known = self._names_in(made)
 
     def __call__(self, observation: Leaves) -> Leaves:
         """The TensorDict with the policy's outputs.
@@ -70,11 +65,9 @@ class TensorDictPolicy(BoundPolicy):
         Raises:
             TypeError, ValueError: they have another form than at construction.
         """
-        act = self.draw or self._write_checked
-        if not self.memory.keys:
-            return [act(observation[0])]
-        made = act(self._with_memory(observation[0]))
-        self.memory.keep([made.get(key) for key in self._state])
+        made = (self.draw or self._write_checked)(self._with_memory(observation[0]))
+        if self.memory.keys:
+            self.memory.keep([made.get(key) for key in self._state])
         return [made]
 
     def take_over(self, other: TensorDictPolicy) -> None:
@@ -84,11 +77,40 @@ class TensorDictPolicy(BoundPolicy):
 
     def randomly(self) -> TensorDictPolicy:
         """Random actions in its place; what only it writes is zero, so that keys stay."""
-        own = [key for key in self._forms if key not in self.spec.acted and as_tuple(key)[-1] not in _FLAGS]
-        zeros = self.example.select(*own).apply(torch.zeros_like) if own else None
+        own = [key for key in self._forms if key not in self.spec.acted and as_tuple(key)[-1] not in FLAGS]
+        zeros = self.example[0].select(*own).apply(torch.zeros_like) if own else None
         draw, stand_in = self.spec.draw, copy.copy(self)
         stand_in.draw = draw if zeros is None else lambda root: draw(root.update(zeros.clone()))
         return stand_in
+
+    def _writing(self, policy: Any, root: TensorDictBase, options: calling.Binding) -> Write:
+        """How the policy writes into a TensorDict of the env, which may be elsewhere."""
+        if getattr(policy, "action_spec", policy) is None and callable(getattr(policy, _SPEC_FROM_ENV, None)):
+            getattr(policy, _SPEC_FROM_ENV)(self.spec.env())
+        way = kind, read, self.explores = calling.convention(policy, self.spec.observed, trust=options.trust)
+        if kind != "tensordict":
+            return _elsewhere(self._setting(policy, way, keys_of(root), options), options.device, root.device)
+        there = {as_tuple(key) for key in root.keys(include_nested=True)}
+        wanted = [key for key in read if as_tuple(key) not in there] if options.recurrent else []
+        written = {as_tuple(key) for key in getattr(policy, "out_keys", None) or ()}
+        self.memory = Memory(self.spec.batch_shape, [k for k in wanted if k == IS_INIT or under_next(k) in written])
+        return _elsewhere(calling.exploring(policy, options.exploration), options.device, root.device)
+
+    def _setting(self, policy: Any, way: calling.Way, keys: tuple[Key, ...], options: calling.Binding) -> Write:
+        """A policy that takes and gives tensors, as one that writes into a TensorDict."""
+        kind, read, _ = way
+        if kind == "single":
+            keys = tuple(key for key in self.spec.observed if as_tuple(key)[-1] not in _BESIDE)
+        require_sources([key for key in read if key not in keys], self.spec)
+        take = partial(torch.as_tensor, device=options.device or "cpu")
+        call = calling.Caller(policy, way, keys, self.spec, options, lambda _, **__: take)
+
+        def act(td: TensorDictBase) -> TensorDictBase:
+            for value, key in zip(call([td.get(key) for key in keys]), call.outputs, strict=True):
+                td.set(key, value)
+            return td
+
+        return act
 
     def _with_memory(self, root: TensorDictBase) -> TensorDictBase:
         for key, leaf in zip(self.memory.keys, self.memory.leaves, strict=True):
@@ -100,36 +122,28 @@ class TensorDictPolicy(BoundPolicy):
 
     def _write_checked(self, root: TensorDictBase) -> TensorDictBase:
         """Call the policy, and check that it writes what it wrote at construction."""
-        if self._n_learning:  # the env may write entries from its first step on
-            self._n_learning -= 1
-            self._learn(root)
+        before = self._names_in(root)
         made = self._write(root)
-        for path, known in self._known.items():
-            group = made.get(path, None) if path else made
-            if group is not None and not known.issuperset(group.keys()):
-                self._require_private(path, set(group.keys()) - known)
+        added = [as_key(path) for path in self._names_in(made) - before - self._known if not is_private(path)]
+        if added:
+            raise changed(self._name, f"also wrote {', '.join(map(str, added))}", self._forms)
         for key, form in self._forms.items():
             if form is None:
                 continue
             value = made.get(key, None)
             if value is None:
-                raise changed(self._name, f"did not write {key!r}", [*self._forms])
-            if value.dtype is not form[0] or value.shape != form[1]:
-                # Outputs may follow observations whose shape changes.
-                follows = _forms(made, self.spec.observed) != _forms(self.example, self.spec.observed)
-                require_same_form(self._name, key, value, (form[0], value.shape if follows else form[1]))
+                raise changed(self._name, f"did not write {key!r}", self._forms)
+            if value.shape == form[1] or not self._sees_other_shapes(made):  # which its outputs may follow
+                require_same_form(self._name, key, (value.dtype, value.shape), form)
         return made
 
-    def _learn(self, td: TensorDictBase) -> None:
-        """Expect the names that are at the root of this TensorDict and in its groups."""
-        for path, known in self._known.items():
-            group = td.get(path, None) if path else td
-            known.update(() if group is None else group.keys())
+    def _sees_other_shapes(self, td: TensorDictBase) -> bool:
+        return _forms(td, self.spec.observed) != _forms(self.example[0], self.spec.observed)
 
-    def _require_private(self, path: tuple[str, ...], names: Iterable[str]) -> None:
-        added = [as_key((*path, name)) for name in names if not is_private(name)]
-        if added:
-            raise changed(self._name, f"also wrote {', '.join(map(str, added))}", [*self._forms])
+    def _names_in(self, td: TensorDictBase) -> set[tuple[str, ...]]:
+        """The names at the root of a TensorDict and in the groups that there were at construction."""
+        groups = [(path, td.get(path, {}).keys() if path else td.keys()) for path in self._groups]
+        return {(*path, name) for path, names in groups for name in names}
 
 
 def keys_of(td: TensorDictBase) -> tuple[Key, ...]:
@@ -138,8 +152,9 @@ def keys_of(td: TensorDictBase) -> tuple[Key, ...]:
     return tuple(as_key(as_tuple(key)) for key in keys)
 
 
-def drawing(spec: TensorDictSpec, given: Any) -> Write:
+def _drawing(policy: RandomPolicy, spec: TensorDictSpec) -> Write:
     """Random actions, drawn from a spec that is given, or from the env's."""
+    given: Any = policy.action_spec
 
     def write(root: TensorDictBase) -> TensorDictBase:
         drawn = given.rand()
@@ -148,25 +163,23 @@ def drawing(spec: TensorDictSpec, given: Any) -> Write:
     return spec.draw if given is None else write
 
 
-def writing(call: Callable[[TensorDictBase], Any], there: torch.device | None, home: torch.device | None) -> Write:
+def _elsewhere(call: Callable[[TensorDictBase], Any], there: torch.device | None, home: torch.device | None) -> Write:
     """A policy that takes the TensorDict on the device `there`; it may write into it or return another.
 
     One that has no device sees a TensorDict that has none either, wherever the env is.
     """
 
     def write(root: TensorDictBase) -> TensorDictBase:
-        answer = call(root)
-        return root if answer is root or answer is None else root.update(answer)
-
-    def write_elsewhere(root: TensorDictBase) -> TensorDictBase:
-        given = root.copy().clear_device_() if there is None else root.to(there)
+        given = root
+        if there != home:
+            given = root.copy().clear_device_() if there is None else root.to(there)
         answer = call(given)
         answer = given if answer is None else answer
-        if there is not None:
+        if there is not None and there != home:
             answer = answer.cpu().clear_device_() if home is None else answer.to(home)
-        return root.update(answer)
+        return root if answer is root else root.update(answer)
 
-    return write if there == home else write_elsewhere
+    return write
 
 
 def _forms(td: TensorDictBase, keys: Iterable[Key]) -> dict[Key, tuple[torch.dtype, torch.Size] | None]:

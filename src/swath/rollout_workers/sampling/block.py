@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.buffer import Buffer, Rows, column_of
+from swath.rollout.buffer import Buffer, Rows
 from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.hosts.base import Infos
 from swath.rollout.loop import Step
@@ -88,8 +88,7 @@ class Writer:
     """
 
     def __init__(self, first: Step, n_steps: int) -> None:
-        observation = [column_of(leaf) for leaf in first.observation]
-        self._buffer = Buffer(observation, [column_of(leaf) for leaf in first.outputs], n_steps)
+        self._buffer = Buffer(first.observation, first.outputs, n_steps)
         self._rows = self._buffer.open()
         self._infos: list[Infos] = []
         self._failed: list[tuple[int, int]] = []

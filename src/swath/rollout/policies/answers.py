@@ -1,0 +1,155 @@
+"""What a policy answers: its outputs by key, in the form that they had at construction, as arrays `[B, …]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import methodcaller
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from swath.keys import Key, as_key, as_tuple, is_private
+from swath.rollout.hosts.base import ArraySpec, HostSpec
+from swath.rollout.spaces import Leaves
+
+Keys: TypeAlias = tuple[Key, ...]
+
+Unpack: TypeAlias = Callable[[Any], list[Any]]
+"""An answer to its values, in the order of the policy's keys; to none or fewer if it is not like the first."""
+
+Take: TypeAlias = Callable[[Any], Any]
+"""A value to a leaf."""
+
+Form: TypeAlias = tuple[Any, Any]
+"""Dtype and shape of an output."""
+
+_SEVERAL = (tuple, Mapping, type(None))
+
+_KINDS = {"f": "f", "i": "iu", "u": "iu", "b": "b"}
+"""Kinds of numpy dtypes that an action of each kind may come in."""
+
+
+def unpacker(policy: Any, actions: Keys, inputs: Iterable[Key], answer: Any) -> tuple[Keys, Unpack]:
+    """Names of the policy's outputs, action leaves first, and how to get at them in an answer like this one.
+
+    Raises:
+        KeyError: there is no action among them.
+        TypeError: there is no answer.
+        ValueError: a tuple that does not fit the policy's `out_keys`.
+    """
+    if answer is None:
+        raise TypeError(f"the policy returned None; it must return the actions {[*actions]}: is a `return` missing?")
+    if not isinstance(answer, _SEVERAL):
+        if len(actions) > 1:
+            raise KeyError(f"the policy returned one {type(answer).__name__}, the env wants the actions {[*actions]}")
+        return actions, _alone
+    names = _names_of(policy, len(answer), actions) if isinstance(answer, tuple) else None
+    known = frozenset(inputs)
+
+    def by_key(given: Any) -> dict[Key, Any]:
+        return _outputs_in(given, known) if names is None else dict(zip(names, given, strict=True))
+
+    first = by_key(answer)
+    found = [key for key in first if not is_private(key)]
+    if missing := [key for key in actions if key not in found]:
+        raise KeyError(f"the policy must answer with the action {missing}; it answered with {found}")
+    keys = (*actions, *(key for key in found if key not in actions))
+
+    def unpack(given: Any) -> list[Any]:
+        outputs = by_key(given)
+        return [outputs[key] for key in keys] if len(outputs) == len(first) else []
+
+    return keys, list if names == [*keys] else unpack
+
+
+def _alone(answer: Any) -> list[Any]:
+    return [] if isinstance(answer, _SEVERAL) else [answer]
+
+
+def _names_of(policy: Any, count: int, actions: Sequence[Key]) -> list[Key]:
+    """Names of the values of a tuple: the policy's `out_keys`, or the actions and numbers."""
+    named = getattr(policy, "out_keys", None)
+    if named is None:
+        return [*actions, *(f"output{i}" for i in range(1, count - len(actions) + 1))][:count]
+    if len(named) != count:
+        raise ValueError(f"the policy returned {count} values for its out_keys {list(named)}")
+    return [as_key(as_tuple(key)) for key in named]
+
+
+def _outputs_in(answer: Any, inputs: Collection[Key], group: tuple[str, ...] = ()) -> dict[Key, Any]:
+    """Leaves by key, but inputs; keys of a plain dict may be nested, tuples or both."""
+    found: dict[Key, Any] = {}
+    for name, value in answer.items():
+        key = name if isinstance(name, str) and not group else as_key((*group, *as_tuple(name)))
+        if isinstance(value, Mapping):
+            found |= _outputs_in(value, inputs, as_tuple(key))
+        elif key not in inputs:
+            found[key] = value
+    return found
+
+
+def taker(example: Any, *, action: bool, bare: bool) -> Take:
+    """How an output `[*B, …]` like this one becomes an array `[B, …]`.
+
+    Where numpy lacks the dtype it is a tensor; an action is float32 then, as envs take no tensors.
+    """
+    convert: Any = methodcaller("numpy", force=True) if isinstance(example, torch.Tensor) else np.asarray
+    try:
+        convert(example)
+    except TypeError:
+        convert = (lambda value: value.float().numpy(force=True)) if action else (lambda value: value.detach().cpu())
+    return (lambda value: convert(value)[None]) if bare else convert
+
+
+def changed(name: str, what: str, keys: Iterable[Key]) -> TypeError:
+    """The error of a policy whose outputs have changed since its construction."""
+    return TypeError(f"{name} {what}, unlike at construction; it must give {[*keys]} in the same form at every step")
+
+
+def require_same_form(name: str, key: Key, form: Form, then: Form) -> None:
+    """Raise `ValueError` if an output has another dtype or shape than at construction."""
+    if form != then:
+        raise ValueError(
+            f"{name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; at construction it had "
+            f"{tuple(then[1])} and {then[0]}, which it must keep"
+        )
+
+
+def require_sources(missing: Sequence[Key], spec: HostSpec) -> None:
+    """Raise `KeyError` if a policy reads what neither the env nor the policy itself writes."""
+    if missing:
+        raise KeyError(
+            f"the policy reads {[*missing]}; the env writes {[*spec.observed]}; what a policy remembers it must write "
+            "under 'next'"
+        )
+
+
+def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> None:
+    """Check outputs `[B, …]` against the envs.
+
+    Raises:
+        TypeError: no numbers, or an action of the wrong dtype.
+        ValueError: not one row per env, or an action of the wrong shape.
+    """
+    n, lead = spec.num_envs, spec.batch_shape
+    for leaf, value in zip(spec.action, leaves, strict=False):
+        wanted, got = (*lead, *leaf.shape), tuple(value.shape if lead else value.shape[1:])
+        if wanted != got:
+            raise ValueError(
+                f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} wants {wanted}: "
+                "it must answer with one action per env, for instance sampled from its logits"
+            )
+        kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
+        if value.dtype.kind not in kinds:
+            raise TypeError(f"the policy's {leaf.key!r} has dtype {value.dtype}; {leaf.space} wants {leaf.dtype}")
+    for key, value in zip(keys, leaves, strict=True):
+        if not isinstance(value, torch.Tensor) and value.dtype.kind not in "biufc":
+            odd = value.reshape(-1)[0]
+            raise TypeError(f"the policy's {key!r} is {odd!r}; it must be a tensor, an array or a number")
+        if tuple(value.shape[:1]) != (n,):
+            raise ValueError(
+                f"the policy's {key!r} has shape {tuple(value.shape)}; it must begin with the batch shape {lead}, one "
+                "row per env"
+            )
