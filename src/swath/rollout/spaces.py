@@ -156,10 +156,7 @@ def _walk(
         assert space.shape is not None
         yield Leaf(as_key(key or (name,)), path, tuple(space.shape), np.dtype(space.dtype), space)
     else:
-        raise TypeError(
-            f"{name} space {space} at {place} cannot be served; served are {_SERVED}; wrap the env to turn it into "
-            "one of these"
-        )
+        raise TypeError(f"{name} space {space} at {place} cannot be served; served are {_SERVED}; wrap the env")
 
 
 def _pack_one(leaf: Leaf, num_envs: int | None = None) -> Callable[[Any], Array]:

@@ -105,10 +105,7 @@ def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> Non
             raise TypeError(f"{what} returned infos[{agent!r}]={info!r}; an info is a dict")
     strangers = said[INFOS].keys() - observations.keys() - {COMMON}
     if strangers:
-        raise ValueError(
-            f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)}: infos are of "
-            f"agents that are observed, or under {COMMON!r}"
-        )
+        raise ValueError(f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)} only")
 
 
 def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:

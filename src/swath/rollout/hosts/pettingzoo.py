@@ -99,8 +99,7 @@ class Group:
         value = made.get(key)
         if tuple(value.shape) != wanted:
             raise ValueError(
-                f"the policy's {key} has shape {tuple(value.shape)} in one env; {len(self.agents)} agents with "
-                f"{leaf.space} want {wanted}"
+                f"the policy's {key} has shape {tuple(value.shape)}; {len(self.agents)} agents want {wanted}"
             )
         return value.detach().cpu().numpy()
 
@@ -177,10 +176,6 @@ class ZooHost(TensorDictHost):
             return root.set(NEXT, self._state(observations, rewards)), self._root(observations)
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
-
-    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> TensorDict:  # noqa: ARG002  there is one
-        """Begin an episode."""
-        return self.begin(None)
 
     def rendered(self, env: int) -> Array | None:  # noqa: ARG002  there is one
         """A frame, if the env's `render_mode` is `"rgb_array"`."""

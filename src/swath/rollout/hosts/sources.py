@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -25,10 +25,8 @@ from swath.rollout.hosts.torchrl import Fitting, TorchRLHost, batch_of, has_make
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 
 PLAIN = Fitting()
-FORMS = (
-    "a gymnasium id, a callable that returns an env, a gymnasium Env, a vector env, a TorchRL env or a PettingZoo "
-    "ParallelEnv"
-)
+ENVS = "a gymnasium env, a vector env, a TorchRL env or a PettingZoo ParallelEnv"
+FORMS = f"a gymnasium id, a callable that returns an env, or {ENVS}"
 
 
 @dataclass(frozen=True)
@@ -150,10 +148,7 @@ def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:
     for _ in range((source.copies or 1) - 1):
         env = _copy(first) if source.is_instance else make_env(source)
         if any(env is other for other in envs):
-            raise ValueError(
-                f"{source.copies_name}={source.copies}: the env callable returned the same env twice; it must build a "
-                "new one"
-            )
+            raise ValueError(f"{source.copies_name}={source.copies}: the env callable returned the same env twice")
         envs.append(env)
         mine.append(env)
     return envs
@@ -175,10 +170,7 @@ def make_env(source: Source) -> Any:
     _require_no_aec(env)
     if not is_env_instance(env):
         what = "None" if env is None else type(env).__name__
-        raise TypeError(
-            f"the env source {source.env!r} returned {what}; it must return a gymnasium env, a TorchRL env or a "
-            "PettingZoo ParallelEnv"
-        )
+        raise TypeError(f"the env source {source.env!r} returned {what}; it must return {ENVS}")
     return env
 
 
@@ -202,22 +194,12 @@ def is_env_instance(value: object) -> bool:
 
 def _require_no_aec(env: object) -> None:
     if is_aec_env(env):
-        raise TypeError(
-            f"{env} is a PettingZoo AECEnv, whose agents act in turn; hand in a ParallelEnv, for instance what "
-            "pettingzoo.utils.aec_to_parallel makes of it"
-        )
+        raise TypeError(f"{env} is an AECEnv, whose agents act in turn; hand in what aec_to_parallel makes of it")
 
 
-class Service(Protocol):
-    """What steps envs until it is closed."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is over."""
-
-
-_steppers: weakref.WeakValueDictionary[int, Service] = weakref.WeakValueDictionary()
-"""By identity of the innermost env. Who steps an env keeps it alive, so that its identity is not given anew."""
+_steppers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Services, which are `closed` or not, by identity of the innermost env. Who steps an env keeps it alive, so that its
+identity is not given anew."""
 
 
 def require_free(env: Any) -> None:
@@ -229,13 +211,10 @@ def require_free(env: Any) -> None:
     for instance in _instances(env):
         service = _steppers.get(id(_innermost(instance)))
         if service is not None and not service.closed:
-            raise ValueError(
-                f"{instance} is stepped by another collector or evaluator that is not shut down; shut that down "
-                "first, or pass an env of its own, an id or a callable"
-            )
+            raise ValueError(f"{instance} is stepped by another collector or evaluator; shut that down first")
 
 
-def claim(env: Any, service: Service) -> None:
+def claim(env: Any, service: Any) -> None:
     """From now on this service steps the instance, or those of the list, until it is closed or gone."""
     _steppers.update({id(_innermost(instance)): service for instance in _instances(env)})
 

@@ -58,9 +58,9 @@ class TensorDictHost(EnvHost):
     def begin(self, seeds: Sequence[int | None] | None) -> Any:
         """Begin an episode in every env of the batch: the root. The first seed is that of all."""
 
-    @abstractmethod
-    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
+    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:  # noqa: ARG002  for batches
         """Begin an episode in these envs of the batch: the root with their rows replaced."""
+        return self.begin(None)
 
     @abstractmethod
     def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
@@ -148,10 +148,7 @@ class SideBySide(EnvHost):
         n, (what, first) = len(hosts), hosts[0].kind
         for place, host in enumerate(hosts):
             if host.kind != (what, first):
-                raise ValueError(
-                    f"env {place} has other {what} than env 0: {host.kind[1]}, not {first}; envs of one worker must "
-                    "agree in them"
-                )
+                raise ValueError(f"env {place} has other {what} than env 0: {host.kind[1]}, not {first}")
         self.spec = replace(
             hosts[0].spec,
             num_envs=n,
@@ -273,9 +270,8 @@ class Reading:
         if self._dones:
             done = np.logical_and.reduce([self._rows(following, key).all(1) for key in self._dones])
             ended, cut = self._flags(following, self._beside)
-            own = terminated | truncated
-            terminated = np.where(own, terminated, done & (ended | ~cut))
-            truncated = np.where(own, truncated, done & cut)
+            done &= ~(terminated | truncated)
+            terminated, truncated = terminated | (done & (ended | ~cut)), truncated | (done & cut)
         return Ends.flagged(terminated, truncated)
 
     def _flags(self, following: TensorDictBase, groups: Sequence[Mapping[str, Key]]) -> tuple[Array, Array]:

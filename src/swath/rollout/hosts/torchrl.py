@@ -76,18 +76,15 @@ class Fitting:
 
         Raises:
             ValueError: it counts steps already.
-            Exception: what a module of the policy raised that cannot say what its state begins with, with a note.
+            Exception: what a module of the policy raised that cannot say what its state begins with.
         """
         if self.device is not None:
             env = env.to(self.device)
         policy = None if self.policy is None else self.policy(env)
         added = list(_missing(env, policy)) if isinstance(policy, nn.Module) else []
         if self.max_steps is not None:
-            if any(STEP_COUNT in as_tuple(key) for key in env.output_spec.keys(include_nested=True, leaves_only=True)):
-                raise ValueError(
-                    f"max_frames_per_traj={self.max_steps}: a 'step_count' key is already present in the environment; "
-                    "leave it at 0, or take the StepCounter out of the env"
-                )
+            if any(STEP_COUNT in key for key in _leaves_of(env.output_spec)):
+                raise ValueError(f"max_frames_per_traj={self.max_steps}: 'step_count' is already present in the env")
             added.append(_envs().StepCounter(max_steps=self.max_steps))
         for transform in added:
             env = _envs().TransformedEnv(env, transform, auto_unwrap=True)
@@ -192,18 +189,13 @@ def _missing(env: Any, policy: nn.Module) -> Iterator[Any]:
         yield _envs().InitTracker()
     for module in policy.modules():
         make = getattr(module, "make_tensordict_primer", None)
-        if make is None:
-            continue
-        try:
-            primer = make()
-        except Exception as error:
-            error.add_note(
-                f"raised while {type(module).__name__} made the transform for its state; give the env one by hand, and "
-                "leave auto_register_policy_transforms at None"
-            )
-            raise
-        if not {as_tuple(key) for key in primer.primers.keys(include_nested=True, leaves_only=True)} <= written:
+        primer = None if make is None else make()
+        if primer is not None and not _leaves_of(primer.primers) <= written:
             yield primer
+
+
+def _leaves_of(spec: Any) -> set[tuple[str, ...]]:
+    return {as_tuple(key) for key in spec.keys(include_nested=True, leaves_only=True)}
 
 
 def _written(env: Any) -> set[tuple[str, ...]]:

@@ -175,10 +175,7 @@ class VectorHost(EnvHost):
         n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
         if len(envs) < n:
             if not self.spec.resettable:
-                raise RuntimeError(
-                    f"{self.env} cannot reset envs {envs} alone (seeds {seeds}); use a vector env with "
-                    "autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
-                )
+                raise RuntimeError(f"cannot reset envs {envs} alone; use a vector env with autoreset mode DISABLED")
             mask = np.zeros(n, dtype=np.bool_)
             mask[list(envs)] = True
             masked = {"options": {"reset_mask": mask}}
@@ -202,10 +199,7 @@ def _final(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
     """The true last observations of envs: gymnasium keeps an object per env, others stack as observations are."""
     value = info.get("final_obs") if isinstance(info, dict) else [said.get("final_obs") for said in info]
     if value is None:
-        raise KeyError(
-            f"the vector env ended episodes of envs {envs} in SAME_STEP mode without info['final_obs']; "
-            "the last observation would be lost; use autoreset mode DISABLED or NEXT_STEP"
-        )
+        raise KeyError("episodes ended without info['final_obs']; use autoreset mode DISABLED or NEXT_STEP")
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == np.object_):
         return np.array([reduce(getitem, leaf.path, value[env]) for env in envs])
     return np.asarray(reduce(getitem, leaf.path, value))[envs]
@@ -235,10 +229,7 @@ def mode_of(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
         return AutoresetMode.NEXT_STEP
     known = [mode for mode in AutoresetMode if said in (mode, mode.value)]
     if not known:
-        raise ValueError(
-            f"{env} says autoreset_mode={said!r} in its metadata; it must be one of {[*AutoresetMode]}, "
-            "or nobody can tell the last observation of an episode from the first of the next"
-        )
+        raise ValueError(f"{env} says autoreset_mode={said!r} in its metadata; it must be one of {[*AutoresetMode]}")
     return known[0]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import gymnasium as gym
 
 from swath.rollout.hosts.base import ArrayHost, closed_on_failure
-from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost
-from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
+from swath.rollout_workers.multi_agent_env import as_multi_agent
 from swath.rollout_workers.vector_env import VectorEnv
 
 SERVED = (
@@ -100,8 +100,6 @@ def make_envs(maker: EnvMaker, num_envs: int) -> list[Any]:
             raise TypeError(f"env_creator made {first!r}; it must make {SERVED}")
         for number in range(1, num_envs):
             envs.append(_another(maker, number, envs))
-        if not isinstance(first, MultiAgentEnv):
-            require_equal_spaces(envs)
     return envs
 
 
