@@ -6,7 +6,7 @@ draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.keys import Key
+from swath.keys import REWARD
 from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.ids import NO_TRAJECTORY, TrajectoryIds
@@ -286,7 +286,8 @@ class Worker:
         if made < self.place.n_steps:
             rows.blank_from(made)
         if self.faults.check_finite:
-            _require_finite_rows(self.host.spec.observed, rows)
+            keys = (REWARD, *self.host.spec.observed)
+            require_finite("next", keys, [rows.reward, *rows.next_observation])
         if rows.restarted:
             self._ids.begin(rows.restarted)
         ids, counts = self._label(rows, made)
@@ -352,9 +353,3 @@ class Worker:
         seed = self.host.seed_of(raised.env)
         raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.who}")
         return raised.cause
-
-
-def _require_finite_rows(observed: Sequence[Key], rows: Rows | TensorDictRows) -> None:
-    for key, array in zip(observed, rows.next_observation, strict=True):
-        require_finite(f"next observation {key!r}", array)
-    require_finite("reward", rows.reward)

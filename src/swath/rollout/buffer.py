@@ -54,16 +54,10 @@ class Flags:
         """How many rows are transitions."""
         return self.reward.size if self.valid is None else int(self.valid.sum())
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """B and T."""
-        n_envs, n_steps = self.terminated.shape
-        return n_envs, n_steps
-
     def void(self, envs: Sequence[int] | slice, steps: int | slice) -> None:
         """These rows are no transitions."""
         if self.valid is None:
-            self.valid = np.ones(self.shape, dtype=np.bool_)
+            self.valid = np.ones(self.reward.shape, np.bool_)
         self.valid[envs, steps] = False
 
     def mark(self, t: int, step: Step) -> None:
@@ -88,10 +82,10 @@ class Flags:
 
     def cut_last(self) -> None:
         """The last transition of each env is marked as truncated; its episode goes on."""
-        valid = np.ones(self.shape, np.bool_) if self.valid is None else self.valid
-        final = np.where(valid.any(axis=1), valid.shape[1] - 1 - np.argmax(valid[:, ::-1], axis=1), -1)
-        for t in {*final.tolist()} - {-1}:
-            self.cut(np.flatnonzero(final == t), t)
+        valid = np.ones(self.reward.shape, np.bool_) if self.valid is None else self.valid
+        last = np.where(valid, np.arange(valid.shape[1]), -1).max(axis=1)
+        for t in {*last.tolist()} - {-1}:
+            self.cut(np.flatnonzero(last == t), t)
 
 
 @dataclass(kw_only=True)
@@ -138,10 +132,9 @@ class Buffer:
 
     def open(self) -> Rows:
         """Room for one fragment; `seal` gives it arrays of its own, and the next one may be opened."""
-        shape = (self._n_envs, self.n_steps)
         self._led_to, self._stray = (-1, []), []
         self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
-        terminated, truncated = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
+        terminated, truncated = np.zeros((2, self._n_envs, self.n_steps), np.bool_)
         return Rows(**self._parts(self._rooms), terminated=terminated, truncated=truncated)
 
     def write(self, rows: Rows, t: int, step: Step) -> None:

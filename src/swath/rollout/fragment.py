@@ -91,31 +91,29 @@ class Fragment:
     def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
         rows, shape = self.rows, (*layout.batch_shape, self.ids.shape[1])
-        labels = self._labels(layout, shape)
+        labels = dict(self._labels(layout, shape))
         if isinstance(rows, TensorDictRows):
             return rows.batch(labels, compact=layout.extras.compact_obs)
-        data = [
-            *zip(layout.observation, rows.observation, strict=True),
-            *zip(layout.outputs, rows.outputs, strict=True),
-        ]
+        leaves = [*zip((*layout.observation, *layout.outputs), (*rows.observation, *rows.outputs), strict=True)]
         if not layout.extras.compact_obs:
-            data += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
-        entries = [(key, _tensor(array, *shape, *array.shape[2:])) for key, array in data]
-        entries += [(key, _tensor(array, *shape, 1)) for key, array in self._flags(rows, layout)]
-        return _tensordict(nested([*entries, *labels.items()]), shape)
+            leaves += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
+        entries = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
+        entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows, layout)}
+        return _tensordict(nested((entries | labels).items()), shape)
 
-    def _labels(self, layout: Layout, shape: tuple[int, ...]) -> dict[Key, torch.Tensor]:
+    def _labels(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
         """What is known of each row beside its data, `[*B, T]`."""
-        rows, labels = self.rows, dict[Key, torch.Tensor]()
         if layout.extras.track_ids:
-            labels[TRAJ_IDS] = _tensor(self.ids, *shape)
-        if rows.valid is not None or layout.masked:
-            labels[MASK] = _tensor(np.ones(self.ids.shape, np.bool_) if rows.valid is None else rows.valid, *shape)
-        version = labels[VERSION] = self._version(shape)
+            yield TRAJ_IDS, _tensor(self.ids, *shape)
+        if self.rows.valid is not None:
+            yield MASK, _tensor(self.rows.valid, *shape)
+        elif layout.masked:
+            yield MASK, torch.ones(shape, dtype=torch.bool)
+        version = torch.as_tensor(self.version).unsqueeze(-1).expand(self.ids.shape).reshape(shape)
+        yield VERSION, version
         if layout.extras.track_version:
             for key in (TRACKED_VERSION, (NEXT, TRACKED_VERSION)):
-                labels[key] = version.clone(memory_format=torch.contiguous_format)
-        return labels
+                yield key, version.clone(memory_format=torch.contiguous_format)
 
     def _flags(self, rows: Rows, layout: Layout) -> Iterator[tuple[Key, Array]]:
         """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
@@ -127,11 +125,6 @@ class Fragment:
             yield STEP_COUNT, self.counts
             yield (NEXT, STEP_COUNT), self.counts + 1
 
-    def _version(self, shape: tuple[int, ...]) -> torch.Tensor:
-        if isinstance(self.version, int):
-            return torch.tensor(self.version, dtype=torch.int64).expand(shape)
-        return torch.from_numpy(self.version)[:, None].repeat(1, shape[-1]).reshape(shape)
-
 
 def _tensor(array: Any, *shape: int) -> torch.Tensor:
     shaped = array.reshape(shape)  # as an array, if it is one: a tensor takes ten times as long
@@ -140,5 +133,4 @@ def _tensor(array: Any, *shape: int) -> torch.Tensor:
 
 def _tensordict(entries: dict[str, Any], shape: tuple[int, ...]) -> TensorDict:
     source = {name: _tensordict(value, shape) if isinstance(value, dict) else value for name, value in entries.items()}
-    names = [None] * (len(shape) - 1) + [TIME]
-    return TensorDict(source, batch_size=shape, names=names)
+    return TensorDict(source, batch_size=shape, names=[*[None] * (len(shape) - 1), TIME])

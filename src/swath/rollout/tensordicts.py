@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,22 +20,25 @@ from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 
 
-@dataclass(kw_only=True)
 class TensorDictRows(Flags):
     """T steps of B envs as one TensorDict `[*B, T]`.
 
-    Attributes:
+    Args:
         spec: the envs.
         template: a step of zeros, `[*B]`.
+        n_steps: T.
+
+    Attributes:
+        spec: the envs.
         steps: copies of the steps that were made, since some envs and policies write all into the same memory: the
             entries by key, or a TensorDict of another kind `[*B]` as it is.
-        like: the nested TensorDicts of a step, without entries.
     """
 
-    spec: TensorDictSpec
-    template: TensorDictBase
-    steps: list[Any] = field(default_factory=list)
-    like: TensorDictBase | None = None
+    def __init__(self, spec: TensorDictSpec, template: TensorDictBase, n_steps: int) -> None:
+        terminated, truncated = np.zeros((2, spec.num_envs, n_steps), np.bool_)
+        super().__init__(reward=np.zeros_like(truncated, np.float32), terminated=terminated, truncated=truncated)
+        self.spec, self.steps, self._template = spec, list[Any](), template
+        self._like: TensorDictBase | None = None  # the nested TensorDicts of a step, without entries
 
     @property
     def next_observation(self) -> list[Any]:
@@ -49,9 +51,9 @@ class TensorDictRows(Flags):
         if type(made) is not TensorDict:
             self.steps.append(made.clone())
             return
-        if self.like is None:
-            self.like = made.empty(recurse=True)
-        entries = made.items(include_nested=True, leaves_only=True, is_leaf=_is_no_plain_tensordict)
+        if self._like is None:
+            self._like = made.empty(recurse=True)
+        entries = made.items(include_nested=True, leaves_only=True, is_leaf=lambda kind: kind is not TensorDict)
         self.steps.append({key: value.clone() for key, value in entries})
 
     def cut(self, envs: Sequence[int] | Array, t: int) -> None:
@@ -68,9 +70,9 @@ class TensorDictRows(Flags):
 
     def blank_from(self, n_steps: int) -> None:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
-        blank = _zero(self._tensordict(self.steps[-1]) if self.steps else self.template)
+        blank = _zero(self._tensordict(self.steps[-1]) if self.steps else self._template)
         del self.steps[n_steps:]
-        for _ in range(n_steps, self.shape[1]):
+        for _ in range(n_steps, self.reward.shape[1]):
             self.keep(blank)
         self.reward[:, n_steps:] = 0
         self.void(slice(None), slice(n_steps, None))
@@ -88,14 +90,14 @@ class TensorDictRows(Flags):
 
     def _stacked(self) -> Any:
         shape, first = self.spec.batch_shape, self.steps[0]
-        if self.like is not None and all(type(step) is dict and step.keys() == first.keys() for step in self.steps):
+        if self._like is not None and all(type(step) is dict and step.keys() == first.keys() for step in self.steps):
             with suppress(RuntimeError):  # shapes change
                 entries = {key: torch.stack([step[key] for step in self.steps], len(shape)) for key in first}
-                return _filled(self.like.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
+                return _filled(self._like.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
         return LazyStackedTensorDict.maybe_dense_stack([*map(self._tensordict, self.steps)], dim=len(shape))
 
     def _tensordict(self, step: Any) -> TensorDictBase:
-        return step if self.like is None or type(step) is not dict else _filled(self.like.empty(recurse=True), step)
+        return step if self._like is None or type(step) is not dict else _filled(self._like.empty(recurse=True), step)
 
 
 class TensorDictBuffer:
@@ -112,15 +114,7 @@ class TensorDictBuffer:
 
     def open(self) -> TensorDictRows:
         """Rows for one fragment."""
-        shape = (self._spec.num_envs, self.n_steps)
-        terminated, truncated = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
-        return TensorDictRows(
-            spec=self._spec,
-            template=self._template,
-            reward=np.zeros(shape, np.float32),
-            terminated=terminated,
-            truncated=truncated,
-        )
+        return TensorDictRows(self._spec, self._template, self.n_steps)
 
     def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
         """Keep step `t`."""
@@ -147,10 +141,6 @@ def _filled(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
     for key, value in entries.items():
         td.set(key, value)
     return td
-
-
-def _is_no_plain_tensordict(kind: type) -> bool:
-    return kind is not TensorDict
 
 
 def _zero(td: TensorDictBase) -> Any:

@@ -15,7 +15,7 @@ from swath.rollout.policies.calling import Binding, Finite, require_finite
     [np.zeros((3, 2)), np.arange(3), np.array([True, False]), torch.ones(2, dtype=torch.bfloat16), np.zeros((0, 2))],
 )
 def test_finite_values_pass(leaf):
-    require_finite("it", leaf)
+    require_finite("the", ["it"], [leaf])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -23,8 +23,10 @@ def test_finite_values_pass(leaf):
 def test_the_first_env_that_is_not_finite_is_named(value, shape):
     leaf = np.zeros(shape)
     leaf[2], leaf.reshape(3, -1)[1, -1] = value, value
-    with pytest.raises(NonFinite, match=r"it is not finite in env 1: .*; look for a diverged network or env state"):
-        require_finite("it", leaf)
+    with pytest.raises(
+        NonFinite, match=r"the 'it' is not finite in env 1: .*; look for a diverged network or env state"
+    ):
+        require_finite("the", ["it"], [leaf])
 
 
 def test_a_checked_policy_names_what_is_not_finite():

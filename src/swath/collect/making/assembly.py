@@ -16,7 +16,7 @@ from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, 
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.policies.binding import from_factory
-from swath.rollout.policies.calling import require_finite_leaves
+from swath.rollout.policies.calling import require_finite
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
@@ -157,7 +157,7 @@ def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
         raised.cause.add_note(f"raised by the first reset of env {raised.env}")
         raise raised.cause from raised.cause.__cause__
     if request.faults.check_finite:
-        require_finite_leaves("observation", host.spec.observed, observation)
+        require_finite("observation", host.spec.observed, observation)
     return observation
 
 

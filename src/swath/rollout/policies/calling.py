@@ -290,28 +290,23 @@ class Finite:
         Raises:
             NonFinite: one of them, or of the observations, is NaN or infinite.
         """
-        require_finite_leaves("observation", self._observed, observation)
+        require_finite("observation", self._observed, observation)
         outputs = self._policy(observation)
-        require_finite_leaves("policy output", self._policy.keys, outputs)
+        require_finite("policy output", self._policy.keys, outputs)
         return outputs
 
 
-def require_finite_leaves(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
-    """Raise `NonFinite` for the first leaf with a NaN or an infinity; of a TensorDict, the only leaf, for its entry."""
+def require_finite(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
+    """Raise `NonFinite` for the first leaf `[B, …]` with a NaN or an infinity, or the first such TensorDict entry."""
     named: Iterable[tuple[Key, Any]] = zip(keys, leaves, strict=False)
     if isinstance(leaves[0], TensorDictBase):
         entries = leaves[0].items(include_nested=True, leaves_only=True)
         named = ((key, value.reshape(leaves[0].numel(), -1)) for key, value in entries)
     for key, leaf in named:
-        require_finite(f"{what} {key!r}", leaf)
-
-
-def require_finite(what: str, leaf: Any) -> None:
-    """Raise `NonFinite` naming the first env with a NaN or an infinity in `leaf` `[B, …]`."""
-    values = torch.as_tensor(leaf)
-    if not values.is_floating_point() or bool(values.isfinite().all()):
-        return
-    env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
-    raise NonFinite(
-        f"{what} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or env state"
-    )
+        values = torch.as_tensor(leaf)
+        if values.is_floating_point() and not bool(values.isfinite().all()):
+            env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
+            raise NonFinite(
+                f"{what} {key!r} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or "
+                "env state"
+            )

@@ -45,9 +45,7 @@ class TensorDictPolicy(calling.BoundPolicy):
         self.spec, self.explores, self._name = spec, True, calling.the_policy(policy)
         self.draw: Write | None = None
         super().__init__((), [], Memory(spec.batch_shape))
-        self._write = (
-            _drawing(policy, spec) if isinstance(policy, RandomPolicy) else self._writing(policy, root, options)
-        )
+        self._write = self._writing(policy, root, options)
         self._state = [under_next(key) for key in self.memory.state]
         self._with_memory(root)
         of_env = {*keys_of(root), *self.memory.keys}.difference(spec.acted)
@@ -85,32 +83,30 @@ class TensorDictPolicy(calling.BoundPolicy):
 
     def _writing(self, policy: Any, root: TensorDictBase, options: calling.Binding) -> Write:
         """How the policy writes into a TensorDict of the env, which may be elsewhere."""
+        spec = self.spec
+        if isinstance(policy, RandomPolicy):
+            return spec.draw if policy.action_spec is None else partial(_drawn, policy.action_spec, spec.acted[0])
         if getattr(policy, "action_spec", policy) is None and callable(getattr(policy, _SPEC_FROM_ENV, None)):
-            getattr(policy, _SPEC_FROM_ENV)(self.spec.env())
-        way = kind, read, self.explores = calling.convention(policy, self.spec.observed, trust=options.trust)
-        if kind != "tensordict":
-            return _elsewhere(self._setting(policy, way, keys_of(root), options), options.device, root.device)
-        there = {as_tuple(key) for key in root.keys(include_nested=True)}
-        wanted = [key for key in read if as_tuple(key) not in there] if options.recurrent else []
-        written = {as_tuple(key) for key in getattr(policy, "out_keys", None) or ()}
-        self.memory = Memory(self.spec.batch_shape, [k for k in wanted if k == IS_INIT or under_next(k) in written])
-        return _elsewhere(calling.exploring(policy, options.exploration), options.device, root.device)
-
-    def _setting(self, policy: Any, way: calling.Way, keys: tuple[Key, ...], options: calling.Binding) -> Write:
-        """A policy that takes and gives tensors, as one that writes into a TensorDict."""
-        kind, read, _ = way
+            getattr(policy, _SPEC_FROM_ENV)(spec.env())
+        way = kind, read, self.explores = calling.convention(policy, spec.observed, trust=options.trust)
+        if kind == "tensordict":
+            there = {as_tuple(key) for key in root.keys(include_nested=True)}
+            wanted = [key for key in read if as_tuple(key) not in there] if options.recurrent else []
+            written = {as_tuple(key) for key in getattr(policy, "out_keys", None) or ()}
+            self.memory = Memory(spec.batch_shape, [k for k in wanted if k == IS_INIT or under_next(k) in written])
+            return _elsewhere(calling.exploring(policy, options.exploration), options.device, root.device)
+        keys = keys_of(root)
         if kind == "single":
-            keys = tuple(key for key in self.spec.observed if as_tuple(key)[-1] not in _BESIDE)
-        require_sources([key for key in read if key not in keys], self.spec)
+            keys = tuple(key for key in spec.observed if as_tuple(key)[-1] not in _BESIDE)
+        require_sources([key for key in read if key not in keys], spec)
         take = partial(torch.as_tensor, device=options.device or "cpu")
-        call = calling.Caller(policy, way, keys, self.spec, options, lambda _, **__: take)
+        call = calling.Caller(policy, way, keys, spec, options, lambda _, **__: take)
 
-        def act(td: TensorDictBase) -> TensorDictBase:
+        def act(td: TensorDictBase) -> None:
             for value, key in zip(call([td.get(key) for key in keys]), call.outputs, strict=True):
                 td.set(key, value)
-            return td
 
-        return act
+        return _elsewhere(act, options.device, root.device)
 
     def _with_memory(self, root: TensorDictBase) -> TensorDictBase:
         for key, leaf in zip(self.memory.keys, self.memory.leaves, strict=True):
@@ -127,14 +123,12 @@ class TensorDictPolicy(calling.BoundPolicy):
         added = [as_key(path) for path in self._names_in(made) - before - self._known if not is_private(path)]
         if added:
             raise changed(self._name, f"also wrote {', '.join(map(str, added))}", self._forms)
-        for key, form in self._forms.items():
-            if form is None:
-                continue
-            value = made.get(key, None)
-            if value is None:
+        for key, form in _forms(made, self._forms).items():
+            then = self._forms[key]
+            if form is None and then is not None:
                 raise changed(self._name, f"did not write {key!r}", self._forms)
-            if value.shape == form[1] or not self._sees_other_shapes(made):  # which its outputs may follow
-                require_same_form(self._name, key, (value.dtype, value.shape), form)
+            if form != then and (form[0] != then[0] or not self._sees_other_shapes(made)):  # which outputs may follow
+                require_same_form(self._name, key, form, then)
         return made
 
     def _sees_other_shapes(self, td: TensorDictBase) -> bool:
@@ -152,15 +146,10 @@ def keys_of(td: TensorDictBase) -> tuple[Key, ...]:
     return tuple(as_key(as_tuple(key)) for key in keys)
 
 
-def _drawing(policy: RandomPolicy, spec: TensorDictSpec) -> Write:
-    """Random actions, drawn from a spec that is given, or from the env's."""
-    given: Any = policy.action_spec
-
-    def write(root: TensorDictBase) -> TensorDictBase:
-        drawn = given.rand()
-        return root.update(drawn) if isinstance(drawn, TensorDictBase | Mapping) else root.set(spec.acted[0], drawn)
-
-    return spec.draw if given is None else write
+def _drawn(action_spec: Any, key: Key, root: TensorDictBase) -> TensorDictBase:
+    """Write random actions, drawn from a spec that is given."""
+    drawn = action_spec.rand()
+    return root.update(drawn) if isinstance(drawn, TensorDictBase | Mapping) else root.set(key, drawn)
 
 
 def _elsewhere(call: Callable[[TensorDictBase], Any], there: torch.device | None, home: torch.device | None) -> Write:
@@ -182,11 +171,11 @@ def _elsewhere(call: Callable[[TensorDictBase], Any], there: torch.device | None
     return write
 
 
-def _forms(td: TensorDictBase, keys: Iterable[Key]) -> dict[Key, tuple[torch.dtype, torch.Size] | None]:
+def _forms(td: TensorDictBase, keys: Iterable[Key]) -> dict[Key, Any]:
     """Dtype and shape of these entries; `None` if one is no tensor, or has other shapes from agent to agent."""
-    forms: dict[Key, tuple[torch.dtype, torch.Size] | None] = dict.fromkeys(keys)
+    forms = dict.fromkeys(keys)
     for key in forms:
         with suppress(RuntimeError):
-            value = td.get(key)
+            value = td.get(key, None)
             forms[key] = (value.dtype, value.shape) if isinstance(value, torch.Tensor) else None
     return forms
