@@ -27,6 +27,7 @@ from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, Host, Seeding, TensorDictSpec
 from swath.rollout.loop import Actor, Rules, Stage, Step, steps
 from swath.rollout.spaces import Array, Leaves
+from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
 
@@ -270,7 +271,7 @@ class Runner:
         return error
 
 
-class EpisodeLimit:
+class EpisodeLimit(StepLimit):
     """A step limit that reads how long episodes are from their sums, and remembers which slots it cut last.
 
     Args:
@@ -282,6 +283,7 @@ class EpisodeLimit:
     """
 
     def __init__(self, max_steps: int | None, lengths: Array) -> None:
+        super().__init__([max_steps] * len(lengths))
         self._max, self._lengths = max_steps, lengths
         self._stopped: set[int] = set()
         self.cut: Sequence[int] = ()

@@ -155,12 +155,10 @@ class VoidRows(Failures):
         if self._restarts is not None or (in_reset and not host.spec.alone):
             self._broken.add(env)
         if self._restarts is not None:
-            if self.in_a_row[env] <= self._restarts.max_per_worker:
+            times, most = self.in_a_row[env], self._restarts.max_per_worker
+            if times <= most:
                 return
-            error.add_note(
-                f"the sub-env failed {self.in_a_row[env]} times in a row without a good step; "
-                f"max_num_sub_environment_restarts={self._restarts.max_per_worker}"
-            )
+            error.add_note(f"the sub-env failed {times} times in a row; max_num_sub_environment_restarts={most}")
         del self.in_a_row[env]
         self.fatal = self.fatal or EnvRaised(env, error)
         if in_reset:
@@ -175,7 +173,7 @@ class VoidRows(Failures):
         if host.spec.alone or (self._renew is not None and not self._whole):
             return self._one_by_one(host, envs, onto), envs
         if self._whole:
-            leaves, _ = self._tried(host, envs, partial(self._begin_whole, host))
+            leaves, _ = self._tried(host, envs, partial(self._reset, host, envs, None))
             self._whole = False
             return leaves, envs
         try:
@@ -202,38 +200,33 @@ class VoidRows(Failures):
         leaves = self._leaves if self._begun else onto
         for env in envs:
             if env not in self._begun:
-                leaves, _ = self._tried(host, [env], partial(self._begin_one, host, env, leaves))
+                leaves, _ = self._tried(host, [env], partial(self._reset, host, [env], leaves))
                 self._leaves = leaves
                 self._begun.add(env)
         self._begun = set()
         return leaves
 
-    def _begin_one(self, host: Host, env: int, onto: Leaves) -> Leaves:
-        leaves = host.reset([env], onto, [self._seeds.get(env)])
-        self._seeds.pop(env, None)
-        return leaves
-
-    def _begin_whole(self, host: Host) -> Leaves:
-        leaves = host.reset_all([self._seeds.get(env) for env in range(host.spec.num_envs)] if self._seeds else None)
-        self._seeds = {}
+    def _reset(self, host: Host, envs: Sequence[int], onto: Leaves | None) -> Leaves:
+        """Begin episodes in these envs, or in all at once, with the seeds that they are still to get."""
+        seeds = [self._seeds.get(env) for env in envs] if self._seeds else None
+        leaves = host.reset_all(seeds) if onto is None else host.reset(envs, onto, seeds)
+        self._seeds = {env: seed for env, seed in self._seeds.items() if env not in envs}
         return leaves
 
     def _mended(self, host: Host, envs: Sequence[int]) -> None:
         while broken := self._broken.intersection(envs):
-            self._mend(host, min(broken))
-
-    def _mend(self, host: Host, env: int) -> None:
-        if self._restarts is not None:
-            self.wait(self._restarts.delay(self.in_a_row[env] + 1))
-        self.n_restarts += 1
-        renewed: Sequence[int] = [env]
-        if self._renew is None or (self._whole and not host.spec.alone):
-            host.rebuild()
-            renewed = range(host.spec.num_envs)
-        else:
-            try:
-                self._renew(env)
-            except Exception as error:
-                raise EnvRaised(env, error) from error
-        self._broken.difference_update(renewed)
-        self._seeds |= {one: seed for one in renewed if (seed := self._new_seed(one)) is not None}
+            env = min(broken)
+            if self._restarts is not None:
+                self.wait(self._restarts.delay(self.in_a_row[env] + 1))
+            self.n_restarts += 1
+            renewed: Sequence[int] = [env]
+            if self._renew is None or (self._whole and not host.spec.alone):
+                host.rebuild()
+                renewed = range(host.spec.num_envs)
+            else:
+                try:
+                    self._renew(env)
+                except Exception as error:
+                    raise EnvRaised(env, error) from error
+            self._broken.difference_update(renewed)
+            self._seeds |= {one: seed for one in renewed if (seed := self._new_seed(one)) is not None}

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import Ends, Host, Infos, Transition
 from swath.rollout.spaces import Array, Leaves
-from swath.rollout.until import Limit
+from swath.rollout.until import StepLimit
 
 Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
 """Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds."""
@@ -93,7 +93,7 @@ class Rules:
         failures: what becomes of envs that raise.
     """
 
-    limit: Limit
+    limit: StepLimit
     begin: Begin
     failures: Failures
 

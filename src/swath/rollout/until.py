@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 _NEVER = 1 << 62
-
-
-class Limit(Protocol):
-    """The limits of episodes, as the loop uses them."""
-
-    def restart(self, envs: Iterable[int]) -> None:
-        """An episode begins in these envs."""
-
-    def tick(self) -> Sequence[int]:
-        """One step was made: the envs whose episode has now reached its limit."""
-
-    def stop(self, envs: Iterable[int]) -> None:
-        """No episode is going on in these envs."""
 
 
 class StepLimit:

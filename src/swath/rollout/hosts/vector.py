@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -48,10 +48,9 @@ class VectorHost(EnvHost):
         *,
         exact: bool = False,
     ) -> None:
-        if batch_size(env) != env.num_envs:
-            raise ValueError(f"{env} returns batches of {batch_size(env)} of its {env.num_envs} envs; make them equal")
         super().__init__([env], None if make is None else lambda: [make()])
         mode, self._kind = mode_of(env), kind_of(env)
+        _require_whole(env, self._kind)
         self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
         self.spec = ArraySpec(
             num_envs=env.num_envs,
@@ -227,10 +226,9 @@ def mode_of(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     said = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     if said is None and is_envpool(env):
         return AutoresetMode.NEXT_STEP
-    known = [mode for mode in AutoresetMode if said in (mode, mode.value)]
-    if not known:
+    if said not in {*AutoresetMode, *(mode.value for mode in AutoresetMode)}:
         raise ValueError(f"{env} says autoreset_mode={said!r} in its metadata; it must be one of {[*AutoresetMode]}")
-    return known[0]
+    return AutoresetMode(said)
 
 
 def is_vector_env(env: object) -> bool:
@@ -244,12 +242,12 @@ def is_envpool(env: object) -> bool:
     return any(base.__module__.startswith("envpool.") for base in type(inner).__mro__)
 
 
-def batch_size(env: VectorEnv[Any, Any, Any]) -> int:
-    """How many envs one step of an EnvPool or ALE env returns; elsewhere all of them."""
-    kind, inner = kind_of(env), cast("Any", env.unwrapped)
-    if kind == "envpool":
-        return int(inner.config["batch_size"])
-    return int(inner.batch_size) if kind == "ale" else env.num_envs
+def _require_whole(env: Any, kind: Kind) -> None:
+    """Raise `ValueError` if a step of an EnvPool or ALE env returns a part of its batch."""
+    n, inner = env.num_envs, env.unwrapped
+    size = inner.config["batch_size"] if kind == "envpool" else inner.batch_size if kind == "ale" else n
+    if size != n:
+        raise ValueError(f"{env} returns batches of {size} of its {n} envs; make them equal")
 
 
 def _spread(rows: Any, ids: Array, num_envs: int) -> Any:
