@@ -28,7 +28,11 @@ class Maker:
         self.mode, self.made = mode, 0
 
     def host(self):
-        return EnvListHost(self.envs(), make=self.envs) if self.mode is None else VectorHost(self.vector(), self.vector)
+        return (
+            EnvListHost(self.envs(), make=self.envs)
+            if self.mode is None
+            else VectorHost(self.vector(), lambda: [self.vector()])
+        )
 
     def envs(self):
         return [CountingEnv(env, LONG, faults.get(env, ())) for faults in [self.faults()] for env in range(2)]

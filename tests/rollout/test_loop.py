@@ -286,7 +286,7 @@ class Broken:
         return self.made[-1]
 
     def host(self):
-        return VectorHost(self(), self)
+        return VectorHost(self(), lambda: [self()])
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)

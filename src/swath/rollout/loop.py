@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from swath.rollout.failures import Failures
@@ -181,9 +181,7 @@ def _repeated(host: Host, policy: Actor, rules: Rules, made: Made) -> Made:
 
 def _merged(moved: Transition, again: Transition, env: int) -> Transition:
     """A step of all envs, of which this one has made its own again."""
-    if again.failed:
-        return replace(moved, failed=[*again.failed, *moved.failed[1:]])
     reward = moved.reward.copy()
     reward[env] = again.reward[env]
     ended = Ends.listed([*moved.ended.without([env]), *again.ended])
-    return Transition(again.observation, reward, ended, moved.void, moved.failed[1:], again.info)
+    return Transition(again.observation, reward, ended, moved.void, [*again.failed, *moved.failed[1:]], again.info)

@@ -24,6 +24,9 @@ Array: TypeAlias = npt.NDArray[Any]
 Leaves: TypeAlias = list[Any]
 """One array (or tensor) `[B, …]` per leaf."""
 
+Pack: TypeAlias = Callable[[Sequence[Any]], Leaves]
+Split: TypeAlias = Callable[[Leaves], Sequence[Any]]
+
 _SERVED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
 _FLOAT32 = np.dtype(np.float32)
 
@@ -92,7 +95,7 @@ def plain_leaves(space: spaces.Space[Any], name: str) -> tuple[Leaf, ...]:
     return tuple(_walk(space, (name,), (), name, numbered=True))
 
 
-def packer(leaves: Sequence[Leaf]) -> Callable[[Sequence[Any]], Leaves]:
+def packer(leaves: Sequence[Leaf]) -> Pack:
     """How to turn B observations, as envs return them, into one fresh array `[B, …]` per leaf."""
     each = [(leaf.path, _pack_one(leaf)) for leaf in leaves]
     if not leaves[0].path:
@@ -107,7 +110,7 @@ def unpacker(leaves: Sequence[Leaf], num_envs: int) -> Callable[[Any], Leaves]:
     return lambda batch: [pack(reduce(getitem, path, batch)) for path, pack in each]
 
 
-def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Callable[[Leaves], Sequence[Any]]:
+def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Split:
     """How to turn action leaves `[B, …]` into one action per env, as `env.step` wants it.
 
     Arrays are the env's own, which it may write into; or, if not `writable`, views that refuse it.

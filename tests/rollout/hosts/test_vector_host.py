@@ -323,7 +323,7 @@ def test_an_async_vector_env_whose_worker_raised_is_built_anew():
         faults = faulty.pop(0)
         return AsyncVectorEnv([lambda i=i: CountingEnv(i, endless, faults if i else ()) for i in range(2)])
 
-    host = VectorHost(make(), make)
+    host = VectorHost(make(), lambda: [make()])
     host.reset_all()
     assert not host.step(ZERO).failed
     failed = host.step(ZERO).failed

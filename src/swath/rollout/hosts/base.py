@@ -124,6 +124,9 @@ HostSpec: TypeAlias = ArraySpec | TensorDictSpec
 """What the envs of any host look like."""
 
 
+Make: TypeAlias = Callable[[], Sequence[Any]]
+"""Builds all envs of a host anew."""
+
 Infos = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 """What envs said beside: one mapping per env, or a vector env's mapping of batches. `info_of` reads one env's."""
 
@@ -304,7 +307,7 @@ class EnvHost(ABC):
         make: builds as many others; `None` for instances of the user's.
     """
 
-    def __init__(self, envs: Sequence[Any], make: Callable[[], Sequence[Any]] | None) -> None:
+    def __init__(self, envs: Sequence[Any], make: Make | None) -> None:
         self.envs, self._make, self._closed = list(envs), make, False
         self._seeds: dict[int, int] = {}
 

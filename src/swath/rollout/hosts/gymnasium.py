@@ -11,12 +11,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Transition, close_broken
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Make, Transition, close_broken
 from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
-from swath.rollout.spaces import Array, Leaves, action_leaves, observation_leaves, packer, splitter
+from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
 from swath.rollout.until import StepLimit
-
-Make = Callable[[], list[Any]]
 
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 _UNPAID = array("d", [0.0])  # its reward
@@ -44,14 +42,7 @@ class ListHost(EnvHost):
 
     step_form, reset_form = STEP, RESET
 
-    def __init__(
-        self,
-        envs: Sequence[Any],
-        make: Make | None,
-        spec: ArraySpec,
-        pack: Callable[[Sequence[Any]], Leaves],
-        split: Callable[[Leaves], Sequence[Any]],
-    ) -> None:
+    def __init__(self, envs: Sequence[Any], make: Make | None, spec: ArraySpec, pack: Pack, split: Split) -> None:
         super().__init__(envs, make)
         self.spec, self._pack, self._split = spec, pack, split
         n = len(self.envs)
@@ -215,7 +206,7 @@ class EnvListHost(ListHost):
     """
 
     def __init__(
-        self, envs: Sequence[gym.Env[Any, Any]], *, bare: bool = False, make: Make | None = None, exact: bool = False
+        self, envs: Sequence[Any], *, bare: bool = False, make: Make | None = None, exact: bool = False
     ) -> None:
         first, n = envs[0], len(envs)
         spec = ArraySpec(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from gymnasium import spaces
 
-from swath.rollout.hosts.base import ArraySpec
+from swath.rollout.hosts.base import ArraySpec, Make
 from swath.rollout.hosts.gymnasium import ListHost
 from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
 
@@ -52,7 +52,7 @@ class MultiAgentHost(ListHost):
 
     reset_form = "an env with several agents has reset(*, seed=None, options=None) -> observations, infos: dicts"
 
-    def __init__(self, envs: Sequence[Any], *, make: Callable[[], list[Any]] | None = None) -> None:
+    def __init__(self, envs: Sequence[Any], *, make: Make | None = None) -> None:
         n = len(envs)
         spec = ArraySpec(n, (n,), (), (), spaces.Dict(), spaces.Dict())  # nothing is everybody's
         super().__init__(envs, make, spec, lambda rows: [list(rows)], lambda leaves: leaves[0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.base import Make, TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.policies.random import RandomPolicy
@@ -144,7 +144,7 @@ class ZooHost(TensorDictHost):
         TypeError, ValueError: agents or spaces that are not served.
     """
 
-    def __init__(self, env: Any, make: Callable[[], Sequence[Any]] | None = None, max_steps: int | None = None) -> None:
+    def __init__(self, env: Any, make: Make | None = None, max_steps: int | None = None) -> None:
         self._max_steps = max_steps
         self._groups = agent_groups(env)
         self._steps = 0

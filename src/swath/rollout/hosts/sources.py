@@ -94,7 +94,7 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         if is_vector_env(first):
             if source.copies is not None:
                 raise _batched_already(source, first, f"{first.num_envs} envs")
-            return VectorHost(first, None if again is None else lambda: again()[0])
+            return VectorHost(first, again)
         envs = _envs(source, fitting, first, mine)
         if isinstance(first, gym.Env):
             return EnvListHost(envs, bare=source.copies is None, make=again)

@@ -9,7 +9,7 @@ has seeds of its own and stands still when it is retired; their rows are stacked
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.keys import DONE, FLAGS, NEXT, Key, as_tuple
-from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, TensorDictSpec, Transition
+from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, Make, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 _PIXELS = "pixels"
@@ -40,9 +40,7 @@ class TensorDictHost(EnvHost):
 
     resets = False
 
-    def __init__(
-        self, env: Any, make: Callable[[], Sequence[Any]] | None, spec: TensorDictSpec, kind: tuple[str, Any]
-    ) -> None:
+    def __init__(self, env: Any, make: Make | None, spec: TensorDictSpec, kind: tuple[str, Any]) -> None:
         super().__init__([env], make)
         self.spec, self.kind = spec, kind
         self._reading = Reading(spec)
@@ -143,7 +141,7 @@ class SideBySide(EnvHost):
 
     envs: list[TensorDictHost]
 
-    def __init__(self, hosts: Sequence[TensorDictHost], make: Callable[[], Sequence[Any]] | None = None) -> None:
+    def __init__(self, hosts: Sequence[TensorDictHost], make: Make | None = None) -> None:
         super().__init__(hosts, make)
         n, (what, first) = len(hosts), hosts[0].kind
         for place, host in enumerate(hosts):

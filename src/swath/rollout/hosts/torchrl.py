@@ -18,7 +18,7 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from swath.keys import ACTION_MASK, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.base import Make, TensorDictSpec
 from swath.rollout.hosts.tensordict import TensorDictHost, groups_of
 from swath.rollout.spaces import Array
 
@@ -100,7 +100,7 @@ class TorchRLHost(TensorDictHost):
         resets: whether episodes that end begin anew within the step; if not, only when they are reset.
     """
 
-    def __init__(self, env: Any, make: Callable[[], Sequence[Any]] | None = None, *, resets: bool = True) -> None:
+    def __init__(self, env: Any, make: Make | None = None, *, resets: bool = True) -> None:
         if isinstance(env, _envs().SerialEnv) and env.is_closed:
             env.start()  # so that others can look into its envs
         self._masks = _masks_of(env)

@@ -10,7 +10,7 @@ the step led to, `reset` the observation that the next episode begins with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Infos, Seeding, Transition
+from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Infos, Make, Seeding, Transition
 from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards, bad_answer, first_info_of, info_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves, unpacker
 
@@ -33,7 +33,7 @@ class VectorHost(EnvHost):
 
     Args:
         env: the vector env.
-        make: builds another one like it.
+        make: builds another one like it, in a list.
         exact: observations keep the dtypes of their space, under any names.
 
     Raises:
@@ -41,14 +41,8 @@ class VectorHost(EnvHost):
             begins its next episode.
     """
 
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        make: Callable[[], VectorEnv[Any, Any, Any]] | None = None,
-        *,
-        exact: bool = False,
-    ) -> None:
-        super().__init__([env], None if make is None else lambda: [make()])
+    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
+        super().__init__([env], make)
         mode, self._kind = mode_of(env), kind_of(env)
         _require_whole(env, self._kind)
         self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED

@@ -119,7 +119,7 @@ def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
     if isinstance(first, VectorEnv):
         return OwnVectorHost(first, lambda: maker.make(0))
     if is_vector_env(first):
-        host: ArrayHost = VectorHost(first, lambda: maker.make(0), exact=True)
+        host: ArrayHost = VectorHost(first, lambda: [maker.make(0)], exact=True)
         return host
     return EnvListHost(envs, exact=True)
 
