@@ -70,12 +70,12 @@ class ArrayPolicy(BoundPolicy):
         require_sources(memory.missing_in([*map(as_tuple, named)]) if options.recurrent else unwritten, spec)
         self._call = Caller(policy, way, (*spec.observed, *memory.keys), spec, options, partial(taker, bare=bare))
         self._elsewhere = None if options.device is None or options.device.type == "cpu" else options.device
-        self._bare, self._writes, self._remembers = bare, False, bool(memory.keys)
+        self._bare = bare
         given, unknown = [leaf.copy() for leaf in observation], len(memory.state)
         try:
             with torch.no_grad():
-                flag = self._given(memory.leaves[unknown:], copies=True)
-                leaves = self._call([*self._given(given), *[None] * unknown, *flag])
+                flag = self._given(memory.leaves[unknown:])
+                leaves = self._call([*self._given(given, copies=False), *[None] * unknown, *flag])
         except Exception as error:
             if unknown:
                 reads = f"the env does not write {list(memory.state)}; a recurrent policy gets None for them"
@@ -83,6 +83,7 @@ class ArrayPolicy(BoundPolicy):
             raise
         # Whether the policy writes into what it gets.
         self._writes = any(leaf.tobytes() != seen.tobytes() for leaf, seen in zip(given, observation, strict=True))
+        self._plain = not (bare or self._writes or self._elsewhere)
         require_sources(memory.missing_in(self._call.outputs), spec)
         require_fitting(self._call.outputs, leaves, spec)
         self._forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
@@ -96,19 +97,17 @@ class ArrayPolicy(BoundPolicy):
             TypeError: another kind of answer than at construction, or one with more or fewer outputs.
             ValueError: an output of another shape or kind of dtype.
         """
-        inputs = self._given(observation, copies=self._writes)
-        if self._remembers:
-            inputs += self._given(self.memory.leaves, copies=True)
+        inputs = [*map(torch.from_numpy, observation)] if self._plain else self._given(observation, copies=self._writes)
+        if self.memory.keys:
+            inputs += self._given(self.memory.leaves)
         leaves = self._call(inputs)
         forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
         if forms != self._forms:
             for key, form, then in zip(self._call.outputs, forms, self._forms, strict=True):
                 require_same_form(self._call.name, key, form, then)
-        if self._remembers:
-            leaves += self.memory.keep(leaves)
-        return leaves
+        return leaves + self.memory.keep(leaves) if self.memory.keys else leaves
 
-    def _given(self, leaves: Leaves, *, copies: bool = False) -> list[Any]:
+    def _given(self, leaves: Leaves, *, copies: bool = True) -> list[Any]:
         """Leaves `[B, …]` as tensors `[*B, …]` on the policy's device."""
         if self._bare:
             leaves = [leaf[0] if leaf.ndim > 1 else leaf.reshape(()) for leaf in leaves]

@@ -57,10 +57,9 @@ class Memory:
 
     def begin(self, envs: Sequence[int]) -> None:
         """Episodes begin in these envs: nothing is remembered of them."""
-        where = list(envs)
         self.leaves = [copied(leaf) for leaf in self.leaves]
         for key, leaf in zip(self.keys, self.leaves, strict=True):
-            leaf.reshape(prod(self._lead), *leaf.shape[len(self._lead) :])[where] = key == IS_INIT
+            leaf.reshape(prod(self._lead), *leaf.shape[len(self._lead) :])[list(envs)] = key == IS_INIT
 
     def rewind(self) -> None:
         """Go back to before the last step."""
