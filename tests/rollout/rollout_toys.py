@@ -24,7 +24,7 @@ def stage_of(host, seeds=None):
 
 
 def rules_of(host, *, limit=None, begin=go_on, forgive=None):
-    step_limit = StepLimit([limit] * host.spec.num_envs)
+    step_limit = StepLimit.of(host.spec, limit)
     step_limit.restart(range(host.spec.num_envs))
     return Rules(step_limit, begin, Failures() if forgive is None else Failures(2, forgive))
 

@@ -53,7 +53,7 @@ def maker(request):
 def played(host, failures, n_steps):
     n = host.spec.num_envs
     blank = [np.zeros((n, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
-    rules, stage = Rules(StepLimit([None] * n), go_on, failures), Stage(blank, list(range(n)))
+    rules, stage = Rules(StepLimit.of(host.spec), go_on, failures), Stage(blank, list(range(n)))
     return list(itertools.islice(steps(host, Constant(host.spec), stage, rules), n_steps))
 
 

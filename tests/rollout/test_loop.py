@@ -2,10 +2,12 @@
 
 import itertools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeLimit
 from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
 from swath.rollout.buffer import Buffer
@@ -24,6 +26,12 @@ MODES = list(AutoresetMode)
 
 def listed(faults=None, counting=LONG, n=3):
     return EnvListHost([CountingEnv(i, counting, (faults or {}).get(i, ())) for i in range(n)])
+
+
+def limited(env, most):
+    """An env whose limit the loop counts: only one with a spec says its limit."""
+    env.spec = gym.spec("CartPole-v1")
+    return TimeLimit(env, most)
 
 
 def marks(leaf):
@@ -105,6 +113,20 @@ def test_a_step_limit_cuts_episodes_of_vector_envs_that_can_reset_single_envs(mo
                 assert after[env][1] <= 3
         ends += [(after[env][1], terminated, truncated) for env, terminated, truncated in step.ended]
     assert set(ends) == {(2, True, False), (3, False, True)}
+
+
+def test_a_step_that_is_made_again_counts_for_the_limit_of_its_env():
+    host = EnvListHost([limited(CountingEnv(0, LONG, [Fault("raise", step=2)]), 2)])
+    played = drawn(host, Constant(host.spec), 4, rules=rules_of(host, forgive=Forgiving()))
+    assert [list(step.cut) for step in played] == [[], [0], [], []]
+    assert [list(step.ended) for step in played] == [[], [], [(0, False, True)], []]
+
+
+def test_a_retired_env_does_not_reach_its_limit():
+    host = EnvListHost([limited(CountingEnv(i, LONG), 2 + i) for i in range(2)])
+    rules = rules_of(host, begin=lambda envs: ([env for env in envs if env], None))
+    ends = [[env for env, *_ in step.ended] for step in drawn(host, Constant(host.spec), 7, rules=rules)]
+    assert ends == [[], [0], [1], [], [], [1], []]
 
 
 # ---- faults

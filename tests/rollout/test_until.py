@@ -1,8 +1,11 @@
 """The step limit against one that counts every step of every env."""
 
+import gymnasium as gym
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.until import StepLimit
 
 
@@ -24,10 +27,6 @@ class Counted:
         self.steps = [None if steps is None else steps + 1 for steps in self.steps]
         return self._expired(range(len(self.steps)))
 
-    def tick_one(self, env):
-        self.steps[env] += 1
-        return self._expired([env])
-
     def _expired(self, envs):
         expired = [env for env in envs if self.steps[env] is not None and self.steps[env] == self.limits[env]]
         self.stop(expired)
@@ -48,21 +47,14 @@ def test_it_names_who_reaches_the_limit_as_counting_does(data):
             getattr(slow, action)(chosen)
 
 
-@given(st.data())
-def test_an_env_that_steps_again_alone_in_the_same_tick_is_counted_from_its_new_reset(data):
-    limits = data.draw(st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=4))
-    fast, slow = StepLimit(limits), Counted(limits)
-    for _ in range(data.draw(st.integers(1, 12))):
-        assert list(fast.tick()) == slow.tick()
-        for env in data.draw(st.sets(st.integers(0, len(limits) - 1))):
-            for limit in (fast, slow):
-                limit.restart([env])
-            assert fast.tick_one(env) == slow.tick_one(env)
-
-
 def test_without_limits_nobody_is_ever_named():
     limit = StepLimit([None, None])
     limit.restart([0, 1])
     limit.stop([1])
     assert [list(limit.tick()) for _ in range(5)] == [[]] * 5
-    assert not limit.tick_one(0)
+
+
+def test_the_limits_of_envs_hold_where_they_are_less_than_what_is_asked_for():
+    envs = [gym.make("CartPole-v1", max_episode_steps=most) for most in (2, 5)]
+    limit = StepLimit.of(EnvListHost([*envs, CartPoleEnv()]).spec, 3)
+    assert [list(limit.tick()) for _ in range(3)] == [[], [0], [1, 2]]

@@ -341,7 +341,7 @@ class Worker:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
 
     def _make_rules(self) -> Rules:
-        limit = StepLimit([self.episodes.max_frames] * self.host.spec.num_envs)
+        limit = StepLimit.of(self.host.spec, self.episodes.max_frames)
         limit.restart(range(self.host.spec.num_envs))
         resets = self.faults.on_env_error == "reset"
         return Rules(limit, go_on, Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures())

@@ -9,7 +9,7 @@ Knows neither clock nor backend: whoever drives it looks at the time, and at whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from swath.evaluate.result import NO_SEED, EpisodeRow
 from swath.keys import Key
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import EnvRaised, Host, Seeding, TensorDictSpec
+from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, Seeding, TensorDictSpec
 from swath.rollout.loop import Actor, Rules, Stage, Step, steps
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit
@@ -113,7 +113,7 @@ class Runner:
         self.seeding = _seeding(host, request.seed)
         self.sums, self.rows = EpisodeSums(n), dict[int, EpisodeRow]()
         self.steps = 0
-        self._limit = EpisodeLimit(request.limits.max_steps, self.sums.lengths)
+        self._limit = EpisodeLimit(host.spec, request.limits.max_steps, self.sums.lengths)
         self._rules = Rules(self._limit, self._begin, Failures())
         self._plays_on = isinstance(host.spec, TensorDictSpec) and not host.spec.alone
         self._policy: Performer | None = None
@@ -274,7 +274,10 @@ class Runner:
 class EpisodeLimit(StepLimit):
     """A step limit that reads how long episodes are from their sums, and remembers which slots it cut last.
 
+    The envs' own limits count from each reset, of which there may be several in an episode.
+
     Args:
+        spec: the envs.
         max_steps: most env steps of an episode; `None` for no limit.
         lengths: int64 `[S]`, steps of each slot's episode before the present one; the sums write it.
 
@@ -282,26 +285,29 @@ class EpisodeLimit(StepLimit):
         cut: slots whose episode reached the limit with the last step.
     """
 
-    def __init__(self, max_steps: int | None, lengths: Array) -> None:
-        super().__init__([max_steps] * len(lengths))
+    def __init__(self, spec: HostSpec, max_steps: int | None, lengths: Array) -> None:
+        super().__init__(spec.limits or [None] * spec.num_envs)
         self._max, self._lengths = max_steps, lengths
         self._stopped: set[int] = set()
         self.cut: Sequence[int] = ()
 
-    def restart(self, envs: Iterable[int]) -> None:
+    def restart(self, envs: Sequence[int]) -> None:
         """These slots are stepped (again)."""
+        super().restart(envs)
         self._stopped.difference_update(envs)
 
-    def stop(self, envs: Iterable[int]) -> None:
+    def stop(self, envs: Sequence[int]) -> None:
         """These slots make no step."""
+        super().stop(envs)
         self._stopped.update(envs)
 
     def tick(self) -> Sequence[int]:
-        """One step was made: the slots whose episode has now reached the limit."""
+        """One step was made: the slots whose episode has now reached the limit, or their env its own."""
+        expired = super().tick()
         if self._max is not None:
             full = np.flatnonzero(self._lengths + 1 >= self._max)
             self.cut = [int(slot) for slot in full if int(slot) not in self._stopped]
-        return self.cut
+        return [*expired, *self.cut]
 
 
 def _seeding(host: Host, root: int | None) -> Seeding:

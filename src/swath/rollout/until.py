@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from swath.rollout.hosts.base import HostSpec
 
 _NEVER = 1 << 62
 
@@ -23,7 +25,13 @@ class StepLimit:
         self._next = min(self._due)
         self._unlimited = self._next == _NEVER
 
-    def restart(self, envs: Iterable[int]) -> None:
+    @classmethod
+    def of(cls, spec: HostSpec, most: int | None = None) -> StepLimit:
+        """The limits of these envs, none of which exceeds `most`."""
+        both = [(own, most) for own in spec.limits or [None] * spec.num_envs]
+        return cls([min((limit for limit in each if limit is not None), default=None) for each in both])
+
+    def restart(self, envs: Sequence[int]) -> None:
         """An episode begins in these envs."""
         if self._unlimited:
             return
@@ -36,18 +44,7 @@ class StepLimit:
         self._clock += 1
         return () if self._clock < self._next else self._expire()
 
-    def tick_one(self, env: int) -> Sequence[int]:
-        """A step of this env alone was made, in the same tick: itself if its episode has now reached its limit."""
-        self._due[env] -= 1
-        return self._expire()
-
-    def change(self, env: int, limit: int | None) -> None:
-        """From its next episode on this env has another limit; none is going on in it."""
-        self.stop([env])
-        self._limits[env] = _NEVER if limit is None else limit
-        self._unlimited = min(self._limits) == _NEVER
-
-    def stop(self, envs: Iterable[int]) -> None:
+    def stop(self, envs: Sequence[int]) -> None:
         """No episode is going on in these envs."""
         if self._unlimited:
             return

@@ -202,7 +202,7 @@ def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Ac
         seeds: of the reset, one per env.
         actor: what acts; random actions by default.
     """
-    rules = Rules(StepLimit([None] * host.spec.num_envs), go_on, Failures())
+    rules = Rules(StepLimit.of(host.spec), go_on, Failures())
     source = steps(host, actor or Dice(host), Stage(host.reset_all(seeds)), rules)
     for _ in range(n_steps):
         yield next(source)

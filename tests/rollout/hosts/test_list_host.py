@@ -126,17 +126,6 @@ def test_a_step_alone_leaves_the_others_where_they_are():
     assert moved.reward[1] != 0
 
 
-def test_a_step_alone_in_the_place_of_one_that_failed_obeys_the_envs_own_limit():
-    host = EnvListHost([TimeLimit(CountingEnv(0, LONG, [Fault("raise", step=2)]), 2)])
-    action = [np.zeros(1, dtype=np.int64)]
-    host.reset_all()
-    host.step(action)
-    assert host.step(action).failed
-    host.reset([0], [np.zeros((1, 3), dtype=np.float32)])
-    assert list(host.step(action, 0).ended) == []
-    assert list(host.step(action).ended) == [(0, False, True)]
-
-
 # ---- resets, seeds, retirement
 
 
@@ -159,13 +148,6 @@ def test_retired_envs_are_not_stepped_until_all_are_reset():
     host.reset_all()
     host.step(ZERO)
     assert [env.mark.step for env in host.env] == [1, 1]
-
-
-def test_a_retired_env_does_not_reach_its_limit():
-    host = EnvListHost([TimeLimit(CountingEnv(i, LONG), 2) for i in range(2)])
-    host.reset_all()
-    host.retire([0])
-    assert [list(host.step(ZERO).ended) for _ in range(2)] == [[], [(1, False, True)]]
 
 
 # ---- building anew, rendering, closing

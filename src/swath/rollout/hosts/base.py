@@ -42,6 +42,7 @@ class ArraySpec:
         resettable: whether single envs can be reset while the others go on.
         alone: whether single envs can be stepped while the others stand still.
         skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
+        limits: most steps of an episode by env, which whoever steps them counts; none if empty.
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
         device: where the envs are.
         truncates: whether a step of theirs can be marked as truncated.
@@ -56,6 +57,7 @@ class ArraySpec:
     resettable: bool = True
     alone: bool = True
     skips: bool = False
+    limits: Sequence[int | None] = ()
     seeding: Seeding = "episode"
     device: ClassVar[torch.device] = torch.device("cpu")
     truncates: ClassVar[bool] = True
@@ -107,6 +109,7 @@ class TensorDictSpec:
     seeding: Seeding = "layout"
     resettable: ClassVar[bool] = True
     skips: ClassVar[bool] = False
+    limits: ClassVar[Sequence[int | None]] = ()
 
     @property
     def device(self) -> torch.device | None:

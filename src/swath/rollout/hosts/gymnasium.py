@@ -14,7 +14,6 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Make, Transition, close_broken
 from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
 from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
-from swath.rollout.until import StepLimit
 
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 _UNPAID = array("d", [0.0])  # its reward
@@ -69,7 +68,6 @@ class ListHost(EnvHost):
         for env, seed in zip(envs, seeds or [None] * len(envs), strict=True):
             for leaf, rows in zip(fresh, self._begin(env, seed), strict=True):
                 leaf[env] = rows[0]
-        self._limit.restart(envs)
         return fresh
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:
@@ -77,18 +75,13 @@ class ListHost(EnvHost):
 
         One that returns what cannot be used has failed, as one that raises has.
         """
-        moved = self._advance(self._steps if only is None else {only: self._steps[only]}, action)
-        expired = self._limit.tick() if only is None else self._limit.tick_one(only)
-        if expired:
-            moved.ended = moved.ended.cutting(expired)
-        return moved
+        return self._advance(self._steps if only is None else {only: self._steps[only]}, action)
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:
         """Close this env and put what `make` builds in its place; it is to be reset before it is stepped."""
         close_broken(self.envs[env])
         self.envs[env] = make()
-        self._steps[env], limit = self._core(self.envs[env])
-        self._limit.change(env, limit)
+        self._steps[env] = self._step_of(self.envs[env])
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more until `reset_all`."""
@@ -96,7 +89,6 @@ class ListHost(EnvHost):
         for env in envs:
             self._steps.pop(env, None)
             self._infos[env] = _SILENCE
-        self._limit.stop(envs)
 
     def render(self, env: int) -> Array | None:
         """A frame of this env, if its `render_mode` is `"rgb_array"`."""
@@ -109,8 +101,8 @@ class ListHost(EnvHost):
         return said
 
     @abstractmethod
-    def _core(self, env: Any) -> tuple[Callable[[Any], Any], int | None]:
-        """How to step an env, and after how many steps to truncate."""
+    def _step_of(self, env: Any) -> Callable[[Any], Any]:
+        """How to step an env."""
 
     def _read_reset(self, answer: Any) -> tuple[Any, Any]:
         """Observation and info of what a reset returned.
@@ -122,9 +114,7 @@ class ListHost(EnvHost):
         return observation, info
 
     def _install(self) -> None:
-        cores = [self._core(env) for env in self.envs]
-        self._steps = {env: step for env, (step, _) in enumerate(cores)}
-        self._limit = StepLimit([limit for _, limit in cores])
+        self._steps = {env: self._step_of(each) for env, each in enumerate(self.envs)}
 
     def _begin(self, env: int, seed: int | None) -> Leaves:
         """Begin an episode in this env: the leaves of its observation, `[1, …]`.
@@ -193,7 +183,8 @@ class EnvListHost(ListHost):
     """B gymnasium envs with equal spaces.
 
     The wrappers that `gymnasium.make` puts outermost cost about as much as a small env's step; the host does what they
-    do (count steps, reset before stepping, check shapes) and steps what they wrap. Resets go through all wrappers.
+    do (reset before stepping, check shapes) and steps what they wrap; whoever steps the host counts steps, up to the
+    limits of its spec. Resets go through all wrappers.
 
     Args:
         envs: at least one env; their spaces are equal.
@@ -216,22 +207,27 @@ class EnvListHost(ListHost):
             action=action_leaves(first.action_space),
             observation_space=first.observation_space,
             action_space=first.action_space,
+            limits=[_core(env)[1] for env in envs],
         )
         require_equal_spaces(envs)
         super().__init__(envs, make, spec, packer(spec.observation), splitter(first.action_space, writable=not exact))
 
-    def _core(self, env: gym.Env[Any, Any]) -> tuple[Callable[[Any], Any], int | None]:
-        """The step of the env without the wrappers that this host stands in for, and their limit."""
-        limit: int | None = None
-        while type(env) in _PASSING_ON:
-            assert isinstance(env, gym.Wrapper)
-            if isinstance(env, TimeLimit):
-                most = None if env.spec is None else env.spec.max_episode_steps
-                if most is None:  # it does not say its limit: it counts by itself
-                    break
-                limit = most if limit is None else min(limit, most)
-            env = env.env
-        return env.step, limit
+    def _step_of(self, env: gym.Env[Any, Any]) -> Callable[[Any], Any]:
+        return _core(env)[0].step
+
+
+def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
+    """The env without the wrappers that the host and the loop stand in for, and their limit of steps."""
+    limit: int | None = None
+    while type(env) in _PASSING_ON:
+        assert isinstance(env, gym.Wrapper)
+        if isinstance(env, TimeLimit):
+            most = None if env.spec is None else env.spec.max_episode_steps
+            if most is None:  # it does not say its limit: it counts by itself
+                break
+            limit = most if limit is None else min(limit, most)
+        env = env.env
+    return env, limit
 
 
 def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:

@@ -62,7 +62,7 @@ class MultiAgentHost(ListHost):
         said: ByAgent = super().info_of(env)[INFOS]
         return said
 
-    def _core(self, env: Any) -> tuple[Callable[[Any], Any], None]:
+    def _step_of(self, env: Any) -> Callable[[Any], Any]:
         """How to step an env as if its agents were one."""
 
         def step(actions: ByAgent) -> Any:
@@ -76,7 +76,7 @@ class MultiAgentHost(ListHost):
                 raise bad_answer(error, env, STEP) from error
             return observations, paid, terminateds[ALL], truncateds[ALL], said
 
-        return step, None
+        return step
 
     def _read_reset(self, answer: Any) -> tuple[ByAgent, ByAgent]:
         observations, infos = answer

@@ -98,7 +98,7 @@ class Sampler:
         self._sums = EpisodeSums(n, 2)
         self._stage = Stage(blank(parts.host), list(range(n)))
         begin = go_on if parts.watch is None else self._create
-        self._rules = Rules(StepLimit([None] * n), begin, parts.failures)
+        self._rules = Rules(StepLimit.of(parts.host.spec), begin, parts.failures)
         self._running, self._complete = EpisodeSums(n, 0), 0
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}

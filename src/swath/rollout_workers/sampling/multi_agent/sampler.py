@@ -72,7 +72,7 @@ class MultiAgentSampler:
         self.parts, self.plan, self.counts = parts, plan, SamplerCounts()
         self._progress = progress
         self._stage = Stage([[Sight() for _ in range(n)]], list(range(n)))
-        self._rules = Rules(StepLimit([None] * n), self._begin, parts.failures)
+        self._rules = Rules(StepLimit.of(parts.host.spec), self._begin, parts.failures)
         self._created: set[int] = set()
         parts.actor.announce = self._announce
         self._told = {event: listeners(parts.scene.callbacks, event) for event in WATCHED}
