@@ -222,6 +222,8 @@ def _sampler(host: Host) -> Callable[[Leaves], Leaves]:
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
         return lambda leaves: [spec.draw(leaves[0].copy())]
+    if not spec.observation:  # several agents
+        return lambda leaves: [[dict.fromkeys(seen, 0) for seen in leaves[0]]]
     draw = RandomPolicy().sampler(spec.action_space, spec.num_envs)
     return lambda _: draw(None)
 
@@ -233,18 +235,21 @@ def _require_fits(host: Host, leaves: Leaves, what: str) -> None:
         missing = set(spec.observed).difference(leaves[0].keys(include_nested=True))
         assert not missing, f"{what} gave no {missing}"
         return
+    if not spec.observation:
+        assert [type(seen) for seen in leaves[0]] == [dict] * spec.num_envs, f"{what} gave {leaves[0]}, not a dict each"
+        return
     wanted = [((spec.num_envs, *leaf.shape), leaf.dtype) for leaf in spec.observation]
     got = [(leaf.shape, leaf.dtype) for leaf in leaves]
     assert got == wanted, f"{what} gave leaves {got}; the spec says {wanted}"
 
 
 def _seen(host: Host, leaves: Leaves) -> list[Any]:
-    """Arrays `[B, …]` of what was observed; of a TensorDict each of its observations."""
+    """Arrays `[B, …]` of what was observed: of a TensorDict each of its observations, of several agents in words."""
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
         td: TensorDictBase = leaves[0]
         return [td.get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observed]
-    return list(leaves)
+    return list(leaves) if spec.observation else [np.array(list(map(repr, leaves[0])))]
 
 
 def _copies(host: Host, leaves: Leaves) -> list[Any]:

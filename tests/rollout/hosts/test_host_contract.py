@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from test_vec_env import Count, DummyVecEnv
 
 from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vec_env import VecEnvHost
@@ -24,6 +25,7 @@ from swath.testing import (
     HostContract,
     Script,
 )
+from swath.testing.envs import BasicMultiAgent
 
 MODES = list(AutoresetMode)
 NESTED_ACTIONS = spaces.Dict(
@@ -194,6 +196,22 @@ class TestTorchRLEnvs(HostContract):
         if kind == "batch":
             source = Source(lambda: envs.SerialEnv(3, cartpole))
         return lambda: build(source, Fitting(apart=kind == "apart"))
+
+
+class TwoAgents(BasicMultiAgent):
+    """Two agents that see how far they are, and end together."""
+
+    def __init__(self, length):
+        super().__init__(2)
+        self.envs = {
+            agent: CountingEnv(agent, Counting(script=Script((length,), ("terminated",)))) for agent in range(2)
+        }
+
+
+class TestSeveralAgents(HostContract):
+    @pytest.fixture
+    def make_host(self):
+        return lambda: MultiAgentHost([TwoAgents(length) for length in (3, 5)])
 
 
 class TestPettingZoo(HostContract):
