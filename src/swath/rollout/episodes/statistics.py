@@ -80,16 +80,14 @@ class EpisodeSums:
 
     def count_step(self, *rewards: Array, void: Sequence[int] = ()) -> None:
         """Count a step of every env, but of those whose row is void; K rewards `[B]`."""
+        made: Array | bool = True
         if len(void):
             made = np.ones(len(self.lengths), dtype=np.bool_)
             made[list(void)] = False
-            self.lengths += made
-            rewards = tuple(np.where(made, reward, 0) for reward in rewards)
-        else:
-            self.lengths += 1
+        self.lengths += made
         with np.errstate(invalid="ignore"):
             for total, reward in zip(self.returns, rewards, strict=True):
-                np.add(total, reward, out=total)
+                np.add(total, reward, out=total, where=made)
 
     def count_fragment(self, *rewards: Array, counts: Array, last: Array, valid: Array | None = None) -> EndedEpisodes:
         """Take in the next fragment. An episode that another one follows without an end was given up.
@@ -101,27 +99,20 @@ class EpisodeSums:
             valid: bool `[B, T]`: the row is a transition; `None` if all are.
         """
         begins, ends = counts == 0, last
+        values = np.array(rewards, dtype=np.float64)
         if valid is not None:
             begins, ends = begins & valid, ends & valid
+            values[:, ~valid] = 0
         continued = np.flatnonzero(~begins[:, 0])
+        values[:, continued, 0] += self.returns[:, continued]
         begins[:, 0] = True
-        starts = np.flatnonzero(begins)
-        final = np.cumsum(np.count_nonzero(begins, axis=1)) - 1
-        at = np.flatnonzero(ends)
+        starts, at = np.flatnonzero(begins), np.flatnonzero(ends)
+        sums = np.add.reduceat(values.reshape(len(rewards), -1), starts, axis=1)
+        self.returns = sums[:, np.cumsum(np.count_nonzero(begins, axis=1)) - 1]
         envs, steps = np.divmod(at, counts.shape[1])
         order = np.argsort(steps * len(counts) + envs)
-        envs, steps = envs[order], steps[order]
-        over = np.searchsorted(starts, at[order], side="right") - 1
-        returns = np.empty((len(rewards), len(envs)))
-        for kind, reward in enumerate(rewards):
-            values = np.array(reward, dtype=np.float64, order="C")
-            if valid is not None:
-                values[~valid] = 0
-            values[continued, 0] += self.returns[kind, continued]
-            sums = np.add.reduceat(values.reshape(-1), starts)
-            self.returns[kind] = sums[final]
-            returns[kind] = sums[over]
-        return EndedEpisodes(envs, steps, returns, counts[envs, steps] + 1)
+        returns = sums[:, np.searchsorted(starts, at, side="right") - 1]
+        return EndedEpisodes(envs[order], steps[order], returns[:, order], counts.reshape(-1)[at[order]] + 1)
 
 
 class EpisodeLog:

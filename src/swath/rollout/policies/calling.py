@@ -161,7 +161,7 @@ class Caller:
         keys: of the inputs that it will get.
         spec: the envs.
         options: device and exploration type.
-        taker: how to take a value like the first one; told whether it is an action.
+        taker: how to take a value like the first one, given whether it is an action.
 
     Attributes:
         name: what messages call it.
