@@ -4,7 +4,7 @@ import cloudpickle
 import gymnasium as gym
 import pytest
 
-from swath.rollout.hosts.multi_agent import check_reset, check_step
+from agents_protocol import check_reset, check_step
 from swath.rollout_workers import AlgorithmConfig, EnvContext, MultiAgentEnv, make_multi_agent, register_env
 from swath.testing.envs import MockEnv, MockEnv2, RandomEnv
 

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from swath.rollout.hosts.multi_agent import check_reset, check_step
+from agents_protocol import check_reset, check_step
 from swath.rollout_workers import ParallelPettingZooEnv, PettingZooEnv
 from swath.rollout_workers.multi_agent_env import as_multi_agent
 from swath.testing.envs import MockEnv

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from swath.rollout.hosts.multi_agent import check_reset, check_step
+from agents_protocol import check_reset, check_step
 from swath.testing import envs
 
 

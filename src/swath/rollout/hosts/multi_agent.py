@@ -94,10 +94,11 @@ def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> Non
     for name, value in (("observations", observations), *said.items()):
         if type(value) is not dict and not isinstance(value, Mapping):
             raise TypeError(f"{what} returned {name}={value!r}; it must be a dict by agent")
-    for name in (TERMINATEDS, TRUNCATEDS) if what == "step" else ():
-        if ALL not in said[name]:
-            raise ValueError(f"step returned {name} of {_list(said[name])} without {ALL!r}; all flags need it")
-        for agent, value in said[name].items():
+    for name in {TERMINATEDS, TRUNCATEDS} & said.keys():
+        flags = said[name]
+        if ALL not in flags:
+            raise ValueError(f"step returned {name} of {_list(flags)} without {ALL!r}; both dicts of flags need it")
+        for agent, value in flags.items():
             if value and value is not True:
                 as_flag(f"{name}[{agent!r}]", value)
     for agent, info in said[INFOS].items():
