@@ -271,6 +271,7 @@ def test_a_policy_may_answer_every_call_in_the_same_arrays():
     rows = buffer.open()
     for t, step in enumerate(itertools.islice(steps(host, policy, stage_of(host), rules_of(host)), 4)):
         buffer.write(rows, t, step)
+    buffer.seal(rows)
     assert rows.outputs[1][0, :, 0].tolist() == [2, 3, 4, 5]
     assert rows.outputs[0][0].tolist() == [2, 0, 1, 2]
 

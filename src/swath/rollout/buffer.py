@@ -11,7 +11,7 @@ caches to the policy and the envs. What is handed out is its receiver's; the nex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -98,9 +98,9 @@ class Rows(Flags):
         next_observation: as `observation`, what the steps led to.
     """
 
-    observation: Leaves
-    outputs: Leaves
-    next_observation: Leaves
+    observation: Leaves = field(default_factory=list)
+    outputs: Leaves = field(default_factory=list)
+    next_observation: Leaves = field(default_factory=list)
 
     def blank_from(self, n_steps: int) -> None:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
@@ -135,7 +135,7 @@ class Buffer:
         self._led_to, self._stray = (-1, []), []
         self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
         terminated, truncated = np.zeros((2, self._n_envs, self.n_steps), np.bool_)
-        return Rows(**self._parts(self._rooms), terminated=terminated, truncated=truncated)
+        return Rows(reward=np.empty_like(truncated, np.float32), terminated=terminated, truncated=truncated)
 
     def write(self, rows: Rows, t: int, step: Step) -> None:
         """Write step `t`."""
@@ -163,8 +163,9 @@ class Buffer:
             for t, leaves in [*self._stray, self._led_to]:
                 self._write_next(t, leaves)
         arrays = [room if stays else _in_order(room) for room, stays in zip(self._rooms, self._in_place, strict=True)]
-        for name, part in self._parts(arrays).items():
-            setattr(rows, name, part)
+        n = self._n_observed
+        rows.observation, rows.outputs, rows.next_observation = arrays[:n], arrays[n : -n - 1], arrays[-n:]
+        rows.reward = arrays[-n - 1]
 
     def _room(self, place: int) -> Any:
         """Room `[B, T, …]` for an entry, not initialised; in memory it is `[T, B, …]`, unless its rows stay there."""
@@ -173,12 +174,6 @@ class Buffer:
         empty: Any = torch.empty if isinstance(like, torch.Tensor) else np.empty
         room = empty((*shape, *like.shape[1:]), dtype=like.dtype)
         return room if in_place else room.swapaxes(0, 1)
-
-    def _parts(self, arrays: Leaves) -> dict[str, Any]:
-        """What the arrays are, by the names in `Rows`."""
-        n = self._n_observed
-        parts = arrays[:n], arrays[n : -n - 1], arrays[-n - 1], arrays[-n:]
-        return dict(zip(("observation", "outputs", "reward", "next_observation"), parts, strict=True))
 
     def _write_next(self, t: int, leaves: Leaves) -> None:
         for room, leaf in zip(self._rooms[-self._n_observed :], leaves, strict=True):

@@ -10,22 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from swath.keys import (
-    DONE,
-    MASK,
-    NEXT,
-    REWARD,
-    STEP_COUNT,
-    TERMINATED,
-    TIME,
-    TRACKED_VERSION,
-    TRAJ_IDS,
-    TRUNCATED,
-    VERSION,
-    Key,
-    nested,
-    under_next,
-)
+from swath.keys import FLAGS, MASK, NEXT, REWARD, STEP_COUNT, TIME, TRACKED_VERSION, TRAJ_IDS, VERSION, Key, under_next
 from swath.options import Entries
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.statistics import EpisodeArray, EpisodeSums
@@ -99,7 +84,8 @@ class Fragment:
             leaves += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
         entries = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
         entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows, layout)}
-        return _tensordict(nested((entries | labels).items()), shape)
+        names = [*[None] * len(layout.batch_shape), TIME]
+        return TensorDict(entries | labels, batch_size=shape, names=names)
 
     def _labels(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
         """What is known of each row beside its data, `[*B, T]`."""
@@ -118,7 +104,7 @@ class Fragment:
     def _flags(self, rows: Rows, layout: Layout) -> Iterator[tuple[Key, Array]]:
         """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
         yield (NEXT, REWARD), rows.reward
-        for name, array in ((TERMINATED, rows.terminated), (TRUNCATED, rows.truncated), (DONE, rows.last)):
+        for name, array in zip(FLAGS, (rows.last, rows.terminated, rows.truncated), strict=True):
             yield (NEXT, name), array
             yield name, np.zeros(array.shape, dtype=np.bool_)
         if layout.step_count:
@@ -129,8 +115,3 @@ class Fragment:
 def _tensor(array: Any, *shape: int) -> torch.Tensor:
     shaped = array.reshape(shape)  # as an array, if it is one: a tensor takes ten times as long
     return torch.from_numpy(shaped) if isinstance(shaped, np.ndarray) else shaped
-
-
-def _tensordict(entries: dict[str, Any], shape: tuple[int, ...]) -> TensorDict:
-    source = {name: _tensordict(value, shape) if isinstance(value, dict) else value for name, value in entries.items()}
-    return TensorDict(source, batch_size=shape, names=[*[None] * (len(shape) - 1), TIME])

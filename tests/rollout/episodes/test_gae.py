@@ -239,5 +239,5 @@ def test_the_value_of_an_end_state_is_never_read():
 
 def test_segments_end_at_done_at_another_id_beside_masked_frames_and_with_the_row():
     td = batch([[F, T, F, F, F, F]], cut=[[F, F, T, F, F, F]], valid=[[T, T, T, T, F, T]])
-    assert segment_ends(td).tolist() == [[F, T, T, T, T, T]]
-    assert segment_ends(batch([[F, T, F, F]], with_ids=False)).tolist() == [[F, T, F, T]]
+    assert segment_ends(td)[0].tolist() == [[F, T, T, T, T, T]]
+    assert segment_ends(batch([[F, T, F, F]], with_ids=False))[0].tolist() == [[F, T, F, T]]

@@ -18,7 +18,7 @@ from tensordict import TensorDict, TensorDictBase
 from swath.keys import DONE, MASK, NEXT, TRAJ_IDS
 from swath.options import TrajFormat
 from swath.rollout.episodes.ids import maker_of
-from swath.rollout.episodes.reshape import Frames, Piece, join, per_frame, per_frame_or_none, run_ends, stretches_of
+from swath.rollout.episodes.reshape import Frames, Piece, join, per_frame, per_frame_or_none, segment_ends, stretches_of
 
 EnvRow: TypeAlias = tuple[int, int, int]
 """Its worker, its place in the worker's flattened `*B`, and the worker that made it, as its ids say."""
@@ -129,10 +129,9 @@ class EpisodeAssembler:
         return before - self.frames
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Episode]) -> int:
-        done = per_frame(fragment, (NEXT, DONE))
-        ids, mask = per_frame_or_none(fragment, TRAJ_IDS), per_frame_or_none(fragment, MASK)
-        firsts, lasts = stretches_of(done | run_ends(done, ids, mask), mask)
-        length, frames, dropped = done.shape[-1], Frames(fragment if mask is None else fragment.exclude(MASK)), 0
+        done, ids = per_frame(fragment, (NEXT, DONE)), per_frame_or_none(fragment, TRAJ_IDS)
+        firsts, lasts = stretches_of(*segment_ends(fragment))
+        length, frames, dropped = done.shape[-1], Frames(fragment.exclude(MASK)), 0
         trajectories = [0] * len(lasts) if ids is None else ids.reshape(-1)[lasts].tolist()
         columns = firsts.tolist(), lasts.tolist(), trajectories, done.reshape(-1)[lasts].tolist()
         for first, last, trajectory, is_complete in zip(*columns, strict=True):

@@ -23,20 +23,8 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
-from swath.keys import (
-    ADVANTAGE,
-    IS_INIT,
-    MASK,
-    NEXT,
-    OBSERVATION,
-    REWARD,
-    STATE_VALUE,
-    TERMINATED,
-    VALUE_TARGET,
-    Key,
-    under_next,
-)
-from swath.rollout.episodes.reshape import Tensor, per_frame, per_frame_or_none, segment_ends
+from swath.keys import ADVANTAGE, IS_INIT, OBSERVATION, REWARD, STATE_VALUE, TERMINATED, VALUE_TARGET, Key, under_next
+from swath.rollout.episodes.reshape import Tensor, per_frame, segment_ends
 
 _SMALLEST_SCALE = 1e-6
 
@@ -120,9 +108,8 @@ class GAE(nn.Module):
             KeyError: an entry is missing, such as the next observations after `compact_obs`.
             RuntimeError: more than one number per frame as reward, flag or value.
         """
-        ends, mask = segment_ends(tensordict), per_frame_or_none(tensordict, MASK)
-        valid = torch.ones_like(ends) if mask is None else mask
-        reward, terminated = (per_frame(tensordict, (NEXT, name)) for name in (REWARD, TERMINATED))
+        ends, valid = segment_ends(tensordict)
+        reward, terminated = (per_frame(tensordict, under_next(name)) for name in (REWARD, TERMINATED))
         reward = reward.masked_fill(~valid, 0)  # whatever stands there, a NaN too, must not reach other frames
         with torch.no_grad():
             values = state_values(self.value_network, tensordict, ends, valid)

@@ -60,7 +60,7 @@ class MultiStep(nn.Module):
         if all(as_tuple(key)[-1] in _NO_OBSERVATION for key in following.keys(include_nested=True, leaves_only=True)):
             raise KeyError("no observation under 'next' to look ahead to; collect with compact_obs=False")
         at = torch.arange(out.shape[-1], device=done.device)
-        end = at.where(segment_ends(out), out.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
+        end = at.where(segment_ends(out)[0], out.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
         steps = (end - at + 1).clamp(max=self.n_steps)
         frames = torch.arange(steps.numel(), device=steps.device).view(steps.shape) + steps - 1
         reached = following.exclude(REWARD).reshape(-1)[frames]

@@ -67,19 +67,18 @@ def run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:
     return ends
 
 
-def segment_ends(td: TensorDictBase) -> Tensor:
-    """The frames behind which nothing in this batch goes on, `[*B, T]` bool.
+def segment_ends(td: TensorDictBase) -> tuple[Tensor, Tensor]:
+    """The frames behind which nothing in this batch goes on, and those that are valid, `[*B, T]` bool both.
 
-    They are the last frame of each row, those where `done` is set, those with another trajectory id behind them (if
-    the batch has ids), and those beside masked frames; a masked frame stands alone.
+    Nothing goes on behind the last frame of each row, where `done` is set, where the next frame has another trajectory
+    id (if the batch has ids), and beside masked frames; a masked frame stands alone.
 
     Raises:
         RuntimeError: done, ids or mask with more than one value per frame.
     """
-    done = per_frame(td, (NEXT, DONE))
-    mask = per_frame_or_none(td, MASK)
-    ends = done | run_ends(done, per_frame_or_none(td, TRAJ_IDS), mask)
-    return ends if mask is None else ends | ~mask
+    done, mask = per_frame(td, (NEXT, DONE)), per_frame_or_none(td, MASK)
+    valid = torch.ones_like(done) if mask is None else mask
+    return done | run_ends(done, per_frame_or_none(td, TRAJ_IDS), mask) | ~valid, valid
 
 
 def stretches_of(ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -90,10 +89,8 @@ def stretches_of(ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """
     lasts = ends.reshape(-1).nonzero().squeeze(-1)
     firsts = torch.cat([lasts.new_zeros(1), lasts[:-1] + 1])[: len(lasts)]
-    if mask is not None and not bool(mask.all()):
-        valid = mask.reshape(-1)[lasts]
-        return firsts[valid], lasts[valid]
-    return firsts, lasts
+    valid = slice(None) if mask is None else mask.reshape(-1)[lasts]
+    return firsts[valid], lasts[valid]
 
 
 def split_trajectories(
@@ -141,15 +138,13 @@ def split_trajectories(
     if as_nested is False and int(lengths.sum()) == len(lengths) * ids.shape[-1] == ids.numel():
         out.set(mask_key, torch.ones(out.batch_size, dtype=torch.bool, device=out.device))
         return out.unsqueeze(0) if out.ndim == 1 else out
-    frames, names = Frames(out if mask is None else out.exclude(mask_key)), [None, td.names[-1]]
+    frames, names = Frames(out.exclude(mask_key)), [None, td.names[-1]]
     if as_nested is not False:
-        flat = _copied(
-            {frames: torch.stack([firsts, lengths, lengths.cumsum(0) - lengths], 1)}, [int(lengths.sum())], [None]
-        )
-        return _nested(flat, lengths, as_nested, names)
+        cuts = torch.stack([firsts, lengths, lengths.cumsum(0) - lengths], 1)
+        return _nested(_copied({frames: cuts}, [int(lengths.sum())], [None]), lengths, as_nested, names)
     mask = _mask_of(lengths)
-    places = torch.arange(len(mask), device=mask.device) * mask.shape[1]
-    return _copied({frames: torch.stack([firsts, lengths, places], 1)}, mask.shape, names).set(mask_key, mask)
+    cuts = torch.stack([firsts, lengths, torch.arange(len(mask), device=mask.device) * mask.shape[1]], 1)
+    return _copied({frames: cuts}, mask.shape, names).set(mask_key, mask)
 
 
 @dataclass(frozen=True, eq=False)

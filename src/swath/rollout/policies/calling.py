@@ -212,11 +212,10 @@ def _caller(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options:
 
 def _tensordict_caller(function: Any, keys: Sequence[Key], spec: HostSpec, device: Any) -> Callable[[Tensors], Any]:
     size = torch.Size(spec.batch_shape)
-    collect: Callable[[Any], Any] = dict if all(isinstance(key, str) for key in keys) else nested
 
     def call(inputs: Tensors) -> Any:
-        known = [(key, value) for key, value in zip(keys, inputs, strict=True) if value is not None]
-        given = TensorDict(collect(known), batch_size=size, device=device)
+        known = {key: value for key, value in zip(keys, inputs, strict=True) if value is not None}
+        given = TensorDict(known, batch_size=size, device=device)
         answer = function(given)
         return given if answer is None else answer
 
