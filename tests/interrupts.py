@@ -1,11 +1,16 @@
 """Ctrl-C at any moment."""
 
+import dis
 import sys
 
 
-def interrupted_at(at, function, files):
-    """Interrupt a function at the nth instruction in these files; what it gave, and whether it has so many."""
-    left = at
+def interrupted_at(at, function, files, *, after_calls=False):
+    """Interrupt a function at the nth instruction in these files; what it gave, and whether it has so many.
+
+    With `after_calls`, only instructions that follow a call count: there Python looks for signals. At others it does
+    not, so that `with lock:` is safe.
+    """
+    left, last = at, {}
 
     def trace(frame, event, arg):
         nonlocal left
@@ -13,7 +18,9 @@ def interrupted_at(at, function, files):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            left -= 1
+            before = last.get(frame)
+            last[frame] = frame.f_code.co_code[frame.f_lasti]
+            left -= not after_calls or (before is not None and dis.opname[before].startswith("CALL"))
             if left == 0:
                 sys.settrace(None)
                 raise KeyboardInterrupt

@@ -1,19 +1,23 @@
-"""Worker processes that end, hang or lie, and nurseries that die."""
+"""Worker processes that end, hang or lie, and fork servers that die."""
 
 import os
+import random
 import select
 import signal
 import subprocess
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from interrupts import interrupted_at
 from swath.errors import WorkerLost
 from swath.testing.backend.asking import LARGE, ask, descriptors, error_of, exists, job, result, result_of_end
 from swath.testing.toy_worker import ToyWorker
+from swath.workers.process import handle, memory, message
 from swath.workers.process.backend import ProcessBackend
 
 
@@ -29,7 +33,7 @@ def worker(backend):
     return backend.spawn(job())
 
 
-def nursery_of(backend, worker):
+def server_of(backend, worker):
     return ask(backend, worker, "run", os.getppid)
 
 
@@ -61,7 +65,7 @@ def test_what_a_worker_has_started_ends_with_it(backend):
         await_end(child)
 
 
-def test_the_death_of_a_worker_shows_although_another_process_has_its_wire(backend, worker, tmp_path):
+def test_the_death_of_a_worker_shows_although_another_process_has_its_socket(backend, worker, tmp_path):
     left = tmp_path / "left"
 
     def fork_and_exit():
@@ -105,26 +109,26 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
         backend.spawn(job(lambda: ToyWorker(lock)))
 
 
-def test_a_stopped_nursery_does_not_keep_workers_alive(backend):
+def test_a_stopped_fork_server_does_not_keep_workers_alive(backend):
     worker = backend.spawn(job())
-    nursery, pid = nursery_of(backend, worker), ask(backend, worker, "pid")
-    os.kill(nursery, signal.SIGSTOP)
+    server, pid = server_of(backend, worker), ask(backend, worker, "pid")
+    os.kill(server, signal.SIGSTOP)
     try:
         backend.kill(worker)
         assert "not seen to end" in str(result_of_end(backend, worker))
     finally:
-        os.kill(nursery, signal.SIGCONT)
+        os.kill(server, signal.SIGCONT)
     await_end(pid)
 
 
-def test_a_backend_is_closed_although_the_nursery_is_stopped(backend, worker):
-    nursery, pid = nursery_of(backend, worker), ask(backend, worker, "pid")
-    os.kill(nursery, signal.SIGSTOP)
+def test_a_backend_is_closed_although_the_fork_server_is_stopped(backend, worker):
+    server, pid = server_of(backend, worker), ask(backend, worker, "pid")
+    os.kill(server, signal.SIGSTOP)
     try:
         backend.close()
         result_of_end(backend, worker)
     finally:
-        os.kill(nursery, signal.SIGCONT)
+        os.kill(server, signal.SIGCONT)
     await_end(pid)
 
 
@@ -169,3 +173,30 @@ def await_end(pid):
         return
     with os.fdopen(fd) as ended:
         assert select.select([ended], [], [], 60.0)[0], f"process {pid} has not ended"
+
+
+def test_an_interrupt_anywhere_in_a_call_leaves_the_worker_in_step(backend):
+    """After any call that Python makes in it: those that follow are answered, with what is shared."""
+    worker, at = backend.spawn(job()), 0
+    shared = [backend.share({"array": np.full(LARGE, number)}) for number in range(2)]
+    files = {handle.__file__, memory.__file__, message.__file__}
+    while True:
+        at += 1
+        _, came = interrupted_at(at, partial(backend.call, worker, "read", shared[0]), files, after_calls=True)
+        if not came:
+            break
+        assert ask(backend, worker, "read", shared[1]) == (LARGE, False)
+        assert ask(backend, worker, "read", shared[0]) == (0.0, False)
+        assert ask(backend, worker, "echo", at) == at
+    assert at > 30
+
+
+def test_bodies_that_are_held_stay_as_they_were_and_memory_of_others_is_used_again(backend, worker):
+    draws, held = random.Random(5), {}
+    for number in range(60):
+        parcel = ask(backend, worker, "parcel", number, draws.choice((1, 5_000, LARGE)))
+        held[number] = parcel.open()["array"]
+        if draws.random() < 0.8:
+            del held[draws.choice(sorted(held))]
+        assert all(set(np.unique(array)) == {number} for number, array in held.items())
+    assert ask(backend, worker, "run", lambda: Path("/proc/self/maps").read_text().count("memfd:")) <= 60

@@ -57,7 +57,7 @@ def drive(tmp_path):
 
 
 def processes_of(driver):
-    """Of the nursery and the workers: descriptors that become readable when they end."""
+    """Of the fork server and the workers: descriptors that become readable when they end."""
     return [os.pidfd_open(int(pid)) for pid in driver.stdout.readline().split()]
 
 
@@ -171,14 +171,14 @@ os.kill(os.getpid(), signal.SIGKILL)
         os.killpg(driver.pid, signal.SIGKILL)
 
 
-def test_a_dead_nursery_takes_its_workers_along_and_the_next_spawn_begins_another(drive):
+def test_a_dead_fork_server_takes_its_workers_along_and_the_next_spawn_begins_another(drive):
     driver = drive("""
-nursery = ask(backend, workers[0], "run", os.getppid)
-os.kill(nursery, signal.SIGKILL)
+server = ask(backend, workers[0], "run", os.getppid)
+os.kill(server, signal.SIGKILL)
 for worker in workers:
     say(result_of_end(backend, worker))
 again = backend.spawn(job(life=1))
-say(ask(backend, again, "run", os.getppid) != nursery)
+say(ask(backend, again, "run", os.getppid) != server)
 backend.close()
 """)
     fds = processes_of(driver)
@@ -189,7 +189,7 @@ backend.close()
     assert errors == ""
 
 
-def test_a_nursery_that_cannot_begin_loses_its_workers(drive, tmp_path):
+def test_a_fork_server_that_cannot_begin_loses_its_workers(drive, tmp_path):
     (tmp_path / "deadly.py").write_text("import os; os._exit(9)")
     driver = drive("""
 backend.close()
@@ -201,7 +201,7 @@ say(result_of_end(backend, backend.spawn(job())))
     assert errors == ""
 
 
-def test_the_nursery_ends_with_the_last_backend(drive):
+def test_the_fork_server_ends_with_the_last_backend(drive):
     driver = drive(
         """
 other = ProcessBackend(preload=["torch"])

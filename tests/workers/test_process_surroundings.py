@@ -1,4 +1,4 @@
-"""What worker processes find around them: their caller's directory, paths and variables; nothing of the nursery."""
+"""What worker processes find around them: their caller's directory, paths and variables; nothing of the fork server."""
 
 import json
 import multiprocessing
@@ -33,7 +33,7 @@ def ask_anew(backend, function, **options):
 
 
 def test_directory_paths_variables_and_arguments_are_the_callers_of_now(backend, monkeypatch, tmp_path):
-    assert ask_anew(backend, lambda: os.environ.get("SWATH_TOLD")) is None  # the nursery is up
+    assert ask_anew(backend, lambda: os.environ.get("SWATH_TOLD")) is None  # the fork server is up
     (tmp_path / "only_here.py").write_text("answer = 42")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -86,7 +86,7 @@ backend.close()
 
 
 def test_what_workers_need_and_no_more_is_imported_before_they_begin():
-    """In a driver of its own: the nursery of this one has imported whatever other tests had asked for."""
+    """In a driver of its own: the fork server of this one has imported whatever other tests had asked for."""
     said = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, timeout=60)
     loaded = json.loads(said.stdout)
     assert set(PRELOAD) <= set(loaded)

@@ -66,7 +66,7 @@ def pack(value: Any) -> Packed:
     return Packed(file.getvalue(), [buffer.raw() for buffer in buffers])
 
 
-def unpack(head: bytes, buffers: Sequence[Any]) -> Any:
+def unpack(head: bytes | memoryview, buffers: Sequence[Any]) -> Any:
     """The value; its arrays are views of the buffers and as writable as these."""
     return pickle.loads(head, buffers=buffers)  # noqa: S301  our own workers wrote it
 

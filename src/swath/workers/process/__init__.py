@@ -1,1 +1,1 @@
-"""Processes of this machine, forked by a nursery, with arrays in shared blocks."""
+"""Workers in processes of this machine, forked by a server, with arrays in shared memory."""

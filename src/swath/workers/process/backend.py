@@ -1,42 +1,54 @@
 """Workers in processes of this machine.
 
-    driver ─ nursery's wire ─▶ nursery ─ forks ─▶ worker
-      │                                            │
-      ├── call: any thread ──── worker's wire ────▶│ answers one after another
-      └── one reader thread ◀──────────────────────┘ settles tickets, notices deaths
+    driver ─ start, kill ─▶ fork server ─ forks, reaps ─▶ worker
+      │                                                    │
+      ├── call: any thread ──── a socket for each ────────▶│ answers one after another
+      └── a thread for each ◀──────────────────────────────┘ settles tickets
 
-A worker is over when the nursery has reaped it: then, not before, its tickets are settled. Large arrays travel in
-nameless shared memory (`blocks.py`). A fork of the driver may make backends of its own; with those of its parent it can
-do nothing, and they end with the parent.
+Large arrays travel in nameless shared memory (`memory.py`). A fork of the driver may make backends of its own; with
+those of its parent it can do nothing, and they end with the parent.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import weakref
+import pickle
+import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from swath.errors import Closed
 from swath.workers.base import Handle, Job
+from swath.workers.first import travelling
+from swath.workers.garbage import GarbageWatch
+from swath.workers.packing import pack
+from swath.workers.process import fork_server
 from swath.workers.process.handle import ProcessHandle
-from swath.workers.process.processes import Processes
-from swath.workers.process.sharing import ProcessShared, ProcessWatched
-from swath.workers.tickets import Ticket
+from swath.workers.process.memory import Pool, ProcessShared, ProcessWatched
+from swath.workers.process.message import Setup, new_memory
+from swath.workers.tickets import Board, Ticket
 
-PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.desk")
+PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
+
+_CLOSE_S = 10.0
 
 
 class ProcessBackend:
-    """Workers in processes of their own, forked by a nursery that has imported what they need.
+    """Workers in processes of their own, forked by a server that has imported what they need.
 
     Args:
-        preload: modules that the nursery imports, so that workers need not; none that starts threads when imported.
-            With none at all it is a nursery apart, whose workers begin before torch and numpy are imported.
+        preload: modules that the server imports, so that workers need not; none that starts threads when imported.
+            With none at all it is a bare server, whose workers begin before torch and numpy are imported.
     """
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
-        self._processes = Processes(preload)
-        weakref.finalize(self, self._processes.close_soon).atexit = False
+        self._board = Board()
+        self._running = _Running(preload)
+        self._garbage = GarbageWatch(self, self._running.close, at_exit=True)
 
     def spawn(self, job: Job) -> Handle:
         """Begin a worker's life and return at once.
@@ -45,7 +57,11 @@ class ProcessBackend:
             TypeError: `before` or `build` cannot be pickled.
             Closed: the backend is closed, or belongs to the process that this one was forked from.
         """
-        return self._processes.spawn(job)
+        setup = pickle.dumps(_setup(job))
+        with os.fdopen(new_memory(0), "wb") as file:
+            file.write(setup)
+            file.seek(0)
+            return self._running.spawn(job, self._board, file.fileno())
 
     def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Send a call and return at once.
@@ -54,7 +70,10 @@ class ProcessBackend:
             TypeError: an argument cannot be pickled.
         """
         assert isinstance(handle, ProcessHandle)
-        return self._processes.call(handle, method, args)
+        self._running.require_driver()
+        ticket = Ticket(handle.name, method)
+        handle.call(ticket, args)
+        return ticket
 
     def wait(
         self,
@@ -63,24 +82,25 @@ class ProcessBackend:
         interrupted: Callable[[], bool] | None = None,
     ) -> list[Ticket]:
         """The tickets that are done; see `Board.wait`."""
-        return self._processes.board.wait(tickets, timeout, interrupted)
+        return self._board.wait(tickets, timeout, interrupted)
 
     def watched(self, size: int) -> ProcessWatched:
         """See `Backend.watched`."""
-        return self._processes.watched(size)
+        return ProcessWatched(size, self._running.pool)
 
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""
-        return self._processes.share(value)
+        return ProcessShared(value, self._running.pool)
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""
-        self._processes.board.wake()
+        self._board.wake()
 
     def kill(self, handle: Handle) -> None:
         """Have the worker killed; its tickets are settled when that is done."""
         assert isinstance(handle, ProcessHandle)
-        self._processes.kill(handle)
+        self._running.require_driver()
+        handle.kill("was killed")
 
     def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """A process, on however many CPUs."""
@@ -88,4 +108,92 @@ class ProcessBackend:
 
     def close(self) -> None:
         """Kill all that is left. Happens by itself when the backend is collected, or the interpreter ends."""
-        self._processes.close()
+        if self._running.driver == os.getpid():
+            self._running.close()
+            self._garbage.end()
+
+
+class _Running:
+    """What ends with a backend, to which it must not refer.
+
+    Args:
+        preload: see `ProcessBackend`.
+
+    Attributes:
+        pool: the driver's blocks.
+        driver: the process that began it; a fork of that has its sockets too, and must not speak in its name.
+    """
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self.pool = Pool()
+        self.driver = os.getpid()
+        self._preload = preload
+        self._lock = threading.Lock()
+        self._closed = False
+        self._workers: list[ProcessHandle] = []
+        self._server = self._joined()
+
+    def require_driver(self) -> None:
+        """Raise `Closed` in a fork of the driver."""
+        if os.getpid() != self.driver:
+            raise Closed(
+                f"these workers belong to process {self.driver}, of which this one is a fork; make others here"
+            )
+
+    def spawn(self, job: Job, board: Board, setup: int) -> ProcessHandle:
+        """See `Backend.spawn`."""
+        self.require_driver()
+        with self._lock:
+            if self._closed:
+                raise Closed("no worker can be spawned: the backend is closed")
+            if not self._server.usable:
+                fork_server.leave(self._server)
+                self._server = self._joined()
+            handle = ProcessHandle(job, self._server, board, self.pool, setup)
+            self._workers = [*(worker for worker in self._workers if not worker.ended.done), handle]
+        return handle
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for worker in self._workers:
+            worker.kill("was ended: its backend is closed")
+        last = fork_server.leave(self._server)
+        if last and not any(worker.pid for worker in self._workers):
+            self._server.end()  # it imports, and does not read; it has forked none
+        until = time.monotonic() + _CLOSE_S
+        for worker in self._workers:
+            worker.thread.join(max(0.0, until - time.monotonic()))
+        if last:
+            self._server.end()
+        self.pool.close()
+
+    def _joined(self) -> fork_server.ForkServer:
+        server = fork_server.join(bare=not self._preload)
+        server.preload(self._preload)
+        return server
+
+
+def _setup(job: Job) -> Setup:
+    before = travelling(job.before)
+    try:
+        build = pack(job.build)
+    except Exception as error:
+        raise TypeError(
+            f"build={job.build!r} cannot be sent to a process: {error}; make what it refers to in the worker, inside it"
+        ) from error
+    return Setup(
+        name=job.name,
+        environ=dict(os.environ),
+        path=list(sys.path),
+        argv=list(sys.argv),
+        cwd=str(Path.cwd()),
+        threads=job.threads,
+        start_method=multiprocessing.get_start_method(allow_none=True),
+        authkey=bytes(multiprocessing.current_process().authkey),
+        before=before,
+        build=(build.head, [bytearray(buffer) for buffer in build.buffers]),
+    )

@@ -1,13 +1,24 @@
-"""What the driver holds of a worker process."""
+"""What the driver holds of a worker process.
+
+    call: any thread ─▶ socket ─▶ worker          a few calls ahead at most, so that sending never waits
+    a thread for each worker ◀─ replies ─ socket: settles tickets
+                             ◀─ how it ended ─ pipe of the fork server
+
+A worker is over when the fork server has reaped it: then, not before, what is open is settled.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import pickle
+import socket
 import threading
-import weakref
+import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
+from multiprocessing.connection import wait
 from typing import Any
 
 from swath.errors import PayloadLost
@@ -15,115 +26,196 @@ from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
 from swath.workers.outcome import Error, Outcome, Value, thawed
 from swath.workers.packing import unpack
-from swath.workers.process.blocks import Block, Borrower, Bytes, Lender
-from swath.workers.process.cargo import introduced, taken, viewed
-from swath.workers.process.messages import Cargo, Reply, Request
-from swath.workers.process.nursing import Nursing
-from swath.workers.process.reader import Line
-from swath.workers.process.wire import Frame, close_all
-from swath.workers.tickets import Ticket
+from swath.workers.process.fork_server import ForkServer, in_words, kill_group
+from swath.workers.process.memory import Block, Bytes, Pool, SharedBlocks, call_packed, sent, viewed
+from swath.workers.process.message import Payload, Reply, Request, close_all, receive, send
+from swath.workers.tickets import Board, Ticket
+
+_AHEAD = 16
+"""Calls that a worker has been sent and has not answered. So many fit into its socket: what is large is in blocks."""
+
+_LINGER_S = 1.0
+_END_S = 5.0
 
 
 class ProcessHandle(Handle):
-    """A worker process, its wire, and the calls it has not answered.
+    """A worker process, and the calls that it has not answered.
 
     Args:
         job: how it is brought up.
-        number: what it is called in its nursery.
-        nursing: of the nursery that forks it.
-        lender: of blocks that calls name.
+        server: forks it.
+        board: where tickets are settled.
+        pool: the driver's blocks.
+        setup: a file with its `Setup`.
 
     Attributes:
-        line: its wire; set before anything else happens.
-        pid: its process, as soon as that is known.
-        killed: why we end it, if we do.
+        pid: its process, once it has one.
+        thread: follows it until it is over.
     """
 
-    line: Line
-
-    def __init__(self, job: Job, number: int, nursing: Nursing, lender: Lender) -> None:
+    def __init__(self, job: Job, server: ForkServer, board: Board, pool: Pool, setup: int) -> None:
         super().__init__(job)
-        self.number = number
-        self.nursing = nursing
-        self._lender = lender
         self.pid: int | None = None
-        self.killed: str | None = None
+        self._server = server
+        self._number = next(server.numbers)
+        self._board = board
+        self._pool = pool
+        self._blocks = SharedBlocks(pool, writable=True)
         self._lock = threading.Lock()
         self._serials = count(1)
-        self._calls: dict[int, tuple[Ticket, Iterable[int]]] = {0: (self.ready, ())}
-        self._end: Loss | None = None
-        self._known: set[int] = set()
-        self._seen = Borrower(writable=True)
-        self._returned: deque[int] = deque()
+        self._calls: dict[int, tuple[Ticket, list[Block]]] = {0: (self.ready, [])}
+        self._unsent: deque[tuple[int, bytes, list[int]]] = deque()
+        self._answered = -1
+        self._killed: str | None = None
+        self._exit: int | str | None = None
+        self._loss: Loss | None = None
+        name = f"swath worker {job.name.worker} (life {job.name.life})"
+        self.thread = threading.Thread(target=self._follow, name=name, daemon=True)
+        self._sock, theirs = socket.socketpair()
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        self._pipe, said = multiprocessing.Pipe(duplex=False)
+        with theirs, said:
+            server.start(self._number, name, [theirs.fileno(), said.fileno(), setup])
+        self.thread.start()
 
-    def send(self, ticket: Ticket, args: Cargo, fds: list[int], named: dict[int, Block]) -> Loss | None:
-        """Send a call.
-
-        Args:
-            ticket: where the answer goes.
-            args: what is passed.
-            fds: its descriptors; gone afterwards.
-            named: blocks that the arguments name.
-
-        Returns:
-            How the worker has ended, if it has.
+    def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
+        """Send a call, soon if not now.
 
         Raises:
+            TypeError: an argument cannot be pickled.
             OSError: too many files are open.
         """
+        packed, named = call_packed(args)
+        self._pool.hold(named)
+        payload, own = sent(packed, self._pool)
+        named += own
         with self._lock:
-            if self._end is not None:
-                close_all(fds)
-                return self._end
-            fresh, fresh_fds = introduced(named.values(), self._known)
-            serial = next(self._serials)
-            self._calls[serial] = ticket, tuple(named)
-            gone = self._lender.gone(self._known) if named else ()
-            request = Request(serial, ticket.method, args, fresh, gone, self._take_returned())
-            self.line.send(pickle.dumps(request), [*fresh_fds, *fds])
-        return None
+            if self._loss is None:
+                serial = next(self._serials)
+                news, fds = self._blocks.news(named)
+                request = pickle.dumps(Request(serial, ticket.method, payload, news))
+                self._calls[serial] = ticket, named
+                if serial - self._answered <= _AHEAD:
+                    self._send(request, fds)
+                else:
+                    self._unsent.append((serial, request, fds))
+                self._blocks.said(news)
+                return
+        self._give_back(named)
+        self._lose([ticket], self._loss)
 
-    def receive(self, frame: Frame) -> tuple[Ticket, Outcome]:
-        """Which call a frame answers, and how; blocks that the call named go back."""
-        reply: Reply = pickle.loads(frame.body)  # noqa: S301  our own worker wrote it
-        fds = iter(frame.fds)
-        self._seen.learn(reply.fresh, fds)
-        self._seen.forget(reply.gone)
+    def kill(self, why: str) -> None:
+        """Have the worker killed, whatever it does. Twice is fine."""
+        with self._lock:
+            if self._loss is None:
+                self._killed = self._killed or why
+                self._server.kill(self._number)
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RD)  # the thread reads what has come, and then its end
+
+    def _send(self, request: bytes, fds: Sequence[int]) -> None:
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the thread sees the end
+                send(self._sock, request, fds)
+        finally:
+            close_all(fds)
+
+    def _give_back(self, blocks: Iterable[Block]) -> None:
+        self._pool.give_back(block.id for block in blocks)
+
+    # What follows happens in the handle's thread.
+
+    def _follow(self) -> None:
+        try:
+            if self._pipe in wait([self._pipe, self._sock]):  # not when it is killed before it is forked
+                self._hear()
+            while True:
+                self._settle(*receive(self._sock))
+        except EOFError:
+            pass
+        except Exception as error:  # noqa: BLE001  whatever it is: what follows cannot be trusted
+            self.kill(f"was killed, since what it sent cannot be read: {error!r}")
+        how = self._end()
+        loss = Loss(self.name, how, "unknown" if self._exit is None else self._exit)
+        with self._lock:
+            self._loss = loss
+            self._sock.close()
+            self._pipe.close()
+        for _, _, fds in self._unsent:
+            close_all(fds)
+        self._blocks.close()
+        for _, named in self._calls.values():
+            self._give_back(named)
+        self._lose([ticket for ticket, _ in self._calls.values()], loss)
+
+    def _settle(self, message: bytes, fds: list[int]) -> None:
+        reply: Reply = pickle.loads(message)  # noqa: S301  our own worker wrote it
+        self._blocks.learn(reply.news, fds)
         with self._lock:
             ticket, named = self._calls.pop(reply.serial)
-        self._lender.returned.extend(named)
-        return ticket, self._outcome(reply, fds)
+            self._answered = reply.serial
+            while self._unsent and self._unsent[0][0] - self._answered <= _AHEAD:
+                self._send(*self._unsent.popleft()[1:])
+        self._give_back(named)
+        self._board.settle(ticket, self._outcome(reply))
 
-    def end(self, loss: Loss) -> list[Ticket]:
-        """Nothing will be sent any more; the calls that were open. None the second time."""
-        with self._lock:
-            if self._end is not None:
-                return []
-            self._end = loss
-            calls = list(self._calls.values())
-            self._calls.clear()
-        self._seen.close()
-        for _, named in calls:
-            self._lender.returned.extend(named)
-        return [ticket for ticket, _ in calls]
-
-    def _take_returned(self) -> tuple[int, ...]:
-        returned = []
-        while self._returned:
-            returned.append(self._returned.popleft())
-        return tuple(returned)
-
-    def _outcome(self, reply: Reply, fds: Any) -> Outcome:
-        lease = None
-        if reply.body is not None and reply.body.block:
-            lease = leased(self._seen[reply.body.block], self._returned.append, reply.body.block)
+    def _outcome(self, reply: Reply) -> Outcome:
+        lease = self._blocks.lease(reply.body.block) if reply.body is not None and reply.body.block else None
         try:
-            if isinstance(reply.value, bytes):
-                return Error(thawed(reply.value))
-            value = taken(reply.value, fds)
+            value = self._blocks.own(reply.value)
+            if reply.raised:
+                return Error(thawed(value))
         except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
             return Error(error)
+        finally:
+            if reply.value.block:
+                self._blocks.give_back(reply.value.block)
         return Value(value if reply.body is None else Arrived(value, reply.body, lease))
+
+    def _hear(self) -> None:
+        """Read what the fork server says: the process, then its exit code, or why there is none.
+
+        Raises:
+            EOFError: it is dead.
+        """
+        news: int | str = self._pipe.recv()
+        if self.pid is None and isinstance(news, int):
+            self.pid = news
+        else:
+            self._exit = news
+
+    def _end(self) -> str:
+        """See to it that the worker ends, and wait for that no longer than is sensible; how it ended."""
+        try:
+            if self._killed is None and not self._ended_within(_LINGER_S):
+                self.kill("closed its connection")
+            ended = self._ended_within(_END_S)
+        except EOFError:
+            self._kill_directly()
+            self._sock.settimeout(_END_S)
+            with contextlib.suppress(OSError):
+                while self._sock.recv(1 << 16):
+                    pass  # until it is dead
+            return self._killed or f"was lost with the process that starts workers, which {self._server.end()}"
+        if not ended:
+            self._kill_directly()
+            return f"{self._killed}, and was not seen to end in {_END_S:g} s"
+        return self._killed or in_words(self._exit or 0)
+
+    def _ended_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while self._exit is None and self._pipe.poll(max(0.0, until - time.monotonic())):
+            self._hear()
+        return self._exit is not None
+
+    def _kill_directly(self) -> None:
+        if self.pid is not None:
+            kill_group(self.pid)
+
+    def _lose(self, tickets: Sequence[Ticket], loss: Loss) -> None:
+        """Answer these with the loss; whoever is answered so finds the life ended."""
+        for ticket in (self.ended, *tickets):
+            self._board.settle(ticket, loss.error())
 
 
 class Arrived:
@@ -135,9 +227,9 @@ class Arrived:
         lease: the block; it goes back when this object and all views of it are gone.
     """
 
-    def __init__(self, head: Any, body: Cargo, lease: Bytes | None) -> None:
+    def __init__(self, head: Any, body: Payload, lease: Bytes | None) -> None:
         self.head = head
-        self._body: Cargo | None = body
+        self._body: Payload | None = body
         self._lease = lease
 
     def open(self) -> Any:
@@ -148,17 +240,8 @@ class Arrived:
         """
         if self._body is None:
             raise PayloadLost("the parcel is closed; open it before")
-        if self._lease is None:
-            return unpack(self._body.head, self._body.inline)
-        return viewed(self._body, self._lease)
+        return unpack(self._body.head, self._body.buffers) if self._lease is None else viewed(self._body, self._lease)
 
     def close(self) -> None:
         """Let go of it."""
         self._body = self._lease = None
-
-
-def leased(view: Bytes, give_back: Callable[[int], None], block: int) -> Bytes:
-    """The block, once more; it is given back when the result and all its views are gone."""
-    lease = view[:]
-    weakref.finalize(lease, give_back, block).atexit = False
-    return lease

@@ -1,4 +1,4 @@
-"""The nursery that the process backends of a driver share."""
+"""The fork server that the process backends of a driver share."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from swath.errors import PlacementFailed
 from swath.testing.backend.asking import ask, descriptors, exists, job, result, result_of_end
-from swath.workers.process import nursery_process
+from swath.workers.process import fork_server
 from swath.workers.process.backend import ProcessBackend
 
 
@@ -20,10 +20,10 @@ def backends(warm_processes):
         backend.close()
 
 
-def test_backends_share_a_nursery_and_no_workers(backends):
+def test_backends_share_a_server_and_no_workers(backends):
     workers = [[backend.spawn(job(index=index)) for index in range(2)] for backend in backends]
-    nurseries = [ask(backends[n], worker, "run", os.getppid) for n in range(3) for worker in workers[n]]
-    assert len(set(nurseries)) == 1
+    servers = [ask(backends[n], worker, "run", os.getppid) for n in range(3) for worker in workers[n]]
+    assert len(set(servers)) == 1
     pids = [ask(backends[1], worker, "pid") for worker in workers[1]]
     backends[1].close()
     assert not any(map(exists, pids))
@@ -76,17 +76,15 @@ def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers
     result(backends[0], mine.ready)
     ended = mine.ended
     forgotten = backends.pop(0)
-    waiter = forgotten._processes.board  # outlives the backend, as tickets do
     del forgotten
-    assert waiter.wait([ended], 60.0) == [ended]
+    assert backends[0].wait([ended], 60.0) == [ended]
     assert ask(backends[0], other, "add", 1) == 1
 
 
-def test_a_backend_whose_nursery_cannot_begin_leaves_nothing(monkeypatch):
+def test_a_backend_whose_server_cannot_begin_leaves_nothing(monkeypatch):
     before = descriptors(), set(threading.enumerate())
     monkeypatch.setattr(sys, "executable", "")
-    monkeypatch.setattr(nursery_process, "_nurseries", {})
     with pytest.raises(PlacementFailed, match=r"sys\.executable"):
-        ProcessBackend()
+        fork_server.ForkServer(bare=False)
     assert descriptors() <= before[0]
     assert set(threading.enumerate()) <= before[1]

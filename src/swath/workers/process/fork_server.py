@@ -1,0 +1,318 @@
+"""A process of one thread that has imported what workers need, and forks one whenever it is asked to.
+
+    driver ─ preload, start, kill ─▶ fork server ─ forks, reaps ─▶ worker
+    driver ◀─ pid, exit ──────────── a pipe for each worker
+
+A fork takes milliseconds where a fresh interpreter takes seconds. All backends of a driver share one server, and a
+bare one, in which nothing is imported, where something is to run before torch is imported. Workers are processes of
+`multiprocessing`. The server is not the one of its "forkserver" method, which breaks promises of ours:
+
+- It runs the program's main module again in each worker, so that programs need a guard.
+- It ends when all that have its pipe have ended, and workers and forks of the driver have it, too: a worker that hangs,
+  or such a fork, keeps the server and all workers alive when the driver was killed.
+- There is one for each process, which belongs to the program, and what it imports is said before it starts.
+- A module that cannot be imported early ends it, and workers write where the driver wrote when it was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import count
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swath.errors import PlacementFailed
+from swath.workers.first import ran
+from swath.workers.hosting import THREAD_SETTINGS, attempted
+from swath.workers.outcome import Error
+from swath.workers.process.message import Setup, close_all, receive, send
+
+_LOOK_FOR_DRIVER_S = 1.0
+_SEND_S = 60.0
+_PR_SET_PDEATHSIG = 1
+_VARIABLES = {
+    **dict.fromkeys(THREAD_SETTINGS, "1"),  # no library starts threads before the forks
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # no import touches the CUDA driver, which does not survive forks
+    "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",  # macOS
+}
+
+
+class ForkServer:
+    """The server as its driver sees it. Used by any thread.
+
+    Args:
+        bare: whether nothing is ever imported in it.
+
+    Attributes:
+        bare: likewise.
+        users: backends that use it.
+        numbers: of workers, one after another.
+    """
+
+    def __init__(self, *, bare: bool) -> None:
+        if not sys.executable:
+            raise PlacementFailed("this interpreter does not know its path (sys.executable), so it can start no other")
+        self.bare = bare
+        self.users = 0
+        self.numbers = count()
+        self._driver = os.getpid()
+        self._lock = threading.Lock()
+        self._sock, theirs = socket.socketpair()
+        self._sock.settimeout(_SEND_S)
+        begin = f"import sys; sys.path[:] = {_module_path()}; from {__name__} import serve; serve"
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603  ourselves
+                [sys.executable, "-c", f"{begin}({theirs.fileno()}, {self._driver})"],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **_VARIABLES},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C in the terminal is the driver's
+            )
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is ours, and has not ended. A fork of the driver must begin its own."""
+        return self._driver == os.getpid() and self._process.poll() is None
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Have modules imported for workers to come."""
+        self._ask("preload", list(modules), _module_path())
+
+    def start(self, number: int, name: str, fds: Sequence[int]) -> None:
+        """Have a worker forked, which writes to our standard output and error.
+
+        Args:
+            number: kills it.
+            name: of the process.
+            fds: its end of its socket, the pipe that says how it fares, a file with its `Setup`.
+        """
+        try:
+            streams = [os.fstat(fd) and fd for fd in (1, 2)]
+        except OSError:  # a driver without them
+            streams = []
+        self._ask("start", number, name, fds=[*fds, *streams])
+
+    def kill(self, number: int) -> None:
+        """Have a worker killed, with all that it has started."""
+        self._ask("kill", number)
+
+    def end(self) -> str:
+        """Kill the server, and wait for that; how it ended, in words."""
+        self._process.kill()
+        with self._lock:
+            self._sock.close()
+        return in_words(self._process.wait())
+
+    def _ask(self, method: str, *args: Any, fds: Sequence[int] = ()) -> None:
+        gone = BrokenPipeError, ConnectionResetError, TimeoutError
+        with self._lock, contextlib.suppress(*gone):  # seen by whoever waits for the worker
+            if self._sock.fileno() >= 0:
+                send(self._sock, pickle.dumps((method, *args)), fds)
+
+
+def join(*, bare: bool) -> ForkServer:
+    """The server of this process, begun if there is none that lives.
+
+    Args:
+        bare: the one in which nothing is imported.
+    """
+    with _lock:
+        server = _servers.get(bare)
+        if server is None or not server.usable:
+            server = _servers[bare] = ForkServer(bare=bare)
+        server.users += 1
+        return server
+
+
+def leave(server: ForkServer) -> bool:
+    """A backend uses it no longer; whether it was the last, which must `end` it."""
+    with _lock:
+        server.users -= 1
+        if not server.users and _servers.get(server.bare) is server:
+            del _servers[server.bare]
+        return not server.users
+
+
+def kill_group(pid: int) -> None:
+    """Kill a worker and all that it has started."""
+    for kill in (os.killpg, os.kill):  # it is in its own group as soon as it runs
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already; macOS says so of zombies
+            kill(pid, signal.SIGKILL)
+
+
+def in_words(exit: int | str) -> str:  # noqa: A002  the field's name
+    """An exit code, minus a signal's number, or words."""
+    if not isinstance(exit, int):
+        return exit
+    return f"was killed by {signal.Signals(-exit).name}" if exit < 0 else f"ended with exit code {exit}"
+
+
+def serve(fd: int, driver: int) -> None:
+    """Be a server for the process that has the other end of the socket, until that is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.stderr is not None:
+        faulthandler.enable()
+    _Serving(socket.socket(fileno=fd)).run(driver)
+
+
+class _Worker(NamedTuple):
+    """A worker as the server has it: its process, the pipe that says how it fares, its end of its socket."""
+
+    process: ForkProcess
+    pid: int
+    pipe: Connection
+    sock: socket.socket
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.sock.close()
+
+
+class _Serving:
+    """What runs in the server. The driver asks by the names of its methods.
+
+    Args:
+        sock: to the driver.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._pid = os.getpid()
+        self._workers: dict[int, _Worker] = {}
+        self._sock = sock
+        self._woken, self._waker = socket.socketpair()
+        self._waker.settimeout(0)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+
+    def run(self, driver: int) -> None:
+        """Fork and reap until the driver is gone; then kill what is left.
+
+        The sentinels of `multiprocessing` are no help: they stay open while a process lives that a worker has forked.
+        """
+        with contextlib.suppress(EOFError):
+            while os.getppid() == driver:
+                ready = wait([self._sock, self._woken], _LOOK_FOR_DRIVER_S)
+                if self._woken in ready:
+                    self._woken.recv(1 << 12)
+                    self._reap()
+                if self._sock in ready:
+                    message, fds = receive(self._sock)
+                    method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
+                    getattr(self, method)(*args, *fds)
+        for worker in self._workers.values():
+            kill_group(worker.pid)
+        for worker in self._workers.values():
+            worker.process.join()
+
+    def preload(self, modules: Sequence[str], path: Sequence[str]) -> None:
+        """Import these modules, which are found there."""
+        sys.path[:] = path
+        for module in modules:
+            with contextlib.suppress(Exception):  # it is raised again in the worker that needs it
+                import_module(module)
+        gc.collect()
+        gc.freeze()  # a worker's collections leave alone what it shares with this process
+
+    def start(self, number: int, name: str, sock_fd: int, pipe_fd: int, *fds: int) -> None:
+        """Fork a worker."""
+        sock, pipe = socket.socket(fileno=sock_fd), Connection(pipe_fd, readable=False)
+        process = ForkProcess(target=self._become_worker, args=(sock, pipe, *fds), name=name)
+        try:
+            process.start()
+        except OSError as error:
+            with sock, pipe:
+                _say(pipe, f"could not be forked: {error}")
+        else:
+            assert process.pid is not None
+            self._workers[number] = _Worker(process, process.pid, pipe, sock)
+            _say(pipe, process.pid)
+        close_all(fds)
+
+    def kill(self, number: int) -> None:
+        """Kill a worker, if it lives."""
+        if number in self._workers:
+            kill_group(self._workers[number].pid)
+
+    def _reap(self) -> None:
+        for number, worker in list(self._workers.items()):
+            if (code := worker.process.exitcode) is not None:
+                kill_group(worker.pid)  # what it has left; its number is not given anew while any of that lives
+                _say(worker.pipe, code)
+                with contextlib.suppress(OSError):  # the driver has closed its end
+                    worker.sock.shutdown(socket.SHUT_RDWR)  # a process that it has forked may have the socket, too
+                worker.close()
+                del self._workers[number]
+
+    def _become_worker(self, sock: socket.socket, pipe: Connection, setup: int, *streams: int) -> None:
+        os.setsid()  # killed with all that it starts; and Linux gives each session its share of a busy machine
+        if sys.platform == "linux":  # be killed when the server dies
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._pid:
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for mine in (pipe, self._sock, self._woken, self._waker):
+            mine.close()
+        for other in self._workers.values():
+            other.close()
+        for standard, fd in enumerate(streams, start=1):
+            os.dup2(fd, standard)
+            os.close(fd)
+        _work(sock, setup)
+
+
+def _work(sock: socket.socket, file: int) -> None:
+    """Be a worker until nobody asks any more."""
+    with open(file, "rb") as stream:
+        setup: Setup = pickle.load(stream)  # noqa: S301  our own driver wrote it
+    settled = attempted(_settle_in, setup)
+    before = settled if isinstance(settled, Error) else ran(setup.before)
+    from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  imports torch, which `before` comes before
+
+    with sock, contextlib.suppress(EOFError):
+        WorkerServer(sock, setup).run(before)
+
+
+def _settle_in(setup: Setup) -> None:
+    """Look like the caller: its directory, paths, variables."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # what a worker says is seen before it is killed
+    os.environ.clear()
+    os.environ.update(setup.environ)
+    os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(setup.threads)))
+    sys.path[:] = setup.path
+    sys.argv[:] = setup.argv
+    os.chdir(setup.cwd)
+    multiprocessing.set_start_method(setup.start_method, force=True)
+    multiprocessing.current_process().authkey = setup.authkey
+
+
+def _say(pipe: Connection, news: int | str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody is there to read it
+        pipe.send(news)
+
+
+def _module_path() -> list[str]:
+    """Where modules are found, also for processes that begin elsewhere."""
+    return [str(part) or str(Path.cwd()) for part in sys.path]
+
+
+_lock = threading.Lock()
+_servers: dict[bool, ForkServer] = {}  # by whether they are bare

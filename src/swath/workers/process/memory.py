@@ -1,0 +1,312 @@
+"""Memory without a name that two processes see at once: written on one side, read on the other.
+
+    small value ─▶ in the message
+    large value ─▶ a block ─▶ copied out, or viewed there until nobody has a view ─▶ the block is written anew
+
+Nothing of it has a name in the file system: the memory goes with the last process that has it, however that one ends.
+That is why it is not `multiprocessing.shared_memory`, whose names outlive processes that are killed. A block's
+descriptor is sent with the first message that names it.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, count
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from swath.workers.packing import PROTOCOL, Packed, Pickler, owned, pack, unpack
+from swath.workers.process.message import News, Payload, new_memory
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_INLINE_BYTES = 1 << 14
+_ALIGNMENT = 64
+_SPARE_BLOCKS = 2
+
+
+class Block:
+    """Memory that is written on this side.
+
+    Attributes:
+        id: unique within its pool.
+        fd: its descriptor.
+        view: all of it.
+        holders: how many still need what is in it.
+    """
+
+    def __init__(self, block_id: int, size: int) -> None:
+        self.id = block_id
+        self.holders = 1
+        self.fd = new_memory(size)
+        try:
+            self.view = _mapped(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def close(self) -> None:
+        """Let go of it; the memory goes when the other side has let go too."""
+        os.close(self.fd)
+        self.view = np.empty(0, dtype=np.uint8)
+
+
+class Pool:
+    """The blocks that a process writes; they are used again when nobody needs them any more. Used by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._blocks: dict[int, Block] = {}
+        self._returned: deque[int] = deque()
+
+    def lend(self, packed: Packed) -> tuple[Payload, Block]:
+        """Write a value into a block, which has one holder then."""
+        parts = [memoryview(packed.head), *packed.buffers]
+        sizes = tuple(part.nbytes for part in parts)
+        with self._lock:
+            block = self._free_block(sum(map(_padded, sizes)))
+        for part, start in zip(parts, _starts(sizes), strict=True):
+            np.copyto(block.view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
+        return Payload(b"", [], sizes, block.id), block
+
+    def hold(self, blocks: Iterable[Block]) -> None:
+        """These have one holder more."""
+        with self._lock:
+            for block in blocks:
+                block.holders += 1
+
+    def give_back(self, block_ids: Iterable[int]) -> None:
+        """These have one holder less. It takes no lock: it is also called while garbage is collected."""
+        self._returned.extend(block_ids)
+
+    def gone(self, known: set[int]) -> tuple[int, ...]:
+        """Which of these ids are no blocks any more."""
+        return tuple(known - self._blocks.keys())
+
+    def close(self) -> None:
+        """Let go of all blocks."""
+        with self._lock:
+            for block in self._blocks.values():
+                block.close()
+            self._blocks.clear()
+
+    def _free_block(self, size: int) -> Block:
+        while self._returned:
+            returned = self._blocks.get(self._returned.popleft())
+            if returned is not None:
+                returned.holders -= 1
+        free = sorted((each for each in self._blocks.values() if not each.holders), key=lambda each: each.view.nbytes)
+        for block in free[:-_SPARE_BLOCKS]:
+            self._blocks.pop(block.id).close()
+        found = next((block for block in free[-_SPARE_BLOCKS:] if block.view.nbytes >= size), None)
+        if found is None:
+            found = Block(next(self._ids), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            self._blocks[found.id] = found
+        found.holders = 1
+        return found
+
+
+class SharedBlocks:
+    """The blocks that two processes show each other, as one of the two knows them.
+
+    Args:
+        pool: blocks that are written on this side.
+        writable: whether blocks of the other side may be written here.
+    """
+
+    def __init__(self, pool: Pool, *, writable: bool) -> None:
+        self.pool = pool
+        self._writable = writable
+        self._shown: set[int] = set()
+        self._seen: dict[int, Bytes] = {}
+        self._returned: deque[int] = deque()
+
+    def news(self, named: Iterable[Block]) -> tuple[News, list[int]]:
+        """What the next message, which names these blocks, is to say; and copies of descriptors that it brings."""
+        fresh = [block for block in named if block.id not in self._shown]
+        shown = tuple((block.id, block.view.nbytes) for block in fresh)
+        returned = tuple(self._returned.popleft() for _ in range(len(self._returned)))
+        return (shown, self.pool.gone(self._shown), returned), [os.dup(block.fd) for block in fresh]
+
+    def said(self, news: News) -> None:
+        """A message has said so. Should Ctrl-C come between, blocks are shown again, which does no harm."""
+        shown, gone, _ = news
+        self._shown.update(block_id for block_id, _ in shown)
+        self._shown.difference_update(gone)
+
+    def learn(self, news: News, fds: Sequence[int]) -> None:
+        """What a message of the other side says."""
+        shown, gone, returned = news
+        for (block_id, size), fd in zip(shown, fds, strict=True):
+            try:
+                self._seen[block_id] = _mapped(fd, size, writable=self._writable)
+            finally:
+                os.close(fd)
+        for block_id in gone:
+            self._seen.pop(block_id, None)
+        self.pool.give_back(returned)
+
+    def own(self, payload: Payload) -> Any:
+        """A value; its arrays are nobody else's, and writable."""
+        if not payload.block:
+            return unpack(payload.head, payload.buffers)
+        head, *buffers = _split(payload, self._seen[payload.block])
+        return unpack(head, owned(buffers))
+
+    def view(self, payload: Payload) -> Any:
+        """A value in a block of the other side; its arrays are views, good while the sender holds the block."""
+        return viewed(payload, self._seen[payload.block])
+
+    def lease(self, block_id: int) -> Bytes:
+        """A block of the other side; it goes back when the result and all its views are gone."""
+        lease = self._seen[block_id][:]
+        weakref.finalize(lease, self._returned.append, block_id).atexit = False
+        return lease
+
+    def give_back(self, block_id: int) -> None:
+        """A block of the other side is not needed any more."""
+        self._returned.append(block_id)
+
+    def close(self) -> None:
+        """Let go of the other side's blocks; their memory goes with the last views of it."""
+        self._seen.clear()
+
+
+def sent(packed: Packed, pool: Pool) -> tuple[Payload, list[Block]]:
+    """A value as it travels, and the block that it lies in, if it is large."""
+    if packed.size + len(packed.head) <= _INLINE_BYTES:
+        return Payload(packed.head, [bytearray(buffer) for buffer in packed.buffers]), []
+    payload, block = pool.lend(packed)
+    return payload, [block]
+
+
+def viewed(payload: Payload, view: Bytes) -> Any:
+    """A value in a block; its arrays are views of it, and keep `view` alive."""
+    head, *buffers = _split(payload, view)
+    return unpack(head, buffers)
+
+
+class ProcessShared:
+    """A value in a block of the driver; travels only in calls, see `call_packed`.
+
+    Args:
+        value: arrays in it may change afterwards.
+        pool: the driver's.
+    """
+
+    def __init__(self, value: Any, pool: Pool) -> None:
+        self._pool = pool
+        self._payload, self.block = pool.lend(pack(value))
+        self._held = [True]
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a shared value travels only as an argument of a call to a worker")
+
+    def __del__(self) -> None:
+        self.release()
+
+    def sent(self) -> Payload:
+        """Where the value is.
+
+        Raises:
+            ValueError: it was released.
+        """
+        if not self._held:
+            raise ValueError("this shared value was released; share it anew")
+        return self._payload
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written."""
+        view = self.block.view[:]
+        view.flags.writeable = False
+        return viewed(self._payload, view)
+
+    def release(self) -> None:
+        """No further call will name it."""
+        try:
+            self._held.pop()
+        except IndexError:
+            return
+        self._pool.give_back([self.block.id])
+
+
+class ProcessWatched(ProcessShared):
+    """Numbers in a block of the driver, who changes them while workers look."""
+
+    def __init__(self, size: int, pool: Pool) -> None:
+        super().__init__(np.zeros(size, dtype=np.int64), pool)
+        self.values = viewed(self._payload, self.block.view)
+
+
+class Lent:
+    """A shared value in a worker; good while it answers the call that brought it."""
+
+    def __init__(self, payload: Payload) -> None:
+        self._payload = payload
+
+    def open(self) -> Any:
+        """The value; its arrays are views that cannot be written."""
+        return of_driver.view(self._payload)
+
+    def release(self) -> None:
+        """The driver does that."""
+
+
+class _CallPickler(Pickler):
+    """Pickles the arguments of a call; shared values among them become `Lent`."""
+
+    named: dict[int, Block]
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How an object is taken apart; a persistent id would be asked for of every number, too."""
+        if not isinstance(obj, ProcessShared):
+            return super().reducer_override(obj)
+        self.named[obj.block.id] = obj.block
+        return Lent, (obj.sent(),)
+
+
+def call_packed(args: Sequence[Any]) -> tuple[Packed, list[Block]]:
+    """Arguments, taken apart, and the blocks of shared values among them."""
+    file, buffers = io.BytesIO(), list[Any]()
+    pickler = _CallPickler(file, protocol=PROTOCOL, buffer_callback=buffers.append)
+    pickler.named = {}
+    pickler.dump(args)
+    return Packed(file.getvalue(), [buffer.raw() for buffer in buffers]), list(pickler.named.values())
+
+
+def _mapped(fd: int, size: int, *, writable: bool = True) -> Bytes:
+    """The memory as bytes; it stays mapped while any view of them lives."""
+    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+    if sys.version_info >= (3, 13):
+        memory = mmap.mmap(fd, size, access=access, trackfd=False)
+    else:
+        memory = mmap.mmap(fd, size, access=access)
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
+def _split(payload: Payload, view: Bytes) -> list[memoryview]:
+    whole, starts = memoryview(view.data), _starts(payload.sizes)
+    return [whole[start : start + size] for start, size in zip(starts, payload.sizes, strict=True)]
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where parts of these sizes begin, one after another, so that any dtype may begin there."""
+    return list(accumulate(map(_padded, sizes[:-1]), initial=0))
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+of_driver = SharedBlocks(Pool(), writable=False)
+"""In a worker: the blocks that it shares with its driver."""
