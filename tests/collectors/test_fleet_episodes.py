@@ -7,7 +7,7 @@ from fleet_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fl
 
 from swath import Restarts
 from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_counted
-from swath.workers.local import Kept
+from swath.workers.tickets import Received
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
@@ -98,14 +98,14 @@ def test_episodes_have_no_holes_when_envs_raise(kind, prefetch, random_frames):
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_have_no_holes_when_fragments_are_lost(kind, prefetch, monkeypatch):
     lost = iter([False, False, False, True, False, False, True] * 5)
-    opened = Kept.open
+    opened = Received.open
 
     def open_or_lose(self):
         if next(lost, False):
             self.close()
         return opened(self)
 
-    monkeypatch.setattr(Kept, "open", open_or_lose)
+    monkeypatch.setattr(Received, "open", open_or_lose)
     with fleet(kind, numbered(counting=LONGER), trajs_per_batch=2, prefetch=prefetch, backend="inline") as collector:
         batches = drawn(collector, 20)
         stats = collector.stats()

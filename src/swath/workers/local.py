@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from swath.errors import PayloadLost
 from swath.workers.base import Job, OwingHandle
 from swath.workers.hosting import Hosted, Loss
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
-from swath.workers.tickets import Ticket
+from swath.workers.tickets import Received, Ticket
 
 
 @dataclass(frozen=True)
@@ -90,33 +89,13 @@ class LocalWatched:
         """Their memory goes when nobody holds them any more."""
 
 
-class Kept:
-    """A parcel whose body never went anywhere."""
-
-    def __init__(self, parcel: Parcel) -> None:
-        self.head = copy.deepcopy(parcel.head)
-        self._body = [parcel.body]
-
-    def open(self) -> Any:
-        """The body itself.
-
-        Raises:
-            PayloadLost: it was closed.
-        """
-        if not self._body:
-            raise PayloadLost("the parcel is closed; open it before")
-        return self._body[0]
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._body.clear()
-
-
 def _handed_over(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Error):
         return outcome
     try:
         value = outcome.value
-        return Value(Kept(value) if isinstance(value, Parcel) else copy.deepcopy(value))
+        if not isinstance(value, Parcel):
+            return Value(copy.deepcopy(value))
+        return Value(Received(copy.deepcopy(value.head), lambda: value.body))
     except Exception as error:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere
         return Error(error)

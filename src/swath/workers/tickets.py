@@ -10,8 +10,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from swath.errors import PayloadLost
 from swath.workers.outcome import Error, Outcome
 
 SIGNALS_S = 1.0
@@ -75,22 +76,31 @@ class Ticket:
         return self.outcome.value
 
 
-class Received(Protocol):
-    """A parcel that has arrived; its body is fetched when it is wanted."""
+class Received:
+    """A parcel that has arrived; its body is fetched when it is wanted.
 
-    @property
-    def head(self) -> Any:
-        """The small part."""
+    Args:
+        head: the small part.
+        load: gives the large part; what it holds is let go of when the parcel is closed.
+    """
+
+    def __init__(self, head: Any, load: Callable[[], Any]) -> None:
+        self.head = head
+        self._load: Callable[[], Any] | None = load
 
     def open(self) -> Any:
-        """The large part; its arrays may be views that are good until `close`.
+        """The large part; its arrays may be views.
 
         Raises:
-            PayloadLost: it is gone; its worker lives.
+            PayloadLost: it was closed, or is gone; its worker lives.
         """
+        if self._load is None:
+            raise PayloadLost("the parcel is closed; open it before")
+        return self._load()
 
     def close(self) -> None:
-        """Give its memory back. Twice is fine."""
+        """Give its memory back, once nobody has a view. Twice is fine."""
+        self._load = None
 
 
 class Board:

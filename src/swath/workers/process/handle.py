@@ -21,15 +21,14 @@ from itertools import count
 from multiprocessing.connection import wait
 from typing import Any
 
-from swath.errors import PayloadLost
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
+from swath.workers.message import Reply
 from swath.workers.outcome import Error, Outcome, Value, thawed
-from swath.workers.packing import unpack
 from swath.workers.process.fork_server import ForkServer, in_words, kill_group
-from swath.workers.process.memory import Block, Bytes, Pool, SharedBlocks, call_packed, sent, viewed
-from swath.workers.process.message import Payload, Reply, Request, close_all, receive, send
-from swath.workers.tickets import Board, Ticket
+from swath.workers.process.memory import Block, Pool, SharedBlocks, call_packed, sent
+from swath.workers.process.message import Answer, Request, close_all, receive, send
+from swath.workers.tickets import Board, Received, Ticket
 
 _AHEAD = 16
 """Calls that a worker has been sent and has not answered. So many fit into its socket: what is large is in blocks."""
@@ -149,18 +148,18 @@ class ProcessHandle(Handle):
         self._lose([ticket for ticket, _ in self._calls.values()], loss)
 
     def _settle(self, message: bytes, fds: list[int]) -> None:
-        reply: Reply = pickle.loads(message)  # noqa: S301  our own worker wrote it
-        self._blocks.learn(reply.news, fds)
+        answer: Answer = pickle.loads(message)  # noqa: S301  our own worker wrote it
+        self._blocks.learn(answer.news, fds)
         with self._lock:
-            ticket, named = self._calls.pop(reply.serial)
-            self._answered = reply.serial
+            ticket, named = self._calls.pop(answer.serial)
+            self._answered = answer.serial
             while self._unsent and self._unsent[0][0] - self._answered <= _AHEAD:
                 self._send(*self._unsent.popleft()[1:])
         self._give_back(named)
-        self._board.settle(ticket, self._outcome(reply))
+        self._board.settle(ticket, self._outcome(answer.reply))
 
     def _outcome(self, reply: Reply) -> Outcome:
-        lease = self._blocks.lease(reply.body.block) if reply.body is not None and reply.body.block else None
+        body = self._blocks.leased(reply.body) if reply.parcel else None
         try:
             value = self._blocks.own(reply.value)
             if reply.raised:
@@ -168,9 +167,8 @@ class ProcessHandle(Handle):
         except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
             return Error(error)
         finally:
-            if reply.value.block:
-                self._blocks.give_back(reply.value.block)
-        return Value(value if reply.body is None else Arrived(value, reply.body, lease))
+            self._blocks.give_back(reply.value)
+        return Value(value if body is None else Received(value, body))
 
     def _hear(self) -> None:
         """Read what the fork server says: the process, then its exit code, or why there is none.
@@ -216,32 +214,3 @@ class ProcessHandle(Handle):
         """Answer these with the loss; whoever is answered so finds the life ended."""
         for ticket in (self.ended, *tickets):
             self._board.settle(ticket, loss.error())
-
-
-class Arrived:
-    """A parcel from a process; its body lies in a block of the worker until nobody sees it any more.
-
-    Args:
-        head: the small part.
-        body: where the large part is.
-        lease: the block; it goes back when this object and all views of it are gone.
-    """
-
-    def __init__(self, head: Any, body: Payload, lease: Bytes | None) -> None:
-        self.head = head
-        self._body: Payload | None = body
-        self._lease = lease
-
-    def open(self) -> Any:
-        """The large part; its arrays are views, and keep the block from being written anew while they live.
-
-        Raises:
-            PayloadLost: it was closed.
-        """
-        if self._body is None:
-            raise PayloadLost("the parcel is closed; open it before")
-        return unpack(self._body.head, self._body.buffers) if self._lease is None else viewed(self._body, self._lease)
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._body = self._lease = None

@@ -13,11 +13,11 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate, count
 from typing import Any, TypeAlias
 
@@ -167,15 +167,18 @@ class SharedBlocks:
         """A value in a block of the other side; its arrays are views, good while the sender holds the block."""
         return viewed(payload, self._seen[payload.block])
 
-    def lease(self, block_id: int) -> Bytes:
-        """A block of the other side; it goes back when the result and all its views are gone."""
-        lease = self._seen[block_id][:]
-        weakref.finalize(lease, self._returned.append, block_id).atexit = False
-        return lease
+    def leased(self, payload: Payload) -> Callable[[], Any]:
+        """Gives a value; its arrays are views of its block, which goes back when the result and all views are gone."""
+        if not payload.block:
+            return partial(unpack, payload.head, payload.buffers)
+        lease = self._seen[payload.block][:]
+        weakref.finalize(lease, self._returned.append, payload.block).atexit = False
+        return partial(viewed, payload, lease)
 
-    def give_back(self, block_id: int) -> None:
-        """A block of the other side is not needed any more."""
-        self._returned.append(block_id)
+    def give_back(self, payload: Payload) -> None:
+        """A value of the other side is not needed any more."""
+        if payload.block:
+            self._returned.append(payload.block)
 
     def close(self) -> None:
         """Let go of the other side's blocks; their memory goes with the last views of it."""
@@ -287,11 +290,7 @@ def call_packed(args: Sequence[Any]) -> tuple[Packed, list[Block]]:
 def _mapped(fd: int, size: int, *, writable: bool = True) -> Bytes:
     """The memory as bytes; it stays mapped while any view of them lives."""
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-    if sys.version_info >= (3, 13):
-        memory = mmap.mmap(fd, size, access=access, trackfd=False)
-    else:
-        memory = mmap.mmap(fd, size, access=access)
-    return np.frombuffer(memory, dtype=np.uint8)
+    return np.frombuffer(mmap.mmap(fd, size, access=access), dtype=np.uint8)
 
 
 def _split(payload: Payload, view: Bytes) -> list[memoryview]:

@@ -1,7 +1,7 @@
 """What the driver, the fork server and the workers send each other, and how.
 
     driver ─ preload, start, kill ─▶ fork server ─ pid, exit ─▶ driver: a socket; a pipe for each worker
-    driver ─ Request ─▶ worker ─ Reply ─▶ driver: a socket for each worker
+    driver ─ Request ─▶ worker ─ Answer ─▶ driver: a socket for each worker
 
 Imports nothing heavy: a worker reads what it is before torch and numpy are there.
 
@@ -17,7 +17,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from swath.workers.tickets import Name
 
@@ -78,7 +78,7 @@ class Request(NamedTuple):
     """Call a method.
 
     Attributes:
-        serial: the reply has the same.
+        serial: the answer has the same.
         method: its name.
         args: the arguments.
         news: of shared memory.
@@ -90,21 +90,17 @@ class Request(NamedTuple):
     news: News
 
 
-class Reply(NamedTuple):
+class Answer(NamedTuple):
     """What became of a call.
 
     Attributes:
         serial: of the request; 0 for the setup.
-        raised: whether the value is an exception, as `frozen`.
-        value: what the call returned, or the head of a parcel.
-        body: of a parcel.
+        reply: a `message.Reply` of payloads.
         news: of shared memory.
     """
 
     serial: int
-    raised: bool
-    value: Payload
-    body: Payload | None
+    reply: Any
     news: News
 
 

@@ -21,13 +21,14 @@ from swath.extras import need
 from swath.workers.base import Job
 from swath.workers.first import travelling
 from swath.workers.hosting import THREAD_SETTINGS, Loss
+from swath.workers.message import Reply
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
-from swath.workers.ray.freight import Arrived, packed, replied
+from swath.workers.ray.freight import fetched, packed, replied
 from swath.workers.ray.handle import RayHandle, asking, asking_aside, asking_whole
-from swath.workers.ray.messages import Reply, Setup, Wire
+from swath.workers.ray.messages import Setup, Wire
 from swath.workers.ray.worker import RayWorker, public
-from swath.workers.tickets import Board, Ticket
+from swath.workers.tickets import Board, Received, Ticket
 
 _CLOSE_S = 5.0
 _THREADS = {"here": 1, "life": 1, "aside": 1}
@@ -213,7 +214,7 @@ class RayActors:
         if not reply.parcel:
             return Value(value)
         handle.light = isinstance(reply.body, bytes)
-        return Value(Arrived(value, reply.body or body, self.cluster.gone))
+        return Value(Received(value, partial(fetched, reply.body or body, self.cluster.gone)))
 
 
 def _options(resources: Mapping[str, Any]) -> dict[str, Any]:

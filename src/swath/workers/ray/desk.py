@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numpy as np
-import torch
-
 from swath.workers.hosting import Hosted, attempted
-from swath.workers.outcome import Error, Outcome, Value, frozen
-from swath.workers.packing import Parcel
+from swath.workers.message import Reply, begin_process, reply_to
+from swath.workers.outcome import Error, Outcome
 from swath.workers.ray.freight import Lent, packed, unpacked
-from swath.workers.ray.messages import Freight, Reply, Wire
+from swath.workers.ray.messages import Freight, Wire
 from swath.workers.tickets import Name
 
 Answer: TypeAlias = tuple[Reply | bytes, Wire]
 
-_NO_BODY = b""
+_NO_BODY: Wire = b""
 
 
 class Desk:
@@ -69,10 +65,7 @@ class RayDesk(Desk):
 
     def __init__(self, name: Name, threads: int) -> None:
         super().__init__(name)
-        torch.set_num_threads(threads)
-        torch.seed()  # a new process begins with the same random state as any other
-        random.seed()
-        np.random.seed()  # noqa: NPY002  users draw from it
+        begin_process(threads)
 
     def built(self, before: Outcome, build: Wire) -> Answer:
         """Make the object that has travelled here, if what comes before it went well."""
@@ -80,17 +73,7 @@ class RayDesk(Desk):
 
 
 def _answer(outcome: Outcome) -> Answer:
-    encoded = outcome if isinstance(outcome, Error) else attempted(_encoded, outcome.value)
-    if isinstance(encoded, Error):
-        encoded = Value((Reply(None, frozen(encoded.exception)), _NO_BODY))
-    reply, body = encoded.value
+    reply, body = reply_to(outcome, packed), _NO_BODY
+    if isinstance(reply.body, Freight):
+        reply, body = reply._replace(body=None), reply.body
     return reply if isinstance(reply.value, Freight) else pickle.dumps(reply), body
-
-
-def _encoded(value: Any) -> tuple[Reply, Wire]:
-    if not isinstance(value, Parcel):
-        return Reply(packed(value)), _NO_BODY
-    head, body = packed(value.head), packed(value.body)
-    if isinstance(body, bytes):
-        return Reply(head, parcel=True, body=body), _NO_BODY
-    return Reply(head, parcel=True), body

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 from swath.errors import PayloadLost
 from swath.extras import need
+from swath.workers.message import Reply
 from swath.workers.outcome import thawed
 from swath.workers.packing import PROTOCOL, Pickler, owned, unpack
-from swath.workers.ray.messages import Freight, Reply, Wire
+from swath.workers.ray.messages import Freight, Wire
 
 SMALL = 90 * 1024
 """So many bytes or less travel along: with what is said beside them they are below the 100 KiB at which Ray stops."""
@@ -83,40 +84,24 @@ class Lent:
         self._sent = None
 
 
-class Arrived:
-    """A parcel from a Ray worker; its body, if it is large, is in Ray's store until it is wanted.
+def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
+    """The body of a parcel; its arrays are views into Ray's store, which keeps it for as long as they live.
 
     Args:
-        head: the small part.
-        body: the large part, or a reference to it.
+        body: itself, if it is small, or a reference to it.
         gone: says why Ray is gone, if it is.
+
+    Raises:
+        PayloadLost: Ray has lost it.
     """
-
-    def __init__(self, head: Any, body: Any, gone: Callable[[], str | None]) -> None:
-        self.head = head
-        self._body = body
-        self._gone = gone
-
-    def open(self) -> Any:
-        """The large part; its arrays are views into Ray's store, which keeps it for as long as they live.
-
-        Raises:
-            PayloadLost: it was closed, or Ray has lost it.
-        """
-        if self._body is None:
-            raise PayloadLost("the parcel is closed; open it before")
-        if isinstance(self._body, bytes | Freight):
-            return unpacked(self._body)
-        if gone := self._gone():
-            raise PayloadLost(f"the body of a parcel is lost: {gone}")
-        try:
-            return unpacked(_ray().get(self._body, timeout=_FETCH_S))
-        except _ray().exceptions.RayError as error:
-            raise PayloadLost(f"Ray lost the body of a parcel: {error}") from error
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._body = None
+    if isinstance(body, bytes | Freight):
+        return unpacked(body)
+    if why := gone():
+        raise PayloadLost(f"the body of a parcel is lost: {why}")
+    try:
+        return unpacked(_ray().get(body, timeout=_FETCH_S))
+    except _ray().exceptions.RayError as error:
+        raise PayloadLost(f"Ray lost the body of a parcel: {error}") from error
 
 
 def packed(value: Any) -> Wire:
@@ -152,9 +137,10 @@ def replied(answer: Reply | bytes) -> tuple[Reply, Any]:
         BaseException: what the call raised, or what rebuilding its value here does.
     """
     reply: Reply = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
-    if reply.value is None:
-        raise thawed(reply.error)
-    return reply, unpacked(reply.value, own=True)
+    value = unpacked(reply.value, own=True)
+    if reply.raised:
+        raise thawed(value)
+    return reply, value
 
 
 def _opened(sent: Any) -> Any:

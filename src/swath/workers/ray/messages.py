@@ -45,19 +45,3 @@ class Setup(NamedTuple):
     threads: int
     before: bytes
     build: Wire
-
-
-class Reply(NamedTuple):
-    """What became of a call. It travels as bytes, unless it is large.
-
-    Attributes:
-        value: what it returned, or the head of a parcel; `None` if it raised.
-        error: what it raised, as `frozen`.
-        parcel: whether there is a body.
-        body: of a parcel, if it is small or the call has one result; otherwise it is the second result.
-    """
-
-    value: Wire | None
-    error: bytes = b""
-    parcel: bool = False
-    body: Wire | None = None

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from swath.workers.message import Reply
     from swath.workers.ray.desk import Answer, RayDesk
-    from swath.workers.ray.messages import Reply, Setup, Wire
+    from swath.workers.ray.messages import Setup, Wire
 
 
 _T = TypeVar("_T")
