@@ -92,24 +92,35 @@ class TensorDictHost(EnvHost):
             raise EnvRaised(due[0], error) from error
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:
-        """Advance every env: `action` is the TensorDict that the policy has written into; nobody asks for `only` one.
-
-        Without an action in it the env has failed with a `KeyError`.
-        """
+        """Advance every env: `action` is the TensorDict that the policy has written into; `only` is not asked for."""
         assert only is None
         n = self.spec.num_envs
         try:
-            action[0], root = self.advance(action[0])
+            action[0], root = self.advanced(action[0])
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            raised, missing = error, [key for key in self.spec.acted if action[0].get(key, None) is None]
-            if missing:
-                there = sorted(map(str, action[0].keys(include_nested=True)))
-                raised = KeyError(f"the policy must answer with the action {missing}; the entries are {there}")
-            return Transition([], np.zeros(n), failed=[(env, raised) for env in range(n)])
-        self._following = following = action[0].get(NEXT)
+            return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
+        following = action[0].get(NEXT)
         ended = self._reading.ends(following)
         self._begun = set(ended.envs.tolist() if self.resets else ())
         return Transition([root], self._reading.reward(following), ended, info=[{}] * n)
+
+    def advanced(self, root: TensorDictBase) -> tuple[Any, Any]:
+        """As `advance`.
+
+        Raises:
+            KeyError: the policy has not written an action.
+            Exception: what the env raised.
+        """
+        try:
+            made, root = self.advance(root)
+        except Exception as error:
+            missing = [key for key in self.spec.acted if root.get(key, None) is None]
+            if not missing:
+                raise
+            there = sorted(map(str, root.keys(include_nested=True)))
+            raise KeyError(f"the policy must answer with the action {missing}; the entries are {there}") from error
+        self._following = made.get(NEXT)
+        return made, root
 
     def retire(self, envs: Sequence[int]) -> None:
         """Rows of these envs are ignored by whoever retired them: a batch is stepped as a whole."""
@@ -157,6 +168,7 @@ class SideBySide(EnvHost):
             alone=True,
             seeding="episode",
         )
+        self._reading = Reading(self.spec)
         self._retired: set[int] = set()
         self._written: list[Any] = []
         self._roots: dict[int, Any] = {}
@@ -185,27 +197,26 @@ class SideBySide(EnvHost):
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Advance every env that is not retired, or `only` one; the rows of the others are those of their last step."""
-        made, n, failed, ended = (
-            action[0],
-            len(self.envs),
-            list[tuple[int, Exception]](),
-            list[tuple[int, bool, bool]](),
-        )
-        reward = np.zeros(n)
+        made, n, failed = action[0], len(self.envs), list[tuple[int, Exception]]()
+        idle = self._retired if only is None else {*range(n)} - {only}
         for env, host in enumerate(self.envs):
-            if env in self._retired if only is None else env != only:
+            if env in idle:
                 continue
-            row = [made[env]]
-            moved = host.step(row)
-            failed += [(env, error) for _, error in moved.failed]
-            if not moved.failed:
-                # A policy's entries of this step are not in the rows of envs that are reset, so they cannot be stacked.
-                self._roots[env] = moved.observation[0].select(*self._written, strict=False)
-                self._nexts[env], reward[env] = row[0].get(NEXT), moved.reward[0]
-                ended += [(env, terminated, truncated) for _, terminated, truncated in moved.ended]
+            try:
+                row, root = host.advanced(made[env])
+            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+                failed.append((env, error))
+                continue
+            # A policy's entries of this step are not in the rows of envs that are reset, so they cannot be stacked.
+            self._nexts[env], self._roots[env] = row.get(NEXT), root.select(*self._written, strict=False)
         any_of_them = [*self._nexts.values()] or [self.envs[0].spec.imagine().get(NEXT)]
-        made.set(NEXT, _stacked([self._nexts.get(env, any_of_them[0]) for env in range(n)]))
-        return Transition([_stacked([*self._roots.values()])], reward, Ends.listed(ended), (), failed, [{}] * n)
+        following = _stacked([self._nexts.get(env, any_of_them[0]) for env in range(n)])
+        made.set(NEXT, following)
+        ended = self._reading.ends(following)
+        if failed or idle:
+            ended = ended.without([*idle, *dict(failed)])
+        root = _stacked([*self._roots.values()])
+        return Transition([root], self._reading.reward(following), ended, (), failed, [{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more."""
@@ -220,9 +231,8 @@ class SideBySide(EnvHost):
         return self.envs[env].seed_of(0)
 
     def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
-        """As `TensorDictHost.read`, in each env."""
-        for host in self.envs:
-            host.read(rewards, dones)
+        """As `TensorDictHost.read`."""
+        self._reading = Reading(self.spec, rewards, dones)
 
     def _draw(self, root: TensorDictBase) -> TensorDictBase:
         rows = zip(self.envs, root.unbind(0), strict=True)
