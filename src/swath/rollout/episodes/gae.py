@@ -185,8 +185,6 @@ def _evaluate(network: nn.Module, states: TensorDictBase, keys: Sequence[Key]) -
     else:
         answer = network(*(states[key] for key in keys))
     if answer.numel() != len(states):
-        raise RuntimeError(
-            f"value_network gave shape {list(answer.shape)} for {len(states)} states; give one number per state, "
-            f"{[len(states), 1]} or {[len(states)]}"
-        )
+        shape, n = list(answer.shape), len(states)
+        raise RuntimeError(f"value_network gave shape {shape} for {n} states; give one number per state, {[n, 1]}")
     return answer.reshape(-1)

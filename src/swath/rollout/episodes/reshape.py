@@ -38,9 +38,7 @@ def per_frame(td: TensorDictBase, key: Key) -> Tensor:
     want = td.batch_size
     if entry.shape not in (want, (*want, 1)):
         got = list(entry.shape)
-        raise RuntimeError(
-            f"entry {key!r} has shape {got}; it must have one value per frame, {[*want]} or {[*want, 1]}"
-        )
+        raise RuntimeError(f"entry {key!r} has shape {got}; it must have one value per frame, {[*want, 1]}")
     return entry.reshape(want)
 
 
@@ -249,9 +247,7 @@ def _rows(firsts: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Tens
 def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:
     """Flat trajectories `[ΣT_i]` as nested tensors `[n, -1]`, `[n, T]` for equal lengths, or with torch's symbol."""
     if layout not in (True, torch.strided, torch.jagged):
-        raise ValueError(
-            f"as_nested={layout!r} is no layout of nested tensors; use True, torch.strided or torch.jagged"
-        )
+        raise ValueError(f"as_nested={layout!r} is none of True, torch.strided and torch.jagged")
     offsets, cuts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), lengths.tolist()
 
     def make(key: Key, entry: Any) -> Any:

@@ -120,10 +120,7 @@ def require_same_form(name: str, key: Key, form: Form, then: Form) -> None:
 def require_sources(missing: Sequence[Key], spec: HostSpec) -> None:
     """Raise `KeyError` if a policy reads what neither the env nor the policy itself writes."""
     if missing:
-        raise KeyError(
-            f"the policy reads {[*missing]}; the env writes {[*spec.observed]}; what a policy remembers it must write "
-            "under 'next'"
-        )
+        raise KeyError(f"the policy reads {[*missing]}; the env writes {[*spec.observed]}; write a memory to 'next'")
 
 
 def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> None:
@@ -149,7 +146,5 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
             odd = value.reshape(-1)[0]
             raise TypeError(f"the policy's {key!r} is {odd!r}; it must be a tensor, an array or a number")
         if tuple(value.shape[:1]) != (n,):
-            raise ValueError(
-                f"the policy's {key!r} has shape {tuple(value.shape)}; it must begin with the batch shape {lead}, one "
-                "row per env"
-            )
+            got = tuple(value.shape)
+            raise ValueError(f"the policy's {key!r} has shape {got}; it must begin with the batch shape {lead}")

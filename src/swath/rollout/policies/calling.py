@@ -129,10 +129,7 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
 
 def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
     if not callable(policy):
-        raise TypeError(
-            f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module "
-            "or a TensorDict module"
-        )
+        raise TypeError(f"policy is of type {type(policy).__name__}; it must be None, a callable or an nn.Module")
     try:
         signature = inspect.signature(policy.forward if isinstance(policy, torch.nn.Module) else policy)
     except ValueError as error:
