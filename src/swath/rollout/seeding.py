@@ -102,9 +102,7 @@ def _alone_without_gc() -> Iterator[None]:
 
 def _torch_states(devices: list[torch.device]) -> list[torch.Tensor]:
     with _alone_without_gc():
-        return [
-            torch.get_rng_state() if where.type == "cpu" else torch.cuda.get_rng_state(where) for where in devices
-        ]  # fmt: skip
+        return [torch.cuda.get_rng_state(each) if each.type == "cuda" else torch.get_rng_state() for each in devices]
 
 
 def _set_torch_states(devices: list[torch.device], states: list[torch.Tensor]) -> None:

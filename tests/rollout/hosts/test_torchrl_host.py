@@ -172,6 +172,13 @@ def test_envs_per_worker_makes_a_batch_of_copies():
         drawn(lambda: Clock(batch=(2,)), envs_per_worker=2)
 
 
+def test_an_instance_with_copies_is_itself_stepped_and_closed():
+    env = Clock()
+    drawn(env, envs_per_worker=2)
+    assert env.made == 4
+    assert env.is_closed
+
+
 def test_env_creators_and_batched_envs_are_sources():
     assert drawn(EnvCreator(Clock)).batch_size == (8,)
     with_two = drawn(ParallelEnv(2, Clock, mp_start_method="fork"))

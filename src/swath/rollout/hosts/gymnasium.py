@@ -232,11 +232,9 @@ def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
 
 def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
     """Raise `ValueError` naming the first difference between these envs' spaces."""
-    first = envs[0]
-    for i, env in enumerate(envs):
-        for name in ("observation_space", "action_space"):
-            mine, theirs = getattr(env, name), getattr(first, name)
-            if mine != theirs:
-                raise ValueError(
-                    f"envs of one worker must agree in their spaces: env {i} has {name} {mine}, env 0 has {theirs}"
-                )
+    for name in ("observation_space", "action_space"):
+        first, *others = (getattr(env, name) for env in envs)
+        for i, space in enumerate(others, 1):
+            if space != first:
+                differ = f"env {i} has {name} {space}, env 0 has {first}"
+                raise ValueError(f"envs of one worker must agree in their spaces: {differ}")

@@ -95,12 +95,11 @@ class Group:
         return {agent: action for agent, action in zip(self.agents, each, strict=True) if agent in there}
 
     def _read(self, made: TensorDictBase, leaf: Leaf) -> Any:
-        key, wanted = self.below(leaf.key), (len(self.agents), *leaf.shape)
+        key = self.below(leaf.key)
         value = made.get(key)
-        if tuple(value.shape) != wanted:
-            raise ValueError(
-                f"the policy's {key} has shape {tuple(value.shape)}; {len(self.agents)} agents want {wanted}"
-            )
+        got, wanted = tuple(value.shape), (len(self.agents), *leaf.shape)
+        if got != wanted:
+            raise ValueError(f"the policy's {key} has shape {got}; {len(self.agents)} agents want {wanted}")
         return value.detach().cpu().numpy()
 
 
@@ -160,10 +159,9 @@ class ZooHost(TensorDictHost):
             observations, _ = answer
             self._steps, self._there = 0, {*self.env.agents}
             self._terminated, self._truncated = set(), set()
-            root = self._root(observations)
+            return self._root(observations)
         except Exception as error:
             raise bad_answer(error, self.env, RESET) from error
-        return root
 
     def advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:
         """Let the agents act that are there."""

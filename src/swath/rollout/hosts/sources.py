@@ -130,12 +130,13 @@ def _batched_already(source: Source, env: Any, size: str) -> ValueError:
 
 
 def _torchrl_batch(source: Source, first: Any, mine: list[Any]) -> Any:
-    """One env that steps the copies, or as many built anew: a batched env builds its envs itself, and one more."""
-    if source.is_instance:
-        return batch_of([partial(_copy, first)] * (source.copies or 1))
-    first.close()
-    mine.clear()
-    return batch_of([partial(make_env, source)] * (source.copies or 1))
+    """One env that steps the env and its copies, or as many built anew."""
+    if not source.is_instance:
+        first.close()
+        mine.clear()
+        return batch_of([partial(make_env, source)] * (source.copies or 1))
+    # A batched env builds one env more from each maker, and closes it: that is a copy.
+    return batch_of([partial(next, iter([_copy(env), env])) for env in _with_copies(source, first, mine)])
 
 
 def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:
