@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from swath.workers.hosting import Loss
 from swath.workers.outcome import Value
-from swath.workers.tickets import Name, Ticket
+from swath.workers.tickets import Board, Name, Ticket
 
 
 @dataclass(frozen=True)
@@ -179,3 +179,27 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Kill all that is left; nothing of this backend remains. Twice is fine."""
+
+
+class OnBoard:
+    """The half of a backend that all have: tickets are settled on a board, and waited for there.
+
+    Args:
+        board: likewise.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """The tickets that are done; see `Board.wait`."""
+        return self._board.wait(tickets, timeout, interrupted)
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+        self._board.wake()

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swath.errors import Closed
-from swath.workers.base import Handle, Job
+from swath.workers.base import Handle, Job, OnBoard
 from swath.workers.hosting import Loss
 from swath.workers.local import LocalHandle, LocalShared, LocalWatched, QueuedCall
 from swath.workers.tickets import Board, Ticket
 
 
-class InlineBackend:
+class InlineBackend(OnBoard):
     """Workers that need no thread and no process; the reference for all other places.
 
     Several threads may wait: one at a time carries out calls. `KeyboardInterrupt` leaves `wait`; the call that it broke
@@ -27,7 +27,7 @@ class InlineBackend:
     """
 
     def __init__(self) -> None:
-        self._board = Board()
+        super().__init__(Board())
         self._lock = threading.Lock()
         self._queue: deque[tuple[LocalHandle, QueuedCall]] = deque()
         self._handles: set[LocalHandle] = set()
@@ -83,10 +83,6 @@ class InlineBackend:
     def share(self, value: Any) -> LocalShared:
         """Copy the value once."""
         return LocalShared(value)
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-        self._board.wake()
 
     def kill(self, handle: Handle) -> None:
         """Forget the worker; a call that another thread is carrying out is abandoned."""

@@ -9,11 +9,11 @@ import copy
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from swath.errors import Closed
-from swath.workers.base import Handle, Job
+from swath.workers.base import Handle, Job, OnBoard
 from swath.workers.hosting import Loss
 from swath.workers.local import LocalHandle, LocalShared, LocalWatched, QueuedCall
 from swath.workers.tickets import Board, Ticket
@@ -47,11 +47,11 @@ class ThreadHandle(LocalHandle):
         return self.was_busy and self.thread.is_alive()
 
 
-class ThreadBackend:
+class ThreadBackend(OnBoard):
     """Workers that share this process: its memory, its random generators, its interpreter lock."""
 
     def __init__(self) -> None:
-        self._board = Board()
+        super().__init__(Board())
         self._handles: set[ThreadHandle] = set()
         self._closed = False
 
@@ -91,15 +91,6 @@ class ThreadBackend:
             self._board.settle(call.ticket, ended.error())
         return call.ticket
 
-    def wait(
-        self,
-        tickets: Sequence[Ticket],
-        timeout: float | None = None,
-        interrupted: Callable[[], bool] | None = None,
-    ) -> list[Ticket]:
-        """The tickets that are done; see `Board.wait`."""
-        return self._board.wait(tickets, timeout, interrupted)
-
     def watched(self, size: int) -> LocalWatched:
         """See `Backend.watched`."""
         return LocalWatched(size)
@@ -107,10 +98,6 @@ class ThreadBackend:
     def share(self, value: Any) -> LocalShared:
         """Copy the value once."""
         return LocalShared(value)
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-        self._board.wake()
 
     def kill(self, handle: Handle) -> None:
         """End the thread once it is idle; what it is busy with is abandoned, and its result ignored."""

@@ -17,12 +17,12 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from swath.errors import Closed
-from swath.workers.base import Handle, Job
+from swath.workers.base import Handle, Job, OnBoard
 from swath.workers.first import travelling
 from swath.workers.garbage import GarbageWatch
 from swath.workers.packing import pack
@@ -37,7 +37,7 @@ PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 _CLOSE_S = 10.0
 
 
-class ProcessBackend:
+class ProcessBackend(OnBoard):
     """Workers in processes of their own, forked by a server that has imported what they need.
 
     Args:
@@ -46,7 +46,7 @@ class ProcessBackend:
     """
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
-        self._board = Board()
+        super().__init__(Board())
         self._running = _Running(preload)
         self._garbage = GarbageWatch(self, self._running.close, at_exit=True)
 
@@ -75,15 +75,6 @@ class ProcessBackend:
         handle.call(ticket, args)
         return ticket
 
-    def wait(
-        self,
-        tickets: Sequence[Ticket],
-        timeout: float | None = None,
-        interrupted: Callable[[], bool] | None = None,
-    ) -> list[Ticket]:
-        """The tickets that are done; see `Board.wait`."""
-        return self._board.wait(tickets, timeout, interrupted)
-
     def watched(self, size: int) -> ProcessWatched:
         """See `Backend.watched`."""
         return ProcessWatched(size, self._running.pool)
@@ -91,10 +82,6 @@ class ProcessBackend:
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""
         return ProcessShared(value, self._running.pool)
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-        self._board.wake()
 
     def kill(self, handle: Handle) -> None:
         """Have the worker killed; its tickets are settled when that is done."""

@@ -208,15 +208,12 @@ class ProcessShared:
     """
 
     def __init__(self, value: Any, pool: Pool) -> None:
-        self._pool = pool
         self._payload, self.block = pool.lend(pack(value))
-        self._held = [True]
+        self._release = weakref.finalize(self, pool.give_back, [self.block.id])
+        self._release.atexit = False
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
-
-    def __del__(self) -> None:
-        self.release()
 
     def sent(self) -> Payload:
         """Where the value is.
@@ -224,7 +221,7 @@ class ProcessShared:
         Raises:
             ValueError: it was released.
         """
-        if not self._held:
+        if not self._release.alive:
             raise ValueError("this shared value was released; share it anew")
         return self._payload
 
@@ -236,11 +233,7 @@ class ProcessShared:
 
     def release(self) -> None:
         """No further call will name it."""
-        try:
-            self._held.pop()
-        except IndexError:
-            return
-        self._pool.give_back([self.block.id])
+        self._release()
 
 
 class ProcessWatched(ProcessShared):

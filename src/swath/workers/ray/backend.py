@@ -14,7 +14,7 @@ from typing import Any
 
 from swath.errors import SwathError
 from swath.extras import need
-from swath.workers.base import Handle, Job, Watched
+from swath.workers.base import Handle, Job, OnBoard, Watched
 from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import RayActors
 from swath.workers.ray.cluster import Cluster, asked
@@ -23,7 +23,7 @@ from swath.workers.ray.handle import RayHandle
 from swath.workers.tickets import Ticket
 
 
-class RayBackend:
+class RayBackend(OnBoard):
     """Workers in Ray actors.
 
     Their methods run in a thread of the actor that is not its main one; another waits there for the actor's end, so
@@ -42,6 +42,7 @@ class RayBackend:
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         cluster = Cluster(init_config)
         self._actors = RayActors(cluster, cluster.default_for(workers))
+        super().__init__(self._actors.board)
         self._watch = GarbageWatch(
             self, self._actors.close, at_exit=False
         )  # Ray ends the actors of a driver that exits
@@ -104,7 +105,7 @@ class RayBackend:
     ) -> list[Ticket]:
         """The tickets that are done; see `Board.wait`."""
         self._actors.look()
-        return self._actors.board.wait(tickets, timeout, interrupted)
+        return super().wait(tickets, timeout, interrupted)
 
     def share(self, value: Any) -> RayShared:
         """Put the value into Ray's store, once; a small one travels along with the calls.
@@ -123,10 +124,6 @@ class RayBackend:
             TypeError: always.
         """
         raise TypeError(f"workers on Ray cannot watch {size} numbers: they may not see memory of this process")
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-        self._actors.board.wake()
 
     def kill(self, handle: Handle) -> None:
         """Have Ray kill the actor; its tickets are settled when Ray says that it is dead.
