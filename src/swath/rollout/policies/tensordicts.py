@@ -25,7 +25,6 @@ from swath.rollout.spaces import Leaves
 Write = Callable[[TensorDictBase], TensorDictBase]
 """Writes a policy's outputs into the TensorDict it is given, and returns that."""
 
-_SPEC_FROM_ENV = "set_action_spec_from_env"  # of TorchRL's RandomPolicy
 _BESIDE = (STEP_COUNT, IS_INIT)
 """Entries that transforms add beside the observation."""
 
@@ -86,8 +85,9 @@ class TensorDictPolicy(calling.BoundPolicy):
         spec = self.spec
         if isinstance(policy, RandomPolicy):
             return spec.draw if policy.action_spec is None else partial(_drawn, policy.action_spec, spec.acted[0])
-        if getattr(policy, "action_spec", policy) is None and callable(getattr(policy, _SPEC_FROM_ENV, None)):
-            getattr(policy, _SPEC_FROM_ENV)(spec.env())
+        take_spec = getattr(policy, "set_action_spec_from_env", None)  # of TorchRL's RandomPolicy
+        if take_spec is not None and policy.action_spec is None:
+            take_spec(spec.env())
         way = kind, read, self.explores = calling.convention(policy, spec.observed, trust=options.trust)
         if kind == "tensordict":
             there = {as_tuple(key) for key in root.keys(include_nested=True)}
