@@ -19,14 +19,14 @@ import numpy as np
 from figures import ended, table, verdict
 from policies import quiet_threads
 from stand_ins import collection_of, fragment
-from swath.collect.fleet_collection import FleetCollection
+from swath.collect.service import CollectorService
 
 ENVS, STEPS = 4, 16
 SIZES = (1, 4, 16, 64)
 MOST_MS = 1.0
 
 
-def cost_ms(collection: FleetCollection, draws: int) -> float:
+def cost_ms(collection: CollectorService, draws: int) -> float:
     """CPU milliseconds of this process per batch: the median of ten stretches."""
     for _ in range(draws // 5):
         collection.draw()

@@ -28,7 +28,7 @@ from peers import TORCHRL, python_of
 from policies import quiet_threads
 from rounds import Peer, Run, Target, interleave, reached, show, timed
 from stand_ins import collection_of, fragment
-from swath.collect.fleet_collection import FleetCollection
+from swath.collect.service import CollectorService
 
 ENVS, STEPS, FRAME = 8, 120, np.zeros((4, 84, 84), dtype=np.uint8)
 SIZE = 2 * ENVS * STEPS * FRAME.nbytes
@@ -39,7 +39,7 @@ FREED_S = 2.0
 """Ray frees what nobody needs once a second."""
 
 
-def drawing(collection: FleetCollection) -> Run:
+def drawing(collection: CollectorService) -> Run:
     """Draw batches."""
 
     def draw() -> int:
@@ -49,12 +49,12 @@ def drawing(collection: FleetCollection) -> Run:
     return timed(draw)
 
 
-def answer(collection: FleetCollection, method: str) -> Any:
+def answer(collection: CollectorService, method: str) -> Any:
     """Of the only worker."""
     return collection.group.call(method)[0]
 
 
-def grown(collection: FleetCollection, draws: int = 20) -> tuple[int, int]:
+def grown(collection: CollectorService, draws: int = 20) -> tuple[int, int]:
     """Bytes that the actor and the driver take above what they have; draws one batch after another."""
     for _ in range(draws):
         collection.draw()
@@ -65,7 +65,7 @@ def grown(collection: FleetCollection, draws: int = 20) -> tuple[int, int]:
     return answer(collection, "grown"), memory.peak() - before
 
 
-def waiting(collection: FleetCollection) -> int:
+def waiting(collection: CollectorService) -> int:
     """Bytes in the store while one fragment waits there to be drawn."""
     collection.draw()
     collection.group.fleet.answers([request.ticket for request in collection.group.wanted()])

@@ -14,9 +14,9 @@ from answering import StandIn, sealed
 from swath.collect.asks import Head
 from swath.collect.books import FragmentBooks
 from swath.collect.counters import Counters
-from swath.collect.fleet_collection import FleetCollection, Making
 from swath.collect.joining import batch_of, stacked
 from swath.collect.plan import FragmentPlan, Renewal
+from swath.collect.service import CollectorService, Making
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Tally
 from swath.group.gather import AsReady, InOrder
@@ -24,9 +24,12 @@ from swath.group.group import WorkerGroup
 from swath.options import Budget, Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
+from swath.weights.channel import Channel
 from swath.weights.due import Automatic, Due
 from swath.workers.base import Job
 from swath.workers.create import backend
+from swath.workers.fleet import Fleet
+from swath.workers.gate import Gate
 from swath.workers.tickets import Name
 
 MANY_S = 600.0
@@ -50,7 +53,9 @@ def fragment(envs: int, steps: int, observation: np.ndarray) -> Fragment:
     return Fragment(rows, ids, ids.copy(), 0)
 
 
-def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = False, ahead: int = 1) -> FleetCollection:
+def collection_of(
+    place: str, n_workers: int, made: Fragment, *, sync: bool = False, ahead: int = 1
+) -> CollectorService:
     """A collection of stand-ins that answer with this fragment."""
     envs, steps = made.ids.shape
     places = backend(place)
@@ -60,13 +65,14 @@ def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = Fa
         head = Head(name.worker, name.life, 0, made.frames, steps, Tally(), b"", 0)
         return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
 
-    group = WorkerGroup(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
-    group.fleet.bring_up()
+    fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
+    fleet.bring_up()
+    group = WorkerGroup(fleet, Channel(places.share))
     counters, share, budget = Counters(), dict.fromkeys(range(n_workers), made.frames), Budget(made.frames)
     books = group.books = FragmentBooks(group, counters)
     plan = FragmentPlan(group, books, share, budget, Renewal(Due(Automatic()), print))
     layout = Layout((envs,), ("observation",), ("action", "action_log_prob"))
-    return FleetCollection(
+    return CollectorService(
         group=group,
         plan=plan,
         gather=InOrder(group, plan, ahead) if sync else AsReady(group, plan, ahead),
@@ -74,7 +80,7 @@ def collection_of(place: str, n_workers: int, made: Fragment, *, sync: bool = Fa
         shaper=Shaper(layout),
         budget=budget,
         batch_frames=made.frames * (n_workers if sync else 1),
-        counters=counters,
+        gate=Gate("stand-ins"),
     )
 
 

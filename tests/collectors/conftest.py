@@ -2,8 +2,8 @@
 
 import pytest
 
-from swath.collectors import fleet_assembly
-from swath.collectors.fleet_assembly import PRELOADED
+from swath.collectors import assembly
+from swath.collectors.assembly import PRELOADED
 from swath.testing.backend.asking import job, result
 from swath.testing.toy_worker import Gate
 from swath.workers.create import backend
@@ -43,6 +43,6 @@ def off_ray(monkeypatch):
                 monkeypatch.setattr(made, "watched", unseen)
             return made
 
-        monkeypatch.setattr(fleet_assembly, "backend", there)
+        monkeypatch.setattr(assembly, "backend", there)
 
     return place

@@ -37,7 +37,7 @@ from swath.testing import (
     check_counted,
     check_lives,
 )
-from swath.workers.local import Kept
+from swath.workers.tickets import Received
 
 pytestmark = pytest.mark.usefixtures("nursery")
 
@@ -480,14 +480,14 @@ def test_what_extend_raises_leaves_as_itself_and_what_was_written_counts(kind, w
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fragment_that_its_store_has_lost_is_asked_for_again(kind, monkeypatch):
     lost = iter([False, True, False, False, True])
-    opened = Kept.open
+    opened = Received.open
 
     def open_or_lose(self):
         if next(lost, False):
             self.close()
         return opened(self)
 
-    monkeypatch.setattr(Kept, "open", open_or_lose)
+    monkeypatch.setattr(Received, "open", open_or_lose)
     with fleet(kind, backend="inline") as collector:
         batches = drawn(collector, 6)
         stats = collector.stats()
@@ -499,14 +499,14 @@ def test_a_fragment_that_its_store_has_lost_is_asked_for_again(kind, monkeypatch
 def test_episodes_that_lost_frames_are_not_delivered_as_whole(monkeypatch):
     counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
     lost = iter([False, False, True] * 5)
-    opened = Kept.open
+    opened = Received.open
 
     def open_or_lose(self):
         if next(lost, False):
             self.close()
         return opened(self)
 
-    monkeypatch.setattr(Kept, "open", open_or_lose)
+    monkeypatch.setattr(Received, "open", open_or_lose)
     options = {"frames_per_batch": 10, "trajs_per_batch": 2, "backend": "inline"}
     with fleet("async", numbered(counting=counting), **options) as collector:
         for batch in drawn(collector, 10):

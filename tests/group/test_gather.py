@@ -15,6 +15,8 @@ from swath.group.gather import AsReady, InOrder, Plan
 from swath.group.group import Call, WorkerGroup
 from swath.group.member import Member
 from swath.options import Restarts, Survival
+from swath.weights.channel import Channel
+from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name
 
@@ -83,9 +85,9 @@ class Shares(Plan):
 
 
 def group_of(stage, survival=None):
-    group = WorkerGroup(stage, job, N, survival or Survival(), stage.clock)
-    group.fleet.bring_up()
-    return group
+    fleet = Fleet(stage, job, N, survival or Survival(), stage.clock)
+    fleet.bring_up()
+    return WorkerGroup(fleet, Channel(stage.share))
 
 
 def drawn(gather, group):
@@ -317,7 +319,7 @@ class Toy(Member):
     def __init__(self):
         self.weights, self.version = {}, 0
 
-    def _bring(self, models, version):
+    def take(self, models, version):
         if "bad" in models:
             raise ValueError("it does not fit")
         self.weights.update(models)

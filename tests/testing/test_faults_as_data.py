@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from swath import MultiAsyncCollector, Restarts
-from swath.collectors.fleet_assembly import PRELOADED
+from swath.collectors.assembly import PRELOADED
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, EnvBroke, Fault, FaultyEnv, Lives, Script
 from swath.workers.process.backend import PRELOAD, ProcessBackend
 

@@ -23,7 +23,7 @@ else:
 @pytest.fixture(scope="module")
 def nursery():
     """Forks workers that need not import TorchRL; ends with this module, since all backends share it."""
-    from swath.collectors.fleet_assembly import PRELOADED
+    from swath.collectors.assembly import PRELOADED
     from swath.workers.process.backend import PRELOAD, ProcessBackend
 
     backend = ProcessBackend((*PRELOAD, *PRELOADED, "torchrl.envs", "torchrl.modules"))

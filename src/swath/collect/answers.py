@@ -71,7 +71,7 @@ class Answers(Followed, RemoteWeights):
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id: the policy, or what a path leads to."""
-        return self._acting.policy if model_id == POLICY else follow(self, model_id)
+        return self._acting.policy if model_id == POLICY else follow(self._root, model_id)
 
     def life(self) -> int:
         """Which of its lives it is in."""

@@ -57,7 +57,7 @@ class Written:
         return unpacked(self.packed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Head:
     """What is known of a fragment before its arrays are fetched.
 
@@ -100,13 +100,13 @@ class Broken:
     """There is no fragment: the env, the policy or a hook raised. The answer of a worker that cannot be used, too.
 
     Attributes:
-        error: the exception, as `outcome.frozen` wrote it.
+        error: the exception; where it crosses a border as `outcome.frozen` wrote it.
         tally: what went wrong in this life so far.
         by_env: whether an env raised it.
         unfit: whether the worker is not what it should be, and has to be replaced: the weights do not fit it, say.
     """
 
-    error: bytes
+    error: Exception | bytes
     tally: Tally = field(default_factory=Tally)
     by_env: bool = False
     unfit: bool = False

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from swath.collect.collection import Collection
-from swath.collect.fleet_collection import FleetCollection
+from swath.collect.service import CollectorService
 from swath.errors import Closed, WorkerLate
 
 
@@ -27,7 +26,7 @@ class Background:
 
     def __init__(
         self,
-        collection: Collection | FleetCollection,
+        collection: CollectorService,
         enter: Callable[[], None],
         leave: Callable[[], None],
     ) -> None:

@@ -110,7 +110,7 @@ class FragmentBooks(Books):
         worker.fragments += 1
         worker.lag = max(0, self.group.channel.version_for(request.worker) - max(0, head.version))
         worker.frames += head.frames
-        self._note(request.name, head.tally)
+        self.note(request.name, head.tally)
         self._count_missing(request, head)
         return head.written is None or self._is_written(request, head.written)
 
@@ -141,8 +141,8 @@ class FragmentBooks(Books):
         Raises:
             Exception: what user code raised in it, unless the worker is replaced.
         """
-        self._note(name, broken.tally)
-        error = thawed(broken.error)
+        self.note(name, broken.tally)
+        error = thawed(broken.error) if isinstance(broken.error, bytes) else broken.error
         if not (broken.unfit or (broken.by_env and self.replaces(name.worker))):
             raise error
         self.group.replace(name, error)
@@ -152,7 +152,7 @@ class FragmentBooks(Books):
         for life in self.lives.values():
             self._discard_waiting(life)
 
-    def _note(self, name: Name, tally: Tally) -> None:
+    def note(self, name: Name, tally: Tally) -> None:
         """What a life says went wrong in it; good frames that it has lost were collected."""
         life = self.lives[name]
         self.workers[name.worker].frames += tally.frames_discarded - life.tally.frames_discarded

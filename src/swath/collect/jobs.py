@@ -104,6 +104,7 @@ class WorkerJobs:
         public: methods that can be called on workers by others.
         writers: with what they write for themselves, if they do.
         in_threads: they live in threads of this process.
+        here: the only one lives in the thread of the user.
         key: names the collector; no other one has it.
     """
 
@@ -113,22 +114,22 @@ class WorkerJobs:
     public: Sequence[str] = ()
     writers: Writers | None = None
     in_threads: bool = False
+    here: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
 
     def replaces(self, worker: int) -> bool:
         """Whether this worker is replaced when its env raises."""
-        return self.templates[worker].request.faults.on_env_error == "restart"
+        return not self.here and self.templates[worker].request.faults.on_env_error == "restart"
 
     def job(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
         template, standing = self.templates[name.worker], self.standing
         life = standing.lives[name.worker] = max(name.life, standing.last_life(name.worker) + 1)
-        worker = replace(
-            template.core, worker=standing.first + name.worker, life=life, seed=standing.seeding.get(name.worker)
-        )
+        core, seed = template.request if self.here else template.core, standing.seeding.get(name.worker)
+        worker = replace(core, worker=standing.first + name.worker, life=life, seed=seed)
         model = standing.described.get(name.worker)
         writing = None if self.writers is None else self.writers.request(worker.devices.storing)
-        request = RemoteRequest(worker, standing.hooks, template.masked, model, writing, self.key)
+        request = RemoteRequest(worker, standing.hooks, template.masked, model, writing, self.key, self.here)
         return Job(
             partial(build_remote, request, template.make),
             name,

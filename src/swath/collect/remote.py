@@ -29,6 +29,7 @@ from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.rollout.tensordicts import TensorDictRows
 from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, fitting
 from swath.workers.packing import Parcel, travels
 
@@ -62,6 +63,7 @@ class RemoteRequest:
         model: what its earlier lives were like, and it must be like, too.
         writing: with what it writes for itself, if it does.
         built_by: key of the collector that asks it.
+        here: it lives in the process of the user, whose own policy acts.
     """
 
     worker: WorkerRequest
@@ -70,6 +72,7 @@ class RemoteRequest:
     model: Description | None = None
     writing: WriteRequest | None = None
     built_by: str = ""
+    here: bool = False
 
 
 class RemoteWorker(Answers, Responder):
@@ -81,12 +84,16 @@ class RemoteWorker(Answers, Responder):
     Attributes:
         pre_collect_hook: called before each fragment.
         post_collect_hook: called with each fragment, as a batch `[*B, T]`.
+        outside: gives the collector in whose process it lives; paths begin there.
     """
+
+    outside: Callable[[], Any] | None = None
 
     def __init__(self, request: RemoteRequest) -> None:
         super().__init__()
         self._built_by = request.built_by
-        built = build_worker(replace(request.worker, stopped=self._stopped))
+        self._here = request.here
+        built = build_worker(request.worker if self._here else replace(request.worker, stopped=self._stopped))
         self._worker, self._acting = built.worker, built.acting
         self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
         self._cut_last = request.worker.episodes.set_truncated
@@ -97,14 +104,37 @@ class RemoteWorker(Answers, Responder):
         if request.writing is not None:
             self._writer = ReplayWriter(request.writing, self._layout, request.hooks)
 
+    @property
+    def _root(self) -> Any:
+        return self if self.outside is None else self.outside()
+
     def describe(self) -> Description:
-        """What it is like."""
-        signature = signature_of(self._zero_batch(), len(self._layout.batch_shape) + 1)
+        """What it is like; where nobody compares it with others, without its entries."""
+        signature = {} if self._here else signature_of(self.zero_batch(), len(self._layout.batch_shape) + 1)
         return description_of(self._worker, self._acting, self._layout, signature)
 
     def close(self) -> None:
         """Close the envs."""
         self._worker.close()
+
+    def stop_when(self, halted: Callable[[], bool]) -> None:
+        """End fragments early when `halted()`."""
+        self._worker.stop_when(halted)
+
+    @property
+    def env_count(self) -> int:
+        """B."""
+        return self._worker.host.spec.num_envs
+
+    @property
+    def worker(self) -> Worker:
+        """The core."""
+        return self._worker
+
+    @property
+    def acting(self) -> Acting:
+        """Which module acts."""
+        return self._acting
 
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
@@ -149,7 +179,7 @@ class RemoteWorker(Answers, Responder):
             worker.version,
             fragment.frames,
             worker.place.n_steps if fragment.steps is None else fragment.steps,
-            replace(worker.tally),
+            worker.tally.copy(),
             episodes,
             worker.next_id,
         )
@@ -182,18 +212,30 @@ class RemoteWorker(Answers, Responder):
                 raise
         return batch
 
-    def _tally(self) -> Tally:
-        return replace(self._worker.tally)
+    @property
+    def _env_errors(self) -> int:
+        return self._worker.tally.env_errors
 
-    def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
-        for change in [fitting(snapshot, self.get_model(model_id)) for model_id, snapshot in models.items()]:
+    def _tally(self) -> Tally:
+        return self._worker.tally.copy()
+
+    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
+        for change in [fitting(one, module) for model_id, one in models.items() for module in self._modules(model_id)]:
             change()
         self._worker.version = version
+
+    def _modules(self, model_id: str) -> list[Any]:
+        """What the weights of a model are copied into."""
+        if model_id != POLICY:
+            return [self.get_model(model_id)]
+        return [] if self._acting.module is None else [self._acting.module]
 
     def _stopped(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
-    def _zero_batch(self) -> Any:
+    def zero_batch(self) -> Any:
+        """A batch of zeros with the keys, shapes and dtypes of real ones."""
         rows = self._worker.blank_rows()
         ids = torch.zeros(rows.terminated.shape, dtype=torch.int64).numpy()
         return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self._layout)

@@ -120,7 +120,7 @@ class RemoteWeights(Member):
 
     def _set(self, by_model: Mapping[str, Any]) -> None:
         taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
-        self._bring({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
+        self.take({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
         self._own_versions += 1
 
 

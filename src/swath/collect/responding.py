@@ -51,6 +51,11 @@ class Responder(Member):
     def _make(self, ask: Ask) -> Parcel:
         """Make one fragment."""
 
+    @property
+    @abstractmethod
+    def _env_errors(self) -> int:
+        """How often envs have raised what its worker is replaced for, if that is to be done."""
+
     @abstractmethod
     def _tally(self) -> Tally:
         """What went wrong in this life so far; its own object."""
@@ -59,17 +64,19 @@ class Responder(Member):
         """Take newer weights, and call a method; what waits to be written is dropped where episodes begin anew."""
         if self._writer is not None and method in BEGINNING_ANEW:
             self._writer.drop()
-        return super().answer(update, method, args, kwargs)
+        reply = super().answer(update, method, args, kwargs)
+        if isinstance(reply, Broken) and isinstance(reply.error, Exception):
+            return replace(reply, error=frozen(reply.error, one_note=True))
+        return reply
 
     def collect(self, ask: Ask) -> Parcel | Broken:
         """Make one fragment."""
-        before = self._tally()
+        before = self._env_errors
         try:
             return self._made(ask)
-        except Exception as error:  # noqa: BLE001  travels, and is raised over there
-            after = self._tally()
+        except Exception as error:  # noqa: BLE001  it is an answer, and is raised by who asked
             unfit = isinstance(error, FleetFailed | Closed)
-            return Broken(frozen(error, one_note=True), after, self._is_by_env(before, after), unfit)
+            return Broken(error, self._tally(), self._env_errors > before, unfit)
 
     def conform(self, model: Description) -> None:
         """Be unfit unless it is like others."""
@@ -88,14 +95,11 @@ class Responder(Member):
         find nobody who has asked for it.
         """
         parcel = self._make(ask)
-        made: Head = parcel.head
-        self._sent += made.frames
-        head = replace(made, gap=self._gap, sent=self._sent, since=self._since)
-        self._gap, self._since = 0, made.next_id
+        head: Head = parcel.head
+        self._sent += head.frames
+        head.gap, head.sent, head.since = self._gap, self._sent, self._since
+        self._gap, self._since = 0, head.next_id
         if self._writer is None:
-            return Parcel(head, parcel.body)
-        return Parcel(replace(head, written=self._writer.write(head, parcel.body)), None)
-
-    def _is_by_env(self, before: Tally, after: Tally) -> bool:
-        """Whether an env has raised what no fragment was made for."""
-        return after.env_errors > before.env_errors
+            return parcel
+        head.written = self._writer.write(head, parcel.body)
+        return Parcel(head, None)

@@ -52,7 +52,6 @@ class Shaper:
         trajectories: how batches are made of episodes.
         hooks: the user's functions.
         device: where batches live; `None` leaves them without a device.
-        cut_last: whether the last transition of each env is marked as truncated.
         keep_ids: whether trajectory ids are delivered; whole episodes are told apart by them in any case.
     """
 
@@ -60,7 +59,6 @@ class Shaper:
     trajectories: Trajectories = field(default_factory=Trajectories)
     hooks: Hooks = field(default_factory=Hooks)
     device: torch.device | None = None
-    cut_last: bool = False
     keep_ids: bool = True
 
     def __post_init__(self) -> None:
@@ -70,8 +68,6 @@ class Shaper:
 
     def plain(self, fragment: Fragment) -> TensorDict:
         """The batch `[*B, T]` of one fragment, on the storing device."""
-        if self.cut_last:
-            fragment.rows.cut_last()
         return self.placed(fragment.to_tensordict(self.layout))
 
     def placed(self, batch: Any) -> Any:

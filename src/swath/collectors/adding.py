@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from swath.collect.description import Description
 from swath.collect.jobs import Template
 from swath.collect.worker import Seeding
-from swath.collectors.fleet_assembly import Assembled, described_by, require_equal
+from swath.collectors.assembly import Assembled, described_by, require_equal
 from swath.group.group import Call
+from swath.weights.channel import Channel
 from swath.workers.base import Handle
+from swath.workers.fleet import Fleet
 
 
 def add_workers(
@@ -36,6 +38,9 @@ def add_workers(
         Exception: what building them raised. In all cases nothing is added.
     """
     collection, jobs = assembled.collection, assembled.jobs
+    fleet, channel = collection.group.fleet, collection.group.channel
+    assert isinstance(fleet, Fleet)
+    assert isinstance(channel, Channel)
     with collection.changing:
         first = max(jobs.templates) + 1
         total = first + len(templates)
@@ -44,18 +49,18 @@ def add_workers(
         said: dict[int, Description] = {}
 
         def accept(handles: Sequence[Handle]) -> None:
-            said.update(described_by(assembled.fleet, handles))
+            said.update(described_by(fleet, handles))
             _require_alike(assembled.described, said)
 
         jobs.templates.update(new)
         try:
-            assembled.fleet.add([jobs.job] * len(new), accept)
+            fleet.add([jobs.job] * len(new), accept)
         except BaseException:
             for worker in new:
                 del jobs.templates[worker]
             raise
         for worker in new:
-            collection.group.channel.joined(worker, own_weights=own_weights)
+            channel.joined(worker, own_weights=own_weights)
         assembled.described.update(said)
         with collection.group.lock:
             _seed(assembled, sorted(new))

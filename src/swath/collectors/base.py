@@ -12,13 +12,16 @@ from typing import Any, NoReturn, Self
 from tensordict import TensorDictBase
 
 from swath.collect.background import Background
-from swath.collect.collection import Collection
 from swath.collect.counters import viewed
 from swath.collect.description import Description
-from swath.collect.fleet_collection import FleetCollection
 from swath.collect.paths import call_at, follow
+from swath.collect.service import CollectorService
 from swath.collect.shaping import Drawn
+from swath.collect.worker import Seeding
+from swath.collectors.assembly import Assembled, move_fleet, seed_all
 from swath.collectors.checks import whole_number, worker_index
+from swath.collectors.request import CollectorRequest
+from swath.collectors.status import status_line
 from swath.options import Hooks, seconds
 from swath.report.progress import Progress
 from swath.seeds import derive
@@ -44,16 +47,21 @@ class Batches(Iterator[TensorDictBase]):
 class BaseCollector(ABC):
     """Base of all collectors; none derives from another. After shutdown all but facts raises `Closed`."""
 
-    _collection: Collection | FleetCollection
+    _assembled: Assembled
+    _request: CollectorRequest
     _background: Background
     _frames_per_batch: Any
     _worker_idx: int | None
     _progress: Progress | None = None
 
     @property
-    def collection(self) -> Collection | FleetCollection:
+    def collection(self) -> CollectorService:
         """The service behind this face, for whoever runs a collector as a worker."""
-        return self._collection
+        return self._assembled.collection
+
+    @property
+    def _collection(self) -> CollectorService:
+        return self._assembled.collection
 
     @abstractmethod
     def described(self) -> Description:
@@ -74,7 +82,7 @@ class BaseCollector(ABC):
         """The next batch, or the end of the run."""
         if self._background.running:
             raise RuntimeError(
-                f"this {self._collection.name} is collecting in the background; pause it or read the replay buffer"
+                f"this {self._collection.gate.name} is collecting in the background; pause it or read the replay buffer"
             )
         self._background.raise_kept()
         try:
@@ -89,14 +97,6 @@ class BaseCollector(ABC):
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop, and leave nothing behind."""
 
-    @abstractmethod
-    def _seed(self, root: int, *, static: bool) -> None:
-        """Seed everything, and begin fresh episodes."""
-
-    @abstractmethod
-    def _move_to(self, index: int) -> None:
-        """Be this one inside a larger collector, with fresh episodes."""
-
     @property
     @abstractmethod
     def _hooks(self) -> Hooks:
@@ -109,6 +109,10 @@ class BaseCollector(ABC):
     @abstractmethod
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Numbers, bools and short strings: of all together, and by worker."""
+
+    def __repr__(self) -> str:
+        """A status line."""
+        return status_line(self._collection, self._background)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
         """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
@@ -135,7 +139,7 @@ class BaseCollector(ABC):
         """
         root = whole_number("seed", seed)
         self._collection.gate.require_open()
-        self._seed(root, static=static_seed)
+        seed_all(self._assembled, Seeding(root, static_seed))
         return root if static_seed else derive(root, "next")
 
     def start(self) -> None:
@@ -213,7 +217,7 @@ class BaseCollector(ABC):
     @worker_idx.setter
     def worker_idx(self, value: int) -> None:
         index = worker_index(value)
-        self._move_to(index)
+        move_fleet(self._assembled, index)
         self._worker_idx = index
 
     @property

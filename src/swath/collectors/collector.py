@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
-from tensordict import TensorDictBase
-
 from swath.collect.background import Background
-from swath.collect.collection import Collection
-from swath.collect.description import Description, signature_of
-from swath.collect.paths import follow
-from swath.collect.remote import description_of
-from swath.collect.worker import Seeding, never
-from swath.collectors import state
-from swath.collectors.assembly import CollectionRequest, assemble
+from swath.collect.service import CollectorService
+from swath.collect.worker import never
+from swath.collectors.assembly import assemble_here, require_agreement
 from swath.collectors.checks import (
     check_direct,
     check_peers_knobs,
@@ -30,13 +22,13 @@ from swath.collectors.checks import (
 )
 from swath.collectors.controls import InThisProcess
 from swath.collectors.dispatch import built_elsewhere, require_here
-from swath.collectors.own_weights import OwnWeights
+from swath.collectors.local_outlet import LocalOutlet
+from swath.collectors.request import CollectorRequest, Order, Places
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import WorkerSettings
-from swath.options import Budget, Hooks, OnEnvError, Trajectories, TrajFormat, seconds
-from swath.report.progress import as_progress
-from swath.rollout.hosts.sources import Source
+from swath.options import Budget, Hooks, OnEnvError, Survival, Trajectories, TrajFormat, seconds
+from swath.report.progress import Progress, as_progress
 from swath.rollout.policies.calling import ExplorationType
 
 SHUTDOWN_S = 10.0
@@ -217,76 +209,45 @@ class Collector(TakesWeights, _OfAnyBackend):
         worker = replace(
             settings.request(one_source(create_env_fn), policy, frames_per_batch, trajectories),
             worker=self._worker_idx or 0,
-            seed=None if seed is None else Seeding(whole_number("seed", seed)),
             stopped=never if stopping is None else stopping.collection_stopped,
         )
-        self._devices = worker.devices
-        request = CollectionRequest(
-            worker,
-            budget,
-            settings.entries,
-            trajectories,
-            Hooks(postproc, pre_collect_hook, post_collect_hook),
-            with_methods("replay_buffer", replay_buffer, "extend"),
+        buffer = with_methods("replay_buffer", replay_buffer, "extend")
+        require_agreement(settings.entries, trajectories, writes=buffer is not None)
+        request = CollectorRequest(
+            workers=(worker,),
+            places=Places("direct"),
+            order=Order(sync=True),
+            budget=budget,
+            entries=settings.entries,
+            trajectories=trajectories,
+            hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
+            survival=Survival(),
+            buffer=buffer,
+            seed=None if seed is None else whole_number("seed", seed),
+            name="Collector",
+            index=self._worker_idx or 0,
         )
-        self._collection, self._acting = assemble(request)
-        collection, acting = self._collection, self._acting
+        self._begin(request, incoming, view)
+
+    def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
+        """Build env and policy; if the rest of the construction fails all is closed but an env of the user's."""
+        self._request, self._assembled = request, assemble_here(request, _nothing)
+        collection, member = self._collection, self._member
+        member.outside = weakref.ref(self)
         self._background = Background(
             collection,
-            enter=lambda: acting.enter_background(collection.worker),
-            leave=lambda: acting.leave_background(collection.worker),
+            enter=lambda: member.acting.enter_background(member.worker),
+            leave=lambda: member.acting.leave_background(member.worker),
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
-        self._outlet = OwnWeights(collection, acting, partial(_found_in, weakref.ref(self)))
-        with self._undone(worker.source):
-            self._begin_weights(incoming)
-        collection.receive = self._receivers.take
-        self._begin_progress(view)
-
-    @contextmanager
-    def _undone(self, source: Source) -> Iterator[None]:
-        """Close what was built if the rest of the construction fails; an env of the user's stays open."""
+        self._outlet = LocalOutlet(self._assembled, member)
         try:
-            yield
+            self._begin_weights(settings)
         except BaseException:
-            self._collection.close(GOODBYE_S, close_env=not source.is_instance)
+            collection.close(GOODBYE_S, close_env=not request.workers[0].source.is_instance)
             raise
-
-    def described(self) -> Description:
-        """What its batches and weights are like, as those of one worker."""
-        layout = self._collection.shaper.layout
-        signature = signature_of(self.fake_tensordict(), len(layout.batch_shape) + 1)
-        return description_of(self._collection.worker, self._acting, layout, signature)
-
-    def fake_tensordict(self) -> TensorDictBase:
-        """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
-        self._collection.gate.require_open()
-        return state.zero_batch(self._collection)
-
-    def state_dict(self) -> OrderedDict[str, Any]:
-        """Counters, weights, version and seed; simulators and what is in flight are not saved.
-
-        Raises:
-            Exception: what stopped the background thread.
-        """
-        self._collection.gate.require_open()
-        self._background.raise_kept()
-        with self._collection.gate.control():
-            return state.save(self._collection, self._acting)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; new episodes begin in a new life.
-
-        Args:
-            state_dict: what was saved.
-            strict: whether all parts must be there.
-
-        Raises:
-            KeyError: parts are missing, unless `strict=False`, or weights do not fit.
-            ValueError: weights of other shapes. In all cases nothing has changed.
-        """
-        with self._collection.gate.control():
-            state.load(self._collection, self._acting, state_dict, strict=strict)
+        collection.plan.renewal.receive = self._receivers.take
+        self._begin_progress(view)
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """Stop at the next step, close the envs, end the background thread. Twice is fine; from any thread.
@@ -317,12 +278,12 @@ class Collector(TakesWeights, _OfAnyBackend):
         self.shutdown(timeout, close_env)
 
 
-def _found_in(collector: weakref.ref[Collector], path: str) -> Any:
-    return follow(collector(), path)
-
-
-def _say_goodbye(collection: Collection, background: Background) -> None:
+def _say_goodbye(collection: CollectorService, background: Background) -> None:
     """Close what was left open when the collector is collected as garbage or the interpreter exits."""
     with suppress(Exception):
         collection.close(GOODBYE_S, close_env=True)
     background.stop(GOODBYE_S)
+
+
+def _nothing() -> None:
+    """There is nothing to publish by itself: the user's own policy acts."""

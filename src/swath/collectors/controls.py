@@ -2,34 +2,80 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 
-from swath.collect.collection import Collection
-from swath.collect.making.acting import Acting
-from swath.collect.making.devices import Devices
+from swath.collect.description import Description, signature_of
 from swath.collect.paths import call_each, follow
+from swath.collect.remote import RemoteWorker
 from swath.collectors.base import BaseCollector
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.receivers import Receivers
-from swath.collectors.status import collector_facts, status_line
+from swath.collectors.state import load_fleet, require_state, saved_fleet
+from swath.collectors.status import facts_of, local_state
+from swath.group.group import Call
 from swath.options import Hooks
 from swath.rollout.hosts.base import first_of
 from swath.weights.names import POLICY
+from swath.workers.fleet_state import FIRST
+
+OF_MANY = ("workers", "workers_alive", "worker_frames")
+"""Facts that one worker in this process does not have."""
 
 
 class InThisProcess(BaseCollector):
     """Control calls come between two fragments; facts never wait."""
 
-    _collection: Collection
-    _acting: Acting
-    _devices: Devices
     _outlet: WeightOutlet
     _receivers: Receivers
+
+    @property
+    def _member(self) -> RemoteWorker:
+        """The one worker."""
+        assert self._assembled.member is not None
+        return self._assembled.member
+
+    def described(self) -> Description:
+        """What its batches and weights are like, as those of one worker."""
+        one = self._assembled.described[0]
+        return replace(one, signature=signature_of(self.fake_tensordict(), len(one.layout.batch_shape) + 1))
+
+    def fake_tensordict(self) -> TensorDictBase:
+        """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
+        self._collection.gate.require_open()
+        zeros: TensorDictBase = self._collection.shaper.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
+        return zeros if self.storing_device is None else zeros.to(self.storing_device)
+
+    def state_dict(self) -> OrderedDict[str, Any]:
+        """Counters, weights, version and seed; simulators and what is in flight are not saved.
+
+        Raises:
+            Exception: what stopped the background thread.
+        """
+        self._collection.gate.require_open()
+        self._background.raise_kept()
+        saved, own = saved_fleet(self._assembled)
+        return OrderedDict({**saved[0], **own})
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Restore what `state_dict` saved; new episodes begin in a new life.
+
+        Args:
+            state_dict: what was saved.
+            strict: whether all parts must be there.
+
+        Raises:
+            KeyError: parts are missing, unless `strict=False`, or weights do not fit.
+            ValueError: weights of other shapes. In all cases nothing has changed.
+        """
+        self._collection.gate.require_open()
+        load_fleet(self._assembled, {0: require_state(state_dict)}, state_dict, strict=strict)
 
     def reset(self, index: Any = None) -> None:
         """Begin fresh episodes with the next batch, in all envs or in those of `index`; later batches hold later data.
@@ -40,13 +86,12 @@ class InThisProcess(BaseCollector):
         Raises:
             ValueError: `index` names no envs, or names some of a vector env that cannot reset single envs.
         """
-        spec = self._collection.worker.host.spec
-        if index is None:
-            self._collection.begin_episodes(None)
-            return
-        if not spec.resettable:
+        spec = self._member.worker.host.spec
+        if index is not None and not spec.resettable:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
-        self._collection.begin_episodes(_chosen(index, spec.num_envs))
+        envs = None if index is None else _chosen(index, spec.num_envs)
+        with self._collection.forgetting(envs=envs):
+            self._collection.group.answers(self._collection.group.send({0: Call("reset", (envs,))}))
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""
@@ -67,11 +112,11 @@ class InThisProcess(BaseCollector):
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the env; of the first of several copies."""
-        return self._follow(first_of(self._collection.worker.host.env), name)
+        return self._follow(first_of(self._member.worker.host.env), name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""
-        return self._follow(self._acting.policy, name)
+        return self._follow(self._member.policy, name)
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id.
@@ -83,17 +128,17 @@ class InThisProcess(BaseCollector):
         self._collection.gate.require_open()
         if model_id not in self._receivers:
             self._outlet.require_models(model_id)
-        return self._acting.policy if model_id == POLICY else follow(self, model_id)
+        return self._member.policy if model_id == POLICY else follow(self, model_id)
 
     @property
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
-        return self._collection.worker.host.env
+        return self._member.worker.host.env
 
     @property
     def policy(self) -> Any:
         """The policy that acts within draws."""
-        return self._acting.policy
+        return self._member.policy
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Frames asked of one worker.
@@ -101,7 +146,7 @@ class InThisProcess(BaseCollector):
         Raises:
             ValueError: no such worker.
         """
-        mine = self._collection.worker.place.worker
+        mine = self._member.worker.place.worker
         if worker_idx not in (None, 0, mine):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self._collection.batch_frames
@@ -119,40 +164,37 @@ class InThisProcess(BaseCollector):
     @property
     def device(self) -> torch.device | None:
         """The device given for all."""
-        return self._devices.common
+        return self._request.workers[0].devices.common
 
     @property
     def env_device(self) -> torch.device:
         """Where the env runs."""
-        return self._collection.worker.host.spec.device or torch.device("cpu")
+        return self._member.worker.host.spec.device or torch.device("cpu")
 
     @property
     def policy_device(self) -> torch.device | None:
         """Where the policy runs, as given or found; `None` if neither says more than the CPU."""
-        return self._acting.device
+        return self._member.acting.device
 
     @property
     def storing_device(self) -> torch.device | None:
         """Where batches live; `None` sets no device."""
-        return self._devices.storing
-
-    def __repr__(self) -> str:
-        """A status line."""
-        return status_line(self._collection, self._background)
+        return self._request.workers[0].devices.storing
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return collector_facts(self._collection, self._background)
+        worker, books = self._member.worker, self._collection.books
+        books.note(FIRST, worker.tally.copy())
+        known = books.workers[0]
+        known.version, known.life, known.lag = worker.version, worker.life, self._collection.version - worker.version
+        facts, own = facts_of(self._collection, self._background)
+        own["worker_0/state"] = local_state(self._collection, self._background)
+        del own["worker_0/busy"]
+        own = {name.replace("0", str(worker.place.worker), 1): fact for name, fact in own.items()}
+        return {name: fact for name, fact in facts.items() if name not in OF_MANY}, own
 
     def _follow(self, root: Any, path: str) -> Any:
         self._collection.gate.require_open()
         return follow(root, path)
-
-    def _seed(self, root: int, *, static: bool) -> None:
-        self._collection.set_seed(root, static=static)
-
-    def _move_to(self, index: int) -> None:
-        with self._collection.gate.control():
-            self._collection.worker.move_to(index)
 
     @property
     def _hooks(self) -> Hooks:

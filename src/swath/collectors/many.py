@@ -14,13 +14,11 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.description import Description
-from swath.collect.fleet_collection import FleetCollection
-from swath.collect.worker import Seeding
+from swath.collectors.assembly import Assembled, assemble_fleet
 from swath.collectors.base import BaseCollector
-from swath.collectors.fleet_assembly import Assembled, assemble_fleet, move_fleet, seed_all
-from swath.collectors.fleet_request import FleetRequest
-from swath.collectors.fleet_weights import FleetWeights
-from swath.collectors.status import fleet_facts, fleet_status_line
+from swath.collectors.outlet import WeightOutlet
+from swath.collectors.request import CollectorRequest
+from swath.collectors.status import facts_of
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
@@ -34,10 +32,6 @@ ONE_EACH = "Expected {workers} argument entries, one per worker, got {got}"
 
 class FleetControls(BaseCollector):
     """Control calls are answered between two fragments; facts ask nobody and never wait."""
-
-    _collection: FleetCollection
-    _assembled: Assembled
-    _request: FleetRequest
 
     def described(self) -> Description:
         """What its batches and weights are like, as those of one worker."""
@@ -173,21 +167,11 @@ class FleetControls(BaseCollector):
         """
         raise NotImplementedError("fake_tensordict() needs the env in this process; use Collector")
 
-    def __repr__(self) -> str:
-        """A status line."""
-        return fleet_status_line(self._collection, self._background)
-
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         with suppress(Closed):  # nothing more happens to the workers then
             self._assembled.fleet.look()
             self._collection.group.sweep()
-        return fleet_facts(self._collection, self._background)
-
-    def _seed(self, root: int, *, static: bool) -> None:
-        seed_all(self._assembled, Seeding(root, static))
-
-    def _move_to(self, index: int) -> None:
-        move_fleet(self._assembled, index)
+        return facts_of(self._collection, self._background)
 
     @property
     def _hooks(self) -> Hooks:
@@ -211,7 +195,7 @@ GOODBYE_S = 1.0
 class ManyWorkers(TakesWeights, FleetControls):
     """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down."""
 
-    def _begin(self, request: FleetRequest, settings: WeightSettings, view: Progress | None) -> None:
+    def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy.
 
         Raises:
@@ -220,10 +204,11 @@ class ManyWorkers(TakesWeights, FleetControls):
         settings.require_source(request.automatic)
         self._request = request
         self._assembled = assemble_fleet(request, _weakly(self))
-        collection = self._collection = self._assembled.collection
+        collection = self._assembled.collection
         self._background = Background(collection, _nothing, _nothing)
         self._watch = GarbageWatch(self, partial(_end, self._assembled, self._background), at_exit=True)
-        outlet = self._outlet = FleetWeights(self._assembled, settings.policy)
+        outlet = self._outlet = WeightOutlet(self._assembled, settings.policy)
+        outlet.open()
         try:
             self._begin_weights(settings)
             outlet.begin(built_there=settings.built_there)

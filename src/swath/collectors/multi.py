@@ -10,9 +10,9 @@ import torch
 from swath.collectors.assembly import require_agreement
 from swath.collectors.base import BaseCollector
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods, worker_index
-from swath.collectors.fleet_request import FleetRequest, Order, Places
-from swath.collectors.fleet_state import FleetState
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
+from swath.collectors.request import CollectorRequest, Order, Places
+from swath.collectors.state import FleetState
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import requests_of, settings_of, shares_of, sources_of, total_of
 from swath.errors import warn_of_no_effect
@@ -230,7 +230,7 @@ class LocalMultiCollector(FleetState, ManyWorkers):
         )
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
-        request = FleetRequest(
+        request = CollectorRequest(
             workers=requests_of(envs, weight_settings.acting, settings, shares, trajectories),
             places=Places(local_backend(backend), (threads_of_worker(num_sub_threads, backend),), init_fn),
             order=order,

@@ -13,8 +13,6 @@ from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods
 from swath.collectors.collector import Collector
-from swath.collectors.fleet_request import FleetRequest, Order, Places
-from swath.collectors.fleet_state import load_fleet, saved_fleet
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
 from swath.collectors.ray_arguments import (
     merged,
@@ -24,6 +22,8 @@ from swath.collectors.ray_arguments import (
     threads_of,
     whole_share,
 )
+from swath.collectors.request import CollectorRequest, Order, Places
+from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of, sources_of
 from swath.extras import need
@@ -207,7 +207,7 @@ class RayCollector(ManyWorkers):
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         resources = resources_of(remote_configs, len(envs))
         share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
-        request = FleetRequest(
+        request = CollectorRequest(
             workers=requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories),
             places=Places(
                 "ray",

@@ -25,13 +25,14 @@ from swath.collect.shaping import valid_frames
 from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
+from swath.group.local import LocalFleet
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Hooks
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.seeds import derive, fresh_root
 from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, fitting
+from swath.weights.snapshot import Snapshot
 from swath.workers.packing import Parcel
 
 FAREWELL_S = 24 * 3600.0
@@ -166,14 +167,14 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def _begin(self, request: RemoteRequest) -> None:
         """Be in this life, with these seeds; copies of one env do not share a random state."""
-        worker, inside = request.worker, self._collection
+        worker, fleet = request.worker, self._collection.group.fleet
         if worker.life:
             self._go_on_from(worker.life - 1, {})
         if worker.seed is not None:
             self.seed_with(worker.seed)
-        elif worker.twin and isinstance(self._collector, Collector):
-            root, n_envs = fresh_root(), inside.worker.host.spec.num_envs
-            inside.worker.reset_with([derive(root, "env", env) for env in range(n_envs)])
+        elif worker.twin and isinstance(fleet, LocalFleet):
+            root = fresh_root()
+            fleet.member.worker.reset_with([derive(root, "env", env) for env in range(fleet.member.env_count)])
         if request.writing is not None:
             hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
             self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
@@ -224,17 +225,15 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         discarded = said["frames_discarded"] + said["frames_dropped"] + kept_back
         return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
 
-    def _is_by_env(self, before: Tally, after: Tally) -> bool:
-        """Several workers are replaced inside."""
-        return isinstance(self._collector, Collector) and super()._is_by_env(before, after)
+    @property
+    def _env_errors(self) -> int:
+        """None of several workers, which are replaced inside."""
+        errors: int = self._collector.stats()["env_errors"] if isinstance(self._collector, Collector) else 0
+        return errors
 
-    def _bring(self, models: Mapping[str, Snapshot], version: int) -> None:
-        if not isinstance(self._collector, Collector):
-            self._collection.group.channel.publish(models, version=version)
-            return
-        for change in [fitting(one, self.get_model(model_id)) for model_id, one in models.items()]:
-            change()
-        self._collection.restore_version(version)
+    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
+        self._collection.group.channel.publish(models, version=version)
 
     def _heard(self, episodes: EpisodeArray) -> None:
         self._episodes = joined([self._episodes, episodes])

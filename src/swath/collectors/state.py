@@ -1,52 +1,182 @@
-"""What a collector in this process saves, and how it goes on from that."""
+"""What a collector with many workers on this machine saves, and how it goes on from that."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from tensordict import TensorDictBase
+from torch import nn
 
-from swath.collect.collection import Collection
-from swath.collect.making.acting import Acting
-from swath.collect.saving import plan_of_worker, save_worker
-from swath.rollout.fragment import Fragment
+from swath.collect.background import Background
+from swath.collect.making.frozen import thawed
+from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
+from swath.collect.worker import Seeding
+from swath.collectors.assembly import Assembled, spread_seed
+from swath.group.group import Call
+from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
+from swath.weights.snapshot import Snapshot, take
+
+OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 
 
-def save(collection: Collection, acting: Acting) -> OrderedDict[str, Any]:
-    """Counters, weights, version, seed and life."""
-    counters = collection.counters
-    saved = save_worker(collection.worker, acting, counters.frames, counters.batches)
-    saved["policy_version"] = collection.version
-    return saved
+class FleetState:
+    """`state_dict` and `load_state_dict`."""
+
+    _assembled: Assembled
+    _background: Background
+
+    def state_dict(self) -> OrderedDict[str, Any]:
+        """`worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
+
+        Simulators and what is in flight are not saved. A worker that is being replaced, or gone, is given with the
+        newest weights meant for it, and without transforms.
+
+        Raises:
+            WorkerLate: a worker did not answer in time.
+            Exception: what stopped the background thread.
+        """
+        self._assembled.collection.gate.require_open()
+        self._background.raise_kept()
+        workers, own = saved_fleet(self._assembled)
+        for part in workers.values():
+            del part[TRAJ_POOL]
+        return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
+
+        Raises:
+            TypeError: no state dict.
+            KeyError: parts are missing, unless `strict=False`, or weights do not fit.
+            ValueError: weights of other shapes, or of more workers, unless `strict=False`.
+            WorkerLate: a worker did not answer in time.
+        """
+        self._assembled.collection.gate.require_open()
+        require_state(state_dict)
+        names = {f"worker{worker}": worker for worker in sorted(self._assembled.described)}
+        missing = [part for part in (*names, *OWN) if part not in state_dict]
+        if missing and strict:
+            raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+        others = [name for name in state_dict if name.startswith("worker") and name not in names]
+        if others and strict:
+            raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")
+        none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
+        parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
+        load_fleet(self._assembled, parts, state_dict, strict=strict)
 
 
-def load(collection: Collection, acting: Acting, saved: Any, *, strict: bool) -> None:
-    """Go on from `saved`, in a new life, so that ids exceed all before.
+def require_state(saved: Any) -> Mapping[str, Any]:
+    """The state itself.
 
     Raises:
         TypeError: no state dict.
-        KeyError: parts are missing, unless `strict` is false.
-        ValueError: weights, for a policy that has none; also only if `strict`.
     """
-    go_on = plan_of_worker(collection.worker, acting, saved, strict=strict)
-    counters = collection.counters
-    frames, batches = int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
+    return saved
+
+
+def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
+    """What every worker saves, by worker, and the counters of all."""
+    answers = assembled.collection.calls.call("state_dict")
+    known = assembled.collection.books.workers
+    saved = {}
+    for worker in sorted(assembled.described):
+        saved[worker] = answers[worker] if worker in answers else stand_in_for(assembled, worker)
+        saved[worker] |= {"frames": known[worker].frames, "iter": known[worker].fragments - 1}
+    return saved, counters_of(assembled, saved)
+
+
+def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Counters, ids, version and seed of the whole collection."""
+    collection = assembled.collection
+    seeding = next(iter(assembled.jobs.standing.seeding.values()), None)
+    known = (one.next_id for one in collection.books.workers.values())
+    next_ids = [*known, *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
+    return {
+        "frames": collection.counters.frames,
+        "iter": collection.counters.batches - 1,
+        "traj_pool": {"traj_id": torch.tensor(max(next_ids), dtype=torch.int64)},
+        "policy_version": collection.version,
+        "seed": None if seeding is None else seeding.root,
+    }
+
+
+def load_fleet(
+    assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
+) -> None:
+    """Restore workers and counters; nothing has changed if something does not fit."""
+    collection, standing = assembled.collection, assembled.jobs.standing
+    manifests = {worker: description.manifest for worker, description in assembled.described.items()}
+    for worker, part in parts.items():
+        require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
+    weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
     version = int(saved.get("policy_version", collection.version))
-    collection.drop_in_flight()
-    counters.restore(frames, batches)
-    collection.restore_version(version)
-    collection.skip_random(frames)
-    go_on()
+    with collection.forgetting():
+        by_channel = {} if assembled.jobs.here else weights
+        models = {worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts}
+        collection.group.channel.publish_each(models, version)
+        _restore_counters(assembled, parts, saved)
+        calls = {}
+        for worker, part in parts.items():
+            standing.lives[worker] = max(standing.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
+            rest = {name: value for name, value in part.items() if name != WEIGHTS or assembled.jobs.here}
+            rest["policy_version"] = version
+            calls[worker] = Call("restore", (rest, standing.seeding.get(worker)))
+        tickets = collection.group.send(calls)
+    collection.group.answers(tickets)
 
 
-def zero_batch(collection: Collection) -> TensorDictBase:
-    """A batch as real ones are, of zeros."""
-    worker = collection.worker
-    rows = worker.blank_rows()
-    ids = np.zeros(rows.terminated.shape, dtype=np.int64)
-    fragment = Fragment(rows, ids, ids.copy(), 0)
-    zeros: TensorDictBase = collection.shaper.without_ids(collection.shaper.plain(fragment)).apply(torch.zeros_like)
-    return zeros
+def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]) -> None:
+    collection = assembled.collection
+    counters, known = collection.counters, collection.books.workers
+    counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
+    for worker, part in parts.items():
+        known[worker].frames = int(part.get("frames", known[worker].frames))
+        known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
+    collection.skip_random(counters.frames)
+    if "seed" in saved:
+        assembled.jobs.standing.seeding.clear()
+        if saved["seed"] is not None:
+            spread_seed(assembled, Seeding(saved["seed"]))
+
+
+def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
+    """The newest weights meant for it and its seed; no transforms.
+
+    Of a policy that a factory builds, and of which nothing was published, there are no weights.
+    """
+    collection, standing = assembled.collection, assembled.jobs.standing
+    saved: OrderedDict[str, Any] = OrderedDict()
+    weights = _weights_of(assembled, worker)
+    if weights is not None:
+        saved[WEIGHTS] = weights
+    seeding = standing.seeding.get(worker)
+    saved["env_state_dict"] = OrderedDict()
+    saved["frames"] = 0
+    saved["iter"] = -1
+    saved["traj_pool"] = {"traj_id": torch.tensor(collection.books.workers[worker].next_id, dtype=torch.int64)}
+    saved["policy_version"] = collection.group.channel.version_for(worker)
+    saved["seed"] = None if seeding is None else seeding.root
+    saved["life"] = standing.last_life(worker)
+    return saved
+
+
+def _weights_of(assembled: Assembled, worker: int) -> OrderedDict[str, Any] | None:
+    published = assembled.collection.group.channel.newest(worker).get(POLICY)
+    if published is not None:
+        return _as_state_dict(published, assembled.described[worker].manifest)
+    if assembled.described[worker].manifest.empty:
+        return None
+    policy = thawed(assembled.jobs.templates[worker].request.policy.policy)
+    return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
+
+
+def _as_state_dict(snapshot: Snapshot, manifest: Manifest) -> OrderedDict[str, Any]:
+    """What the module's own `state_dict()` would give."""
+    tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}
+    shared = {alias: tensors[name] for alias, name in manifest.aliases.items() if name in tensors}
+    return OrderedDict({name: value.clone() for name, value in {**tensors, **shared}.items()} | {**snapshot.extras})

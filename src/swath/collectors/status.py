@@ -5,38 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from swath.collect.background import Background
-from swath.collect.collection import Collection
-from swath.collect.fleet_collection import FleetCollection
+from swath.collect.service import CollectorService
+from swath.group.local import LocalFleet
 from swath.workers.fleet_state import Standing
 
 LONGEST_ERROR = 300
 
 
-def collector_facts(collection: Collection, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers, bools and short strings of a collector in this process, and of its only worker."""
-    worker, name = collection.worker, f"worker_{collection.worker.place.worker}"
-    tally, lag = worker.tally, collection.version - worker.version
-    own = {
-        "policy_version_min": worker.version,
-        "staleness": lag,
-        "restarts": tally.restarts,
-        "workers_lost": 0,
-        "late": 0,
-        "fragments_lost": tally.fragments_lost,
-        "env_errors": tally.env_errors,
-    }
-    per_worker = {
-        f"{name}/frames": collection.counters.frames,
-        f"{name}/life": worker.life,
-        f"{name}/state": _state(collection, background),
-        f"{name}/policy_version": worker.version,
-        f"{name}/staleness": lag,
-    }
-    return _common(collection, background) | own, per_worker
-
-
-def fleet_facts(collection: FleetCollection, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers, bools and short strings of a collector with many workers: of all together, and by worker."""
+def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
     fleet, books = collection.group.fleet, collection.books
     standings, tally, known = fleet.standings(), books.tally(), books.workers
     there = [worker for worker, standing in standings.items() if standing.phase != "gone"]
@@ -68,17 +45,15 @@ def fleet_facts(collection: FleetCollection, background: Background) -> tuple[di
     return common | own, per_worker
 
 
-def status_line(collection: Collection, background: Background) -> str:
-    """One line: how many envs, frames and which version."""
-    return _line(collection, collection.worker.host.spec.num_envs, "env", _state(collection, background))
-
-
-def fleet_status_line(collection: FleetCollection, background: Background) -> str:
+def status_line(collection: CollectorService, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
-    standings = collection.group.fleet.standings()
+    fleet = collection.group.fleet
+    if isinstance(fleet, LocalFleet):
+        return _line(collection, fleet.member.env_count, "env", local_state(collection, background))
+    standings = fleet.standings()
     if collection.gate.halted:
         return _line(collection, len(standings), "worker", ", ".join(["closed", *_abandoned(collection)]))
-    busy, most = _busy(collection), collection.group.fleet.survival.restarts.max_per_worker
+    busy, most = _busy(collection), fleet.survival.restarts.max_per_worker
     said: dict[str, list[Standing]] = {}
     for worker, standing in standings.items():
         state = standing.words if standing.phase != "up" else "busy" if worker in busy else "idle"
@@ -91,7 +66,7 @@ def fleet_status_line(collection: FleetCollection, background: Background) -> st
     return _line(collection, len(standings), "worker", ", ".join(parts))
 
 
-def _common(collection: Collection | FleetCollection, background: Background) -> dict[str, Any]:
+def _common(collection: CollectorService, background: Background) -> dict[str, Any]:
     counters, episodes = collection.counters, collection.counters.episodes
     facts: dict[str, Any] = {
         "frames": counters.frames,
@@ -117,12 +92,13 @@ def _common(collection: Collection | FleetCollection, background: Background) ->
     return facts
 
 
-def _line(collection: Collection | FleetCollection, number: int, of: str, state: str) -> str:
-    who = f"{collection.name} {number} {of}{'s' if number != 1 else ''}"
+def _line(collection: CollectorService, number: int, of: str, state: str) -> str:
+    who = f"{collection.gate.name} {number} {of}{'s' if number != 1 else ''}"
     return f"<{who}: {state}; {short(collection.counters.frames)} frames, version {collection.version}>"
 
 
-def _state(collection: Collection, background: Background) -> str:
+def local_state(collection: CollectorService, background: Background) -> str:
+    """What the one worker of this process does."""
     if collection.gate.halted:
         return "closed"
     if background.running:
@@ -130,12 +106,12 @@ def _state(collection: Collection, background: Background) -> str:
     return "done" if collection.completed else "ready"
 
 
-def _busy(collection: FleetCollection) -> set[int]:
+def _busy(collection: CollectorService) -> set[int]:
     """Workers that have not answered what they were asked."""
     return {request.worker for request in list(collection.group.out) if not request.ticket.done}
 
 
-def _abandoned(collection: FleetCollection) -> list[str]:
+def _abandoned(collection: CollectorService) -> list[str]:
     number = collection.group.fleet.abandoned
     return [f"{number} abandoned, but busy"] if number else []
 

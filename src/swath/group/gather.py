@@ -198,6 +198,8 @@ class InOrder(Gather):
 
     def _settle(self) -> None:
         """Settle what is answered of the next round; an exception leaves the others for the next call."""
+        if not (self._rounds or self._group.out):
+            return
         ours = {id(request) for one in self._rounds for request in one.requests.values()}
         for request in self._group.wanted():
             if id(request) not in ours:  # Ctrl-C came while it was asked for

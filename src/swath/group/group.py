@@ -10,7 +10,6 @@ request brings. Here is what was asked for and has not come to its end.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,14 +17,11 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 from swath.errors import WorkerLost
+from swath.group.local import LocalChannel, LocalFleet
 from swath.group.member import Unfit
 from swath.group.request import Request
-from swath.options import Survival
 from swath.weights.channel import Channel
-from swath.workers.base import Backend
 from swath.workers.fleet import Fleet
-from swath.workers.fleet_state import FIRST
-from swath.workers.lives import MakeJob
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name, Ticket
 
@@ -61,16 +57,8 @@ class Books:
 class WorkerGroup:
     """Workers of one service, and what they were asked for. Any thread may use it; nobody waits under its lock.
 
-    Args:
-        backend: where they live; the group's own from now on.
-        make_job: how a life is begun; called for each anew. What it builds is a `Member`.
-        n: how many workers.
-        survival: how often they are replaced, how long they may take, how many are needed.
-        clock: seconds, the same as of the backend's tickets.
-        first: the name of the first worker; the others follow.
-
     Attributes:
-        fleet: who lives, and who comes back.
+        fleet: the workers, which are `Member`s: who lives, and who comes back.
         channel: their weights.
         lock: guards what is out.
         out: requests that have not come to their end, in the order in which they were made.
@@ -79,17 +67,9 @@ class WorkerGroup:
         books: count what comes of requests.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        make_job: MakeJob,
-        n: int,
-        survival: Survival,
-        clock: Callable[[], float] = time.monotonic,
-        first: Name = FIRST,
-    ) -> None:
-        self.fleet = Fleet(backend, make_job, n, survival, clock, first)
-        self.channel = Channel(backend.share)
+    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel | LocalChannel) -> None:
+        self.fleet = fleet
+        self.channel = channel
         self.lock = RLock()
         self.out: dict[Request, None] = {}
         self.held = False

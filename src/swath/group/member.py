@@ -28,14 +28,14 @@ class Member(ABC):
     _unfit: Exception | None = None
 
     @abstractmethod
-    def _bring(self, models: Mapping[str, Any], version: int) -> None:
+    def take(self, models: Mapping[str, Any], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
 
     def answer(self, update: Update | None, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
         """Take newer weights, if they come with the request, and call a method; `Unfit` if they do not fit."""
         if update is not None and self._unfit is None:
             try:
-                self._bring({model_id: shared.open() for model_id, shared in update.models.items()}, update.version)
+                self.take({model_id: shared.open() for model_id, shared in update.models.items()}, update.version)
             except Exception as error:  # noqa: BLE001  it travels with the answer
                 self._unfit = error
         if self._unfit is not None:

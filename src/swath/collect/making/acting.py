@@ -9,7 +9,6 @@ Training in the user's thread never reaches the background thread unless it is p
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ from swath.rollout.policies.binding import asked_for, bind, compiled
 from swath.rollout.policies.calling import Binding, BoundPolicy, ExplorationType, device_of
 from swath.rollout.seeding import preserved
 from swath.rollout.spaces import Leaves
-from swath.weights.loading import plan
 
 
 class Acting:
@@ -77,13 +75,10 @@ class Acting:
             )
         return self._own
 
-    def plan(self, source: Any) -> Callable[[], None] | None:
-        """How to copy weights into what acts now; `None` if nothing travels.
-
-        Raises:
-            TypeError, KeyError, ValueError: the weights do not fit; nothing has changed.
-        """
-        return None if self.module is None else plan(self.module, source)
+    @property
+    def acts_itself(self) -> bool:
+        """Whether the policy acts that was given, and no copy of it."""
+        return self.policy is self.given and self._snapshot is None
 
     @property
     def compiled(self) -> bool:

@@ -113,8 +113,8 @@ LENT: Lent = {
     },
     Collector: {
         "_wrapped_policy": property(_wrapped),
-        "compiled_policy": _at("_acting.compiled"),
-        "cudagraphed_policy": _at("_acting.captured"),
+        "compiled_policy": _at("_member.acting.compiled"),
+        "cudagraphed_policy": _at("_member.acting.captured"),
     },
     ManyWorkers: {
         "_weight_sync_schemes": _at("_outlet.schemes"),

@@ -1,4 +1,4 @@
-"""The service behind the collectors with many workers: a group of them, a way to gather, and a way to deliver.
+"""The service behind all collectors: a group of workers, a way to gather, and a way to deliver.
 
 draw ─▶ gather (InOrder | AsReady) ─▶ bodies opened ─▶ the next are asked for ─▶ one copy into a batch ─▶ delivered
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from swath.collect.books import FragmentBooks, head_of
-from swath.collect.collection import Drawing
 from swath.collect.counters import Counters
 from swath.collect.plan import FragmentPlan
-from swath.collect.shaping import Drawn, Part, Shaper
+from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed, PayloadLost
 from swath.group.gather import Gather
@@ -24,6 +24,7 @@ from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.options import Budget
 from swath.rollout.episodes.statistics import joined
+from swath.workers.gate import Gate
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Making:
 
 
 @dataclass
-class FleetCollection(Drawing):
-    """Draws from many workers. Any thread may call; one draws at a time.
+class CollectorService:
+    """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
 
     Attributes:
         group: the workers, and what they were asked for.
@@ -54,7 +55,7 @@ class FleetCollection(Drawing):
         counters: of what was delivered.
         buffer: where batches are written, if anywhere.
         written_there: workers write for themselves.
-        name: of the face, for messages.
+        gate: who may draw; whether it is open.
     """
 
     group: WorkerGroup
@@ -64,17 +65,17 @@ class FleetCollection(Drawing):
     shaper: Shaper
     budget: Budget
     batch_frames: int
-    counters: Counters
+    gate: Gate
     buffer: Any = None
     written_there: bool = False
-    name: str = "collector"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        wanted, writing = self.shaper.trajectories, self.buffer is not None
+        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
+        self._polls = None if wanted.per_batch is None else Polls()
+        no_whole = wanted.per_batch is None or self.written_there
+        self.whole = None if no_whole else WholeEpisodes(wanted, self.counters, writing)
         self.changing = threading.RLock()  # held by who adds workers, which takes long
-        self._polls = None if self.whole is None else Polls()
-        if self.written_there:
-            self.whole = None
         if self.whole is not None:
             self.books.skip = self.whole.skip
         self._further_writes = 0
@@ -83,6 +84,17 @@ class FleetCollection(Drawing):
     def books(self) -> FragmentBooks:
         """What is known of the workers."""
         return self.plan.books
+
+    @property
+    def counters(self) -> Counters:
+        """Totals."""
+        return self.plan.books.counters
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run has reached its end."""
+        total = self.budget.total_frames
+        return total is not None and self.counters.frames >= total
 
     @property
     def calls(self) -> WorkerGroup:
@@ -105,6 +117,27 @@ class FleetCollection(Drawing):
         with self.group.lock:
             return bool(self.group.wanted())
 
+    def draw(self) -> Drawn:
+        """The next batch.
+
+        Raises:
+            Closed: after shutdown, or shut down meanwhile.
+            RuntimeError: another thread is drawing.
+            FleetFailed: too few workers are left.
+            Exception: what user code raised, as its own type; draw again.
+        """
+        with self.gate.drawing():
+            self.gate.require_open()
+            if self.completed:
+                self.forget()
+                return Drawn(None, ended=True)
+            self.counters.start_clock()
+            began = time.monotonic()
+            try:
+                return self._next()
+            finally:
+                self.counters.seconds_waiting += time.monotonic() - began
+
     def hold(self) -> None:
         """Ask for no more from now on: draws give what is in flight, and then end."""
         self.group.held = True
@@ -114,20 +147,21 @@ class FleetCollection(Drawing):
         self.group.held = False
         self.group.fleet.wake()
 
-    def forget(self, workers: Collection[int] | None = None) -> None:
-        """What is in flight or half-built of all workers, or of these, is dropped and counted."""
+    def forget(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> None:
+        """What is in flight or half-built of all workers, or of these, or of some envs, is dropped and counted."""
         with self.group.lock:
-            self.gather.forget(workers)
+            if envs is None:
+                self.gather.forget(workers)
             if self.whole is not None:
                 for worker in [None] if workers is None else workers:
-                    self.whole.drop(worker)
+                    self.whole.drop(worker, envs)
 
     @contextmanager
-    def forgetting(self, workers: Collection[int] | None = None) -> Iterator[None]:
+    def forgetting(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> Iterator[None]:
         """Calls sent within come after what is dropped, and before whatever is asked for later."""
         self.gate.require_open()
         with self.group.lock:
-            self.forget(workers)
+            self.forget(workers, envs)
             yield
 
     def skip_random(self, frames: int) -> None:
@@ -141,36 +175,37 @@ class FleetCollection(Drawing):
             self.forget()
             self.plan.random_batches = sys.maxsize if randomly else 0
 
-    def close(self, timeout: float) -> None:
-        """End the collection, its workers and their places; `timeout` seconds for their farewells.
+    def close(self, timeout: float, *, close_env: bool = True) -> None:
+        """End the collection, its workers and their places.
 
         Fragments in flight end at their workers' next step, where that is possible.
 
+        Args:
+            timeout: how long workers have to close their envs, in seconds.
+            close_env: whether they do.
+
         Raises:
+            WorkerLate: the step of a worker in this process did not return in time; it is closed when that does.
             Exception: what closing an env raised; more of them are in its notes.
         """
-        raised: list[BaseException] = []
         self.gate.halted = True
         self.plan.end_all()
         self.group.fleet.wake()
-        self.gate.close(timeout, lambda: raised.extend(self._closed(timeout)))
-        if raised:
-            for other in raised[1:]:
-                raised[0].add_note(f"another worker raised, too: {other!r}")
-            raise raised[0]
+        self.gate.close(timeout, lambda: self._close(timeout, close_env=close_env))
 
-    def _closed(self, timeout: float) -> list[BaseException]:
-        """What closing the workers raised."""
+    def _close(self, timeout: float, *, close_env: bool) -> None:
+        raised: list[BaseException] = []
         try:
-            return self.group.fleet.close(timeout)
+            raised = self.group.fleet.close(timeout, "close" if close_env else None)
         finally:
             self.forget()
             self.group.sweep()
             self.books.end()
             self.plan.bell = None
-
-    def _end_of_run(self) -> None:
-        self.forget()
+        for other in raised[1:]:
+            raised[0].add_note(f"another worker raised, too: {other!r}")
+        for error in raised[:1]:
+            raise error
 
     def _next(self) -> Drawn:
         with self.group.lock:  # what an interrupted draw had in hand is lost; Ctrl-C may come at any moment
@@ -186,7 +221,7 @@ class FleetCollection(Drawing):
 
     def _deliver(self) -> Drawn:
         make = self._batch if self.buffer is None else self._parts
-        while (shares := self.gather.next(self._is_halted)) is not None:
+        while (shares := self._shares()) is not None:
             made = self._made(shares, make)
             if made is not None:
                 try:
@@ -201,7 +236,7 @@ class FleetCollection(Drawing):
                 batch = whole.take()
             if batch is not None:
                 return self._delivery.deliver(batch)
-            shares = self.gather.next(self._is_halted)
+            shares = self._shares()
             if shares is None:
                 return Drawn(None, ended=True)
             if self._made(shares, self._parts, whole) is not None:
@@ -210,7 +245,7 @@ class FleetCollection(Drawing):
     def _deliver_written(self) -> Drawn:
         """Count what workers have written; one draw per batch or fragment, or per write of whole episodes."""
         while not self._further_writes:
-            shares = self.gather.next(self._is_halted)
+            shares = self._shares()
             if shares is None:
                 return Drawn(None, ended=True)
             with self.group.lock:
@@ -221,11 +256,19 @@ class FleetCollection(Drawing):
                     self._polls.note(frames, finished=any(head_of(share).packed for share in shares))
                 self._further_writes = times if self._polls is not None else 1
                 self._done(shares, good=False)  # which counts what was written, also if nobody can be asked any more
-                self.gather.done()
                 self.gather.ask_ahead()
+                self.gather.done()
         self._further_writes -= 1
         self.counters.deliver(0)
         return Drawn(None)
+
+    def _shares(self) -> list[Request] | None:
+        """The shares of the next batch, or the next fragment."""
+        before = self.shaper.hooks.before
+        if before is not None:
+            with noted("pre_collect_hook"):
+                before()
+        return self.gather.next(lambda: self.gate.halted)
 
     def _made(
         self,
@@ -296,9 +339,6 @@ class FleetCollection(Drawing):
         for worker, standing in self.group.fleet.standings().items():
             if standing.phase == "gone" and not self.group.out_by_worker()[worker]:
                 whole.drop_open(worker)
-
-    def _is_halted(self) -> bool:
-        return self.gate.halted
 
 
 def _add(whole: WholeEpisodes, shares: Sequence[Request], parts: Sequence[Part]) -> None:

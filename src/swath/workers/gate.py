@@ -21,7 +21,7 @@ class Gate:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._turnstile = threading.Lock()  # whoever waits for the lock holds it, so that nobody overtakes
         self._lock = threading.RLock()
         self._drawing = threading.Lock()
@@ -38,7 +38,7 @@ class Gate:
             RuntimeError: another draw is going on.
         """
         if not self._drawing.acquire(blocking=False):
-            raise RuntimeError(f"this {self._name} is being drawn from already; one thread draws at a time")
+            raise RuntimeError(f"this {self.name} is being drawn from already; one thread draws at a time")
         try:
             yield
         finally:
@@ -66,7 +66,7 @@ class Gate:
         """
         self.require_open()
         if getattr(self._inside, "fragment", False):
-            raise RuntimeError(f"a control call of this {self._name} cannot run inside its own fragment; call it later")
+            raise RuntimeError(f"a control call of this {self.name} cannot run inside its own fragment; call it later")
         patience = CONTROL_DEADLINE_S if deadline is None else deadline
         with self._turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
@@ -84,7 +84,7 @@ class Gate:
     def require_open(self) -> None:
         """Raise `Closed` after shutdown."""
         if self.halted:
-            raise Closed(f"this {self._name} was shut down; build another one")
+            raise Closed(f"this {self.name} was shut down; build another one")
 
     def close(self, timeout: float, action: Callable[[], None]) -> None:
         """Stop the running fragment at its next step and close; `action` then runs, once.

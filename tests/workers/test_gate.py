@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from swath.collect.gate import Gate
 from swath.errors import Closed, WorkerLate
+from swath.workers.gate import Gate
 
 
 class Thread:

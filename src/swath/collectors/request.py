@@ -1,4 +1,4 @@
-"""All that a collector with many workers is asked for, as values."""
+"""All that a collector is asked for, as values."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Places:
 
 
 @dataclass(frozen=True)
-class FleetRequest:
-    """All that a collection with many workers is made of.
+class CollectorRequest:
+    """All that a collection is made of.
 
     Attributes:
         workers: what each of them is made of.

@@ -1,0 +1,158 @@
+"""One worker in this process, and its weights: a group of one, whose member is called directly.
+
+    request ─▶ carried out in the thread that waits     call ─▶ carried out at once, between two requests
+
+No copies, no deaths: what the member is given and what it gives are the objects themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Never
+
+from swath.errors import FleetFailed
+from swath.workers.base import Handle, Job
+from swath.workers.fleet_state import FIRST, Standing
+from swath.workers.gate import Gate
+from swath.workers.hosting import attempted
+from swath.workers.outcome import Error
+from swath.workers.packing import Parcel
+from swath.workers.tickets import Name, Received, Ticket
+
+
+class LocalFleet:
+    """The one worker, where others have a fleet. Any thread may use it.
+
+    Args:
+        member: answers requests.
+        gate: puts requests, calls and publications of several threads in order.
+
+    Attributes:
+        up: it can always be called.
+    """
+
+    changes = restarts = late = workers_lost = abandoned = 0
+    failure: FleetFailed | None = None
+
+    def __init__(self, member: Any, gate: Gate) -> None:
+        self.member, self._gate = member, gate
+        self.up: Mapping[int, Handle] = {0: Handle(Job(object, FIRST))}
+        self._open: dict[Ticket, tuple[str, Sequence[Any], Mapping[str, Any] | None]] = {}
+
+    def standings(self) -> dict[int, Standing]:
+        """It is up."""
+        return {0: Standing(phase="up")}
+
+    def handle(self, worker: int) -> Handle:
+        """Its handle."""
+        return self.up[worker]
+
+    def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
+        """Call the member between two requests; a request (`late`) is left for `wait`."""
+        _, *call = args
+        ticket = Ticket(handle.name, method)
+        if late:
+            self._open[ticket] = (call[0], call[1], call[2])
+        else:
+            with self._gate.control():
+                ticket.settle(attempted(self._carry_out, *call))
+        return ticket
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        interrupted: Callable[[], bool],  # noqa: ARG002  the member looks at the gate after each step
+        seen: int,  # noqa: ARG002  nothing changes
+    ) -> None:
+        """Carry out requests until one of these is done. Ctrl-C leaves the one that it broke off for the next time."""
+        while tickets and not any(ticket.done for ticket in tickets):
+            with self._gate.collecting():
+                ticket = next(iter(self._open))
+                ticket.settle(attempted(self._carry_out, *self._open[ticket]))
+                del self._open[ticket]
+
+    def answers(self, tickets: Sequence[Ticket], timeout: float | None) -> None:
+        """They are there."""
+
+    def settle(self, workers: Sequence[int]) -> None:
+        """It can always be called."""
+
+    def look(self) -> None:
+        """Nothing becomes of it."""
+
+    def wake(self) -> None:
+        """Nobody waits but for the gate."""
+
+    def close(self, timeout: float, farewell: str | None = "close") -> list[BaseException]:  # noqa: ARG002  at once
+        """Ask the member to close; what that raised."""
+        closed = None if farewell is None else attempted(getattr(self.member, farewell))
+        return [closed.exception] if isinstance(closed, Error) else []
+
+    def replace(self, handle: Handle, cause: BaseException) -> Never:  # noqa: ARG002  there is no other
+        """There is no other: the cause is raised."""
+        raise cause
+
+    def _carry_out(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+        value = getattr(self.member, method)(*args, **(kwargs or {}))
+        return Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value
+
+
+class LocalChannel:
+    """The weights of the one worker: they are copied into its models, now or right after the running request.
+
+    Args:
+        member: takes them.
+        gate: of its fleet.
+
+    Attributes:
+        version: the newest that was published; 0 is the state at construction.
+    """
+
+    def __init__(self, member: Any, gate: Gate) -> None:
+        self.version = 0
+        self._member, self._gate = member, gate
+        self._lock = threading.Lock()
+        self._newest: dict[str, Any] = {}
+
+    def publish(self, models: Mapping[str, Any], version: int | None = None) -> int:
+        """Copy these into the models that they are of; with none at all only the version changes."""
+        self._gate.require_open()
+        with self._lock:
+            number = self.version = self.version + 1 if version is None else version
+            self._newest.update({model_id: model for model_id, model in models.items() if model is not None})
+        self._gate.soon(self._bring)
+        return number
+
+    def _bring(self) -> None:
+        """Bring the newest, if nobody has done so; who publishes faster than that skips versions."""
+        with self._lock:
+            models, self._newest = self._newest, {}
+            version = self.version
+        self._member.take(models, version)
+
+    def publish_each(
+        self, models: Mapping[int, Mapping[str, Any]], version: int | None = None, others: Any = None
+    ) -> int:
+        """As `publish`, with what is meant for worker 0."""
+        return self.publish({**(others or {}), **models.get(0, {})}, version)
+
+    def version_for(self, worker: int) -> int:  # noqa: ARG002  there is one
+        """The newest version."""
+        return self.version
+
+    version_of = version_for
+
+    def newest(self, worker: int) -> dict[str, Any]:  # noqa: ARG002  there is one
+        """Nothing is kept: the models have it."""
+        return {}
+
+    def update_for(self, life: Name) -> AbstractContextManager[None]:  # noqa: ARG002  there is one
+        """Nothing rides along."""
+        return nullcontext()
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Requests and publications come one after another in any case."""
+        yield
