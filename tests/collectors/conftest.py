@@ -11,7 +11,7 @@ from swath.workers.process.backend import PRELOAD, ProcessBackend
 
 
 @pytest.fixture(scope="session")
-def nursery():
+def fork_server():
     """Keeps the process alive that forks workers; it has imported what they need, so that collectors are up at once."""
     backend = ProcessBackend((*PRELOAD, *PRELOADED))
     first = backend.spawn(job())

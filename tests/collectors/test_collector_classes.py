@@ -362,7 +362,7 @@ def test_what_does_not_pass_through_is_refused(build):
 # ---- in other places
 
 
-def test_processes_in_processes_leave_nothing_behind_and_give_the_batches_of_flat_ones(build, nursery):
+def test_processes_in_processes_leave_nothing_behind_and_give_the_batches_of_flat_ones(build, fork_server):
     options = {"policy": Sampler(), "seed": 5, "frames_per_batch": 20}
     before = set(children())
     nested = build("sync", place="process", sources=["CartPole-v1"], collector_kwargs={"backend": "process"}, **options)

@@ -10,7 +10,7 @@ from writing_toys import FileBuffer
 
 from swath.testing import CountingEnvs
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 SHORT = counting(3, 5, 1, 4)
 """Some episodes end in each fragment."""

@@ -18,7 +18,7 @@ from swath.testing import (
     check_lives,
 )
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.mark.parametrize(

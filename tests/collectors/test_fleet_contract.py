@@ -21,7 +21,7 @@ class Somewhere:
     n_workers = 2
 
     @pytest.fixture(autouse=True, params=EVERYWHERE)
-    def place(self, request, nursery):
+    def place(self, request, fork_server):
         self.backend = request.param
         with ray_cluster.lending() if self.backend == "ray" else nullcontext():
             yield
@@ -85,7 +85,7 @@ class TestCartPole(Somewhere, CollectionContract):
 
 
 @pytest.mark.parametrize("policy", [None, WithValue()], ids=["random", "module"])
-def test_one_worker_elsewhere_gives_the_data_of_a_collector_here(policy, nursery):
+def test_one_worker_elsewhere_gives_the_data_of_a_collector_here(policy, fork_server):
     options = {"frames_per_batch": 10, "total_frames": 50, "envs_per_worker": 2, "seed": 3}
     with Collector(CountingEnvs(), policy, **options) as here:
         batches = list(here)

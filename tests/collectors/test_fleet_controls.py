@@ -28,7 +28,7 @@ from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
 from swath.testing.checks import life_of
 from swath.testing.toy_worker import Gate
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def episodes(batch):

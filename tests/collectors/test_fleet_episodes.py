@@ -9,7 +9,7 @@ from swath import Restarts
 from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_counted
 from swath.workers.tickets import Received
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 SHORT = Counting(script=Script(lengths=(3, 5, 1, 4), endings=("terminated",)))
 LONGER = Counting(script=Script(lengths=(13, 7, 9), endings=("terminated",)))

@@ -39,7 +39,7 @@ from swath.testing import (
 )
 from swath.workers.tickets import Received
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 NEVER = Restarts(0)
 

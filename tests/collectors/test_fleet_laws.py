@@ -30,7 +30,7 @@ from swath.testing.backend.asking import descriptors
 from swath.testing.toy_worker import Odd
 from traces import children
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 # ---- 1, 2: sizes, and no frame twice

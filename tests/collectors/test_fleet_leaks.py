@@ -16,7 +16,7 @@ LARGE = 4_000
 """Frames of a batch whose arrays travel in blocks of shared memory."""
 
 
-@pytest.mark.usefixtures("nursery")
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("place", ["thread", "process"])
 def test_cycles_leave_no_process_thread_descriptor_or_memory(place):
     kinds = [*KINDS] * 2

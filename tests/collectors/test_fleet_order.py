@@ -22,7 +22,7 @@ from fleet_toys import (
 
 from swath.testing import CountingEnvs, EnvBroke, Fault, by_worker, check_lives
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])

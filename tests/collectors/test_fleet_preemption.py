@@ -10,7 +10,7 @@ from swath.collect.plan import FragmentPlan
 from swath.testing import Counting, Script, check_counted, check_lives
 from swath.testing.toy_worker import Gate
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from fleet_toys import KINDS, LONG, PLACES, Level, drawn, drawn_until, fleet
 
 from swath.testing import Fault, Lives, check_lives
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def is_random(batch):

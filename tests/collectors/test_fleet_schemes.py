@@ -17,7 +17,7 @@ from swath import (
 )
 from swath.errors import Closed
 
-pytestmark = pytest.mark.usefixtures("nursery")  # workers are forked at once
+pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 
 
 def test_a_collector_has_a_scheme_for_its_policy_and_the_dict_is_not_changed():

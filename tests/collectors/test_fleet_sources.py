@@ -10,7 +10,7 @@ from swath import Collector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors import MultiCollector
 from swath.testing import CountingEnv, by_worker
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def test_an_instance_is_copied_to_each_worker_with_a_random_state_of_its_own():

@@ -7,7 +7,7 @@ from fleet_toys import VERSION, Held, InThread, Level, drawn, fleet, level, numb
 
 from swath.testing import Counting, Script, check_counted
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def test_what_is_too_old_is_dropped_counted_and_asked_for_anew():

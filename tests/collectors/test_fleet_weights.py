@@ -11,7 +11,7 @@ from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
 
 from swath.errors import Closed, WorkerLate
 
-pytestmark = pytest.mark.usefixtures("nursery")  # workers are forked at once
+pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 TO_ALL = {
     "by worker": {"weights": {0: Always(2), 1: weights(2)}},
     "worker_ids=": {"weights": weights(2), "worker_ids": [0, 1]},

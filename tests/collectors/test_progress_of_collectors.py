@@ -41,7 +41,7 @@ def test_a_collector_in_this_process_is_shown_until_it_is_shut_down():
     assert printed()[-1].startswith("Collector: 40 of 40 frames (100 %), ")
 
 
-@pytest.mark.usefixtures("nursery")
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_workers_are_shown_with_what_became_of_them(kind, backend, tmp_path):

@@ -13,7 +13,7 @@ from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
 
 from swath import NoWeightSyncScheme, SharedMemWeightSyncScheme, VanillaWeightUpdater
 
-pytestmark = pytest.mark.usefixtures("nursery")  # workers are forked at once
+pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 EITHER = pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
 
 

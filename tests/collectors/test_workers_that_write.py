@@ -23,7 +23,7 @@ from plain import plain
 from swath.errors import Closed
 from swath.testing import CountingEnvs, check_lives
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 WHOLE = {"trajs_per_batch": 1}
 PAIRS = {"trajs_per_batch": 1, "trajs_per_write": 2}

@@ -89,7 +89,7 @@ def test_each_life_has_its_own_faults(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def fork_server():
     """Keeps the process alive that forks workers: collectors are up at once."""
     backend = ProcessBackend((*PRELOAD, *PRELOADED))
     yield
@@ -97,7 +97,7 @@ def nursery():
 
 
 @pytest.mark.parametrize("make_env", [None, lambda: gym.make("CartPole-v1")], ids=["counting", "CartPole"])
-def test_lives_are_told_apart_across_processes(tmp_path, nursery, make_env):
+def test_lives_are_told_apart_across_processes(tmp_path, fork_server, make_env):
     script = {
         1: [[Fault("exit", step=3)], [Fault("kill", episode=0, step=1)], [Fault("raise_at_build")], []],
     }

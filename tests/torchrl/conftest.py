@@ -21,7 +21,7 @@ else:
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def fork_server():
     """Forks workers that need not import TorchRL; ends with this module, since all backends share it."""
     from swath.collectors.assembly import PRELOADED
     from swath.workers.process.backend import PRELOAD, ProcessBackend

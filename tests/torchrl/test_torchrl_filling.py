@@ -18,7 +18,7 @@ from torchrl_table import table
 import ray_cluster
 from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector
 
-pytestmark = pytest.mark.usefixtures("nursery")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 SCRIPTED = next(case for case in table() if case.name == "composed")
 SHARE, FRAMES, SIZE = 12, 48, 100

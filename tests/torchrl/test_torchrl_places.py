@@ -58,7 +58,7 @@ def require_equal(batches, others):
     assert not found, "\n".join(found[:20])
 
 
-@pytest.mark.usefixtures("nursery")
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_process_gives_what_a_collector_here_gives(case):
     compare(case, MultiSyncCollector)
