@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from swath.collect.shaping import drop_private, moved_for, noted, valid_frames
+from swath.collect.shaping import drop_private, fitted_to, noted, valid_frames
 
 
 def test_private_entries_are_dropped_at_every_level():
@@ -34,7 +34,7 @@ def test_frames_are_the_rows_that_are_not_masked():
 
 def test_a_buffer_without_a_storage_gets_the_batch_itself():
     td = TensorDict({"x": torch.zeros(2)}, batch_size=[2])
-    assert moved_for(object(), td) is td
+    assert fitted_to(object(), td, by_frame=True) is td
 
 
 def test_notes_are_added_to_errors_only():

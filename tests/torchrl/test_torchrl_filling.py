@@ -2,6 +2,7 @@
 
 from functools import cache, partial
 
+import gymnasium
 import pytest
 import torch
 from torchrl.data import (
@@ -115,6 +116,31 @@ def test_a_buffer_here_is_filled_in_the_background_with_each_row_once(parts, kin
     buffer = held(storage=storage(SIZE), batch_size=8, **further)
     fill_in_the_background(kind, buffer)
     require_filled(buffer, kind, further)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_an_entry_is_a_frame_unless_the_storage_keeps_more_dimensions(workers, ndim):
+    buffer = ReplayBuffer(storage=LazyTensorStorage(SIZE, ndim=ndim), batch_size=8)
+    options = {"frames_per_batch": 24, "total_frames": 48, "envs_per_worker": 3, "replay_buffer": buffer}
+    many = {} if workers is None else {"num_collectors": workers, "backend": "thread", "sync": True}
+    with Collector("CartPole-v1", **options, **many) as collector:
+        list(collector)
+    assert len(buffer) == 48
+    assert buffer[:].shape == ((48,) if ndim == 1 else (3, 48 // 3))
+
+
+def test_rows_that_are_no_frames_are_not_entries():
+    mode = gymnasium.vector.AutoresetMode.NEXT_STEP
+    make = partial(
+        gymnasium.make_vec, "CartPole-v1", 3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
+    )
+    buffer = ReplayBuffer(storage=LazyTensorStorage(1_000))
+    with Collector(make, frames_per_batch=300, total_frames=600, replay_buffer=buffer) as collector:
+        list(collector)
+        frames = collector.stats()["frames"]
+    assert len(buffer) == frames < 900
+    assert buffer[:]["collector", "mask"].all()
 
 
 @pytest.fixture

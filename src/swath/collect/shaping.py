@@ -92,6 +92,10 @@ class Shaper:
         """The batch without ids that are only there to tell episodes apart."""
         return batch if self.keep_ids or not self.layout.extras.track_ids else batch.exclude(TRAJ_IDS)
 
+    def written(self, buffer: Any, batch: Any) -> Any:
+        """What a replay buffer gets of a finished batch."""
+        return fitted_to(buffer, batch, by_frame=not self.trajectories.split)
+
     def _postproc(self, postproc: Callable[[Any], Any], batch: Any) -> Any:
         """What the user's function makes of a batch; a module is moved to the batch's device once."""
         if isinstance(postproc, torch.nn.Module) and self._placed is not postproc:
@@ -120,9 +124,23 @@ def valid_frames(batch: TensorDictBase) -> int:
     return int(batch.numel() if mask is None else mask.sum())
 
 
-def moved_for(buffer: Any, batch: Any) -> Any:
-    """The batch on the device that the buffer's storage names, if it names one."""
-    device = getattr(getattr(buffer, "storage", None), "device", None)
+def fitted_to(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
+    """What is written of a batch: on the device that the buffer's storage names, if it names one.
+
+    Args:
+        buffer: a replay buffer. One whose entries have one dimension, as TorchRL's by default, gets frames, one after
+            another, without rows that are none.
+        batch: `[*B, T]`.
+        by_frame: whether rows are frames; else they are trajectories, and stay whole.
+    """
+    storage = getattr(buffer, "storage", None)
+    flat = getattr(buffer, "dim_extend", None) == 0 and getattr(storage, "ndim", 1) == 1
+    if by_frame and flat and isinstance(batch, TensorDictBase):
+        mask = batch.get(MASK, None)
+        batch = batch.reshape(-1)
+        if mask is not None:
+            batch = batch[mask.reshape(-1)]
+    device = getattr(storage, "device", None)
     return batch if device in (None, "auto") else batch.to(device)
 
 
@@ -174,7 +192,7 @@ class Delivery:
                 self.require_open()
                 if self.buffer is not None:
                     with noted("extend() of the replay buffer"):
-                        self.buffer.extend(moved_for(self.buffer, finished))
+                        self.buffer.extend(self.shaper.written(self.buffer, finished))
                 written += 1
         except BaseException:
             self.counters.discard(sum(frames[written:]))

@@ -14,7 +14,7 @@ import torch
 
 from swath.collect.asks import Head, Written
 from swath.collect.counters import Counters
-from swath.collect.shaping import Part, Shaper, moved_for, noted
+from swath.collect.shaping import Part, Shaper, noted
 from swath.collect.whole import WholeEpisodes
 from swath.options import Hooks, Trajectories
 from swath.rollout.episodes.statistics import EpisodeArray, joined
@@ -70,7 +70,7 @@ class ReplayWriter:
             for part in self._parts(head, body):
                 finished = self.shaper.finish(part.batch)
                 with noted(f"extend() of the replay buffer in worker {head.worker} (life {head.life})"):
-                    self._client.extend(moved_for(self._client, finished))
+                    self._client.extend(self.shaper.written(self._client, finished))
                 frames, times = frames + part.frames, times + 1
                 episodes.append(part.episodes)
         except Exception as raised:  # noqa: BLE001  it travels, and is raised over there
