@@ -44,7 +44,8 @@ def unpacker(policy: Any, actions: Keys, inputs: Iterable[Key], answer: Any) -> 
     if not isinstance(answer, _SEVERAL):
         if len(actions) > 1:
             raise KeyError(f"the policy returned one {type(answer).__name__}, the env wants the actions {[*actions]}")
-        return actions, _alone
+        kind = type(answer)  # looked at first, which is quicker
+        return actions, lambda given: [] if type(given) is not kind and isinstance(given, _SEVERAL) else [given]
     names = _names_of(policy, len(answer), actions) if isinstance(answer, tuple) else None
     known = frozenset(inputs)
 
@@ -62,10 +63,6 @@ def unpacker(policy: Any, actions: Keys, inputs: Iterable[Key], answer: Any) -> 
         return [outputs[key] for key in keys] if len(outputs) == len(first) else []
 
     return keys, list if names == [*keys] else unpack
-
-
-def _alone(answer: Any) -> list[Any]:
-    return [] if isinstance(answer, _SEVERAL) else [answer]
 
 
 def _names_of(policy: Any, count: int, actions: Sequence[Key]) -> list[Key]:

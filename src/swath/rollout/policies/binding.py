@@ -19,7 +19,7 @@ from swath.keys import as_tuple, under_next
 from swath.rollout.buffer import Buffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec
 from swath.rollout.policies.answers import require_fitting, require_same_form, require_sources, taker
-from swath.rollout.policies.calling import Binding, BoundPolicy, Caller, convention, device_of
+from swath.rollout.policies.calling import Binding, BoundPolicy, caller, convention, device_of, the_policy
 from swath.rollout.policies.random import RandomActions, RandomPolicy
 from swath.rollout.policies.recurrent import Memory, copied
 from swath.rollout.policies.tensordicts import TensorDictPolicy
@@ -68,7 +68,8 @@ class ArrayPolicy(BoundPolicy):
         memory = Memory((spec.num_envs,), unwritten if options.recurrent else ())
         named = getattr(policy, "out_keys", None) or map(under_next, memory.state)
         require_sources(memory.missing_in([*map(as_tuple, named)]) if options.recurrent else unwritten, spec)
-        self._call = Caller(policy, way, (*spec.observed, *memory.keys), spec, options, partial(taker, bare=bare))
+        inputs, take = (*spec.observed, *memory.keys), partial(taker, bare=bare)
+        self._name, (self._call, self._outputs) = the_policy(policy), caller(policy, way, inputs, spec, options, take)
         self._elsewhere = None if options.device is None or options.device.type == "cpu" else options.device
         self._bare = bare
         given, unknown = [leaf.copy() for leaf in observation], len(memory.state)
@@ -84,11 +85,11 @@ class ArrayPolicy(BoundPolicy):
         # Whether the policy writes into what it gets.
         self._writes = any(leaf.tobytes() != seen.tobytes() for leaf, seen in zip(given, observation, strict=True))
         self._plain = not (bare or self._writes or self._elsewhere)
-        require_sources(memory.missing_in(self._call.outputs), spec)
-        require_fitting(self._call.outputs, leaves, spec)
+        require_sources(memory.missing_in(self._outputs), spec)
+        require_fitting(self._outputs, leaves, spec)
         self._forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
-        memory.learn(self._call.outputs, leaves)
-        super().__init__((*self._call.outputs, *memory.keys), [*leaves, *memory.leaves], memory)
+        memory.learn(self._outputs, leaves)
+        super().__init__((*self._outputs, *memory.keys), [*leaves, *memory.leaves], memory)
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Outputs for this observation, and what was remembered with it.
@@ -103,14 +104,14 @@ class ArrayPolicy(BoundPolicy):
         leaves = self._call(inputs)
         forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
         if forms != self._forms:
-            for key, form, then in zip(self._call.outputs, forms, self._forms, strict=True):
-                require_same_form(self._call.name, key, form, then)
+            for key, form, then in zip(self._outputs, forms, self._forms, strict=True):
+                require_same_form(self._name, key, form, then)
         return leaves + self.memory.keep(leaves) if self.memory.keys else leaves
 
     def _given(self, leaves: Leaves, *, copies: bool = True) -> list[Any]:
         """Leaves `[B, …]` as tensors `[*B, …]` on the policy's device."""
         if self._bare:
-            leaves = [leaf[0] if leaf.ndim > 1 else leaf.reshape(()) for leaf in leaves]
+            leaves = [leaf[0, ...] for leaf in leaves]
         tensors = [torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
         if self._elsewhere is not None:
             return [tensor.to(self._elsewhere) for tensor in tensors]

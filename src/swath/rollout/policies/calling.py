@@ -21,7 +21,7 @@ from tensordict.nn import InteractionType as ExplorationType
 from swath.errors import NonFinite, WorkerLate
 from swath.keys import Key, as_key, as_tuple, nested
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.answers import Take, changed, unpacker
+from swath.rollout.policies.answers import Take, Unpack, changed, unpacker
 from swath.rollout.policies.recurrent import Memory
 from swath.rollout.spaces import Leaves
 
@@ -149,8 +149,12 @@ def the_policy(policy: Any) -> str:
     return "the policy" if name == "policy" else f"the policy {name}"
 
 
-class Caller:
-    """Calls a policy with tensors; its answers must be like the first one.
+def caller(
+    policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding, taker: Callable[..., Take]
+) -> tuple[Callable[[Tensors], list[Any]], list[Key]]:
+    """What calls a policy with tensors and gives its outputs; and their keys, once it was called.
+
+    An answer that is not like the first one, of another kind or with more or fewer outputs, is a `TypeError`.
 
     Args:
         policy: the policy.
@@ -159,40 +163,27 @@ class Caller:
         spec: the envs.
         options: device and exploration type.
         taker: how to take a value like the first one, given whether it is an action.
-
-    Attributes:
-        name: what messages call it.
-        outputs: keys of what it answers, action leaves first; known from the first call on.
     """
+    function, outputs, takes = _function(policy, way, keys, spec, options), list(spec.acted), list[Take]()
+    unpack: Unpack = list
 
-    def __init__(
-        self, policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding, taker: Callable[..., Take]
-    ) -> None:
-        self.name, self.outputs = the_policy(policy), spec.acted
-        self._call = _caller(policy, way, keys, spec, options)
-        self._unpacker, self._taker = partial(unpacker, policy, spec.acted, keys), taker
-        self._takes: list[Take] = []
-
-    def __call__(self, inputs: Tensors) -> list[Any]:
-        """The values of its outputs.
-
-        Raises:
-            TypeError: another kind of answer than the first, or one with more or fewer outputs.
-        """
-        answer = self._call(inputs)
-        if not self._takes:
-            n_actions = len(self.outputs)
-            self.outputs, self._unpack = self._unpacker(answer)
-            first = enumerate(self._unpack(answer))
-            self._takes = [self._taker(value, action=place < n_actions) for place, value in first]
+    def call(inputs: Tensors) -> list[Any]:
+        nonlocal unpack
+        answer = function(inputs)
+        if not takes:
+            n_actions = len(outputs)
+            outputs[:], unpack = unpacker(policy, spec.acted, keys, answer)
+            takes[:] = [taker(value, action=place < n_actions) for place, value in enumerate(unpack(answer))]
         try:
-            return [take(value) for take, value in zip(self._takes, self._unpack(answer), strict=True)]
+            return [take(value) for take, value in zip(takes, unpack(answer), strict=True)]
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             entries = f" of {[*answer.keys()]}" if isinstance(answer, Mapping) else ""
-            raise changed(self.name, f"answered with {type(answer).__name__}{entries}", self.outputs) from error
+            raise changed(the_policy(policy), f"answered with {type(answer).__name__}{entries}", outputs) from error
+
+    return call, outputs
 
 
-def _caller(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding) -> Callable[[Tensors], Any]:
+def _function(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding) -> Callable[[Tensors], Any]:
     kind, read, explores = way
     if kind == "tensordict":
         return _tensordict_caller(exploring(policy, options.exploration), keys, spec, options.device)

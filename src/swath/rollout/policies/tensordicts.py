@@ -100,10 +100,10 @@ class TensorDictPolicy(calling.BoundPolicy):
             keys = tuple(key for key in spec.observed if as_tuple(key)[-1] not in _BESIDE)
         require_sources([key for key in read if key not in keys], spec)
         take = partial(torch.as_tensor, device=options.device or "cpu")
-        call = calling.Caller(policy, way, keys, spec, options, lambda _, **__: take)
+        call, outputs = calling.caller(policy, way, keys, spec, options, lambda _, **__: take)
 
         def act(td: TensorDictBase) -> None:
-            for value, key in zip(call([td.get(key) for key in keys]), call.outputs, strict=True):
+            for value, key in zip(call([td.get(key) for key in keys]), outputs, strict=True):
                 td.set(key, value)
 
         return _elsewhere(act, options.device, root.device)
