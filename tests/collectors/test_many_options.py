@@ -17,7 +17,6 @@ from swath import (
     Restarts,
 )
 from swath.collectors import many
-from swath.collectors.remote_collector import MakeCollector
 
 
 class Requested(Exception):
@@ -64,7 +63,7 @@ def flat(options, prefix=""):
         if field.name == "workers":
             rows = [flat(worker) for worker in value]
             found |= {f"worker.{name}": [row[name] for row in rows] for name in rows[0]}
-        elif is_dataclass(value) and not isinstance(value, Restarts | MakeCollector):
+        elif is_dataclass(value) and not isinstance(value, Restarts):
             found |= flat(value, f"{prefix}{field.name}.")
         else:
             found[prefix + field.name] = value

@@ -1,30 +1,31 @@
 """What lives in a place: a worker core that answers the requests of a collection.
 
 collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays), or written to a replay buffer
-control(…) ─▶ one of the methods of `Answers`
+another method ─▶ between two fragments
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
 
-from swath.collect.answers import Answers
 from swath.collect.asks import Ask, Head
-from swath.collect.description import Description, Signature, signature_of
-from swath.collect.making.acting import Acting
+from swath.collect.description import Description, signature_of
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
+from swath.collect.paths import follow
 from swath.collect.responding import Responder
+from swath.collect.saving import load_worker, save_worker
 from swath.collect.shaping import noted
-from swath.collect.worker import Tally, Worker
+from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter, WriteRequest
 from swath.options import Hooks
 from swath.rollout.episodes.statistics import EpisodeSums
-from swath.rollout.fragment import Fragment, Layout
+from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.rollout.tensordicts import TensorDictRows
@@ -75,13 +76,15 @@ class RemoteRequest:
     here: bool = False
 
 
-class RemoteWorker(Answers, Responder):
+class RemoteWorker(Responder):
     """One worker of a fleet.
 
     Args:
         request: what it is made of.
 
     Attributes:
+        worker: the core.
+        acting: which module acts.
         pre_collect_hook: called before each fragment.
         post_collect_hook: called with each fragment, as a batch `[*B, T]`.
         outside: gives the collector in whose process it lives; paths begin there.
@@ -90,14 +93,14 @@ class RemoteWorker(Answers, Responder):
     outside: Callable[[], Any] | None = None
 
     def __init__(self, request: RemoteRequest) -> None:
-        super().__init__()
-        self._built_by = request.built_by
+        super().__init__(request.built_by)
         self._here = request.here
         built = build_worker(request.worker if self._here else replace(request.worker, stopped=self._stopped))
-        self._worker, self._acting = built.worker, built.acting
+        self.worker, self.acting = built.worker, built.acting
         self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
         self._cut_last = request.worker.episodes.set_truncated
-        self._sums = EpisodeSums(self._worker.host.spec.num_envs)
+        self._sums = EpisodeSums(self.worker.host.spec.num_envs)
+        self._frames = self._batches = 0
         self._ask = Ask()
         self._bell: Any = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
@@ -110,31 +113,20 @@ class RemoteWorker(Answers, Responder):
 
     def describe(self) -> Description:
         """What it is like; where nobody compares it with others, without its entries."""
-        signature = {} if self._here else signature_of(self.zero_batch(), len(self._layout.batch_shape) + 1)
-        return description_of(self._worker, self._acting, self._layout, signature)
+        host = self.worker.host
+        return Description(
+            host.spec.num_envs,
+            self.worker.place.n_steps,
+            self._layout,
+            Manifest.of(self.acting.policy),
+            {} if self._here else signature_of(self.zero_batch(), len(self._layout.batch_shape) + 1),
+            getattr(first_of(host.env), "device", None),
+            self.acting.device,
+        )
 
     def close(self) -> None:
         """Close the envs."""
-        self._worker.close()
-
-    def stop_when(self, halted: Callable[[], bool]) -> None:
-        """End fragments early when `halted()`."""
-        self._worker.stop_when(halted)
-
-    @property
-    def env_count(self) -> int:
-        """B."""
-        return self._worker.host.spec.num_envs
-
-    @property
-    def worker(self) -> Worker:
-        """The core."""
-        return self._worker
-
-    @property
-    def acting(self) -> Acting:
-        """Which module acts."""
-        return self._acting
+        self.worker.close()
 
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
@@ -146,29 +138,100 @@ class RemoteWorker(Answers, Responder):
         """A batch for whoever holds this worker's handle; the collection does not see it."""
         fragment = self._collect(Ask())
         fragment.ended(self._sums)
-        self._gap = self._worker.next_id
+        self._gap = self.worker.next_id
         return self._cut(fragment).to_tensordict(self._layout)
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
-        tally = self._worker.tally
+        tally = self.worker.tally
         return {
             "frames": self._frames,
-            "life": self._worker.life,
-            "policy_version": self._worker.version,
+            "life": self.worker.life,
+            "policy_version": self.worker.version,
             "env_errors": tally.env_errors,
             "fragments_lost": tally.fragments_lost,
             "frames_discarded": tally.frames_discarded,
         }
 
+    @property
+    def env(self) -> Any:
+        """The live env, vector env, or list of envs."""
+        return self.worker.host.env
+
+    @property
+    def policy(self) -> Any:
+        """The policy that acts here."""
+        return self.acting.policy
+
+    @property
+    def worker_idx(self) -> int:
+        """Its index."""
+        return self.worker.place.worker
+
+    def get_model(self, model_id: str) -> Any:
+        """The model of an id: the policy, or what a path leads to."""
+        return self.acting.policy if model_id == POLICY else follow(self._root, model_id)
+
+    def life(self) -> int:
+        """Which of its lives it is in."""
+        return self.worker.life
+
+    def touch(self) -> int:
+        """The version of its weights."""
+        return self.worker.version
+
+    def reset(self, index: Any = None) -> None:
+        """Begin fresh episodes in all envs, or in these."""
+        self.worker.begin_episodes(index)
+
+    def seed_with(self, seeding: Seeding) -> None:
+        """Seed everything and begin fresh episodes."""
+        self.worker.set_seed(seeding)
+
+    def state_dict(self) -> OrderedDict[str, Any]:
+        """Weights, transforms, version, seed and life."""
+        return save_worker(self.worker, self.acting, self._frames, self._batches)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Restore what `state_dict` saved, in a new life."""
+        load_worker(self.worker, self.acting, state_dict, strict=strict)
+
+    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
+        """As `load_state_dict` without weights, which come by the channel; with these seeds, from this seed."""
+        if seeding is not None:
+            self.worker.seeding = seeding
+        load_worker(self.worker, self.acting, saved, strict=False)
+
+    def getattr_env(self, name: str) -> Any:
+        """An attribute of the first env."""
+        return follow(first_of(self.worker.host.env), name)
+
+    def getattr_policy(self, name: str) -> Any:
+        """An attribute of the policy."""
+        return follow(self.acting.policy, name)
+
+    def set_share(self, frames: int) -> int:
+        """Make fragments of so many frames, rounded up to whole steps; how many they are."""
+        num_envs = self.worker.host.spec.num_envs
+        n_steps = -(-frames // num_envs)
+        if n_steps != self.worker.place.n_steps:
+            self.worker.make_steps(n_steps)
+        return n_steps * num_envs
+
+    def move_to(self, index: int, seeding: Seeding | None) -> None:
+        """Be another worker, with fresh episodes."""
+        if seeding is not None:
+            self.worker.seeding = seeding
+        self.worker.move_to(index)
+
     def _make(self, ask: Ask) -> Parcel:
         if self.pre_collect_hook is not None:
-            with noted(f"pre_collect_hook in {self._worker.who}"):
+            with noted(f"pre_collect_hook in {self.worker.who}"):
                 self.pre_collect_hook()
         if ask.frames is not None:
             self.set_share(ask.frames)
         fragment = self._collect(ask)
-        worker = self._worker
+        worker = self.worker
         episodes = fragment.ended(self._sums).tobytes()
         self._frames += fragment.frames
         self._batches += 1
@@ -187,7 +250,7 @@ class RemoteWorker(Answers, Responder):
 
     def _collect(self, ask: Ask) -> Fragment:
         self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
-        return self._worker.collect(randomly=ask.randomly)
+        return self.worker.collect(randomly=ask.randomly)
 
     def _cut(self, fragment: Fragment) -> Fragment:
         if self._cut_last:
@@ -205,38 +268,38 @@ class RemoteWorker(Answers, Responder):
         batch = fragment.to_tensordict(self._layout)
         if self.post_collect_hook is not None and hooked:
             try:
-                with noted(f"post_collect_hook in {self._worker.who}"):
+                with noted(f"post_collect_hook in {self.worker.who}"):
                     self.post_collect_hook(batch)
             except BaseException:
-                self._worker.lose(fragment)
+                self.worker.lose(fragment)
                 raise
         return batch
 
     @property
     def _env_errors(self) -> int:
-        return self._worker.tally.env_errors
+        return self.worker.tally.env_errors
 
     def _tally(self) -> Tally:
-        return self._worker.tally.copy()
+        return self.worker.tally.copy()
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
         for change in [fitting(one, module) for model_id, one in models.items() for module in self._modules(model_id)]:
             change()
-        self._worker.version = version
+        self.worker.version = version
 
     def _modules(self, model_id: str) -> list[Any]:
         """What the weights of a model are copied into."""
         if model_id != POLICY:
             return [self.get_model(model_id)]
-        return [] if self._acting.module is None else [self._acting.module]
+        return [] if self.acting.module is None else [self.acting.module]
 
     def _stopped(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
     def zero_batch(self) -> Any:
         """A batch of zeros with the keys, shapes and dtypes of real ones."""
-        rows = self._worker.blank_rows()
+        rows = self.worker.blank_rows()
         ids = torch.zeros(rows.terminated.shape, dtype=torch.int64).numpy()
         return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self._layout)
 
@@ -260,17 +323,3 @@ def build_remote(request: RemoteRequest, make: Maker = RemoteWorker) -> Responde
         built.close()
         raise ValueError(f"worker {worker.worker} was built anew and is not what it was: {difference}")
     return built
-
-
-def description_of(worker: Worker, acting: Acting, layout: Layout, signature: Signature) -> Description:
-    """What a worker core is like, whose fragments have these entries."""
-    host = worker.host
-    return Description(
-        host.spec.num_envs,
-        worker.place.n_steps,
-        layout,
-        Manifest.of(acting.policy),
-        signature,
-        getattr(first_of(host.env), "device", None),
-        acting.device,
-    )

@@ -18,11 +18,16 @@ from typing import Any
 
 from swath.collect.asks import Ask, Broken, Head
 from swath.collect.description import Description
-from swath.collect.worker import Tally
+from swath.collect.paths import call_at, call_each, follow
+from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.errors import Closed, FleetFailed
 from swath.group.member import Member
+from swath.seeds import derive
 from swath.weights.channel import Update
+from swath.weights.manifest import Manifest
+from swath.weights.names import POLICY
+from swath.weights.snapshot import Snapshot, take
 from swath.workers.outcome import frozen
 from swath.workers.packing import Parcel
 
@@ -31,10 +36,19 @@ BEGINNING_ANEW = ("reset", "seed_with", "set_seed", "restore", "load_state_dict"
 
 
 class Responder(Member):
-    """Answers a collection. What goes wrong over here is an answer, too."""
+    """Answers a collection. What goes wrong over here is an answer, too.
 
-    def __init__(self) -> None:
+    Weights may also be set past the collection, by the worker's handle. They act from the next fragment on, and stamp
+    it with a negative version: no channel has given them a number.
+
+    Args:
+        built_by: key of the collector that asks it.
+    """
+
+    def __init__(self, built_by: str) -> None:
         super().__init__()
+        self._built_by = built_by
+        self._own_versions = 0
         self._sent = 0
         self._since = self._gap = 0
         self._writer: ReplayWriter | None = None
@@ -46,6 +60,18 @@ class Responder(Member):
     @abstractmethod
     def close(self) -> None:
         """Close the envs."""
+
+    @abstractmethod
+    def get_model(self, model_id: str) -> Any:
+        """The model of an id: the policy, or what a path leads to.
+
+        Raises:
+            AttributeError: a path that leads nowhere.
+        """
+
+    @abstractmethod
+    def seed_with(self, seeding: Seeding) -> None:
+        """Seed everything and begin fresh episodes."""
 
     @abstractmethod
     def _make(self, ask: Ask) -> Parcel:
@@ -88,6 +114,114 @@ class Responder(Member):
         """Close the envs."""
         self.close()
 
+    @property
+    def _root(self) -> Any:
+        """Where paths begin."""
+        return self
+
+    def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
+        """Follow a path from here and call what is found, or return it."""
+        return call_at(self._root, attr_path, args, kwargs)
+
+    def invoke(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """As `cascade_execute`, whatever the names of the arguments."""
+        return call_at(self._root, path, args, kwargs)
+
+    def get_distant_attr(self, path: str) -> Any:
+        """What a path from here leads to."""
+        return follow(self._root, path)
+
+    def map_fn(
+        self,
+        method_name: str,
+        list_of_args: Sequence[Sequence[Any]] | None = None,
+        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method once per entry; see the collector's `map_fn`."""
+        return call_each(follow(self._root, method_name), list_of_args, list_of_kwargs)
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Seed this worker alone; see the collector's `set_seed`."""
+        self.seed_with(Seeding(seed, static_seed))
+        return seed if static_seed else derive(seed, "next")
+
+    def manifest_of(self, model_id: str) -> Manifest:
+        """What the weights of a model must look like.
+
+        Raises:
+            AttributeError: a path that leads nowhere.
+        """
+        return Manifest.of(self.get_model(model_id))
+
+    def update_policy_weights_(
+        self,
+        policy_or_weights: Any = None,
+        *,
+        weights: Any = None,
+        policy: Any = None,
+        policy_weights: Any = None,
+        model_id: str | None = None,
+        weights_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Set weights on this worker, all or nothing.
+
+        Args:
+            policy_or_weights: a module, a TensorDict or a dict.
+            weights: a TensorDict or dict.
+            policy: a module.
+            policy_weights: the old name of the first argument.
+            model_id: which model; `"policy"` by default.
+            weights_dict: weights by model.
+
+        Raises:
+            ValueError: none or several are given, or `model_id` beside `weights_dict`.
+            KeyError, ValueError, TypeError: they do not fit.
+        """
+        by_model = sources_of(
+            model_id,
+            {
+                "policy_or_weights": policy_or_weights,
+                "weights": weights,
+                "policy": policy,
+                "policy_weights": policy_weights,
+                "weights_dict": weights_dict,
+            },
+        )
+        if any(source is None for source in by_model.values()):
+            raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
+        self._set({one: _plain(source) for one, source in by_model.items()})
+
+    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
+        """Set weights; without any nothing happens: the collector's come with its requests.
+
+        Raises:
+            ValueError: several are given.
+        """
+        if any(one is not None for one in (policy_or_weights, weights, policy)):
+            self.update_policy_weights_(policy_or_weights, weights=weights, policy=policy)
+
+    def register_scheme_receiver(
+        self,
+        weight_recv_schemes: Mapping[str, Any],
+        *,
+        synchronize_weights: bool = True,  # noqa: ARG002  the next request brings the newest in any case
+    ) -> None:
+        """Take the weights of the collector that built this worker. They come with its requests, also without this.
+
+        Args:
+            weight_recv_schemes: by model; copies of that collector's schemes.
+            synchronize_weights: both values hold.
+
+        Raises:
+            RuntimeError: a copy of another collector's scheme.
+        """
+        for model_id, scheme in weight_recv_schemes.items():
+            if scheme.sends and (scheme.origin is None or scheme.origin[0] != self._built_by):
+                raise RuntimeError(
+                    f"the scheme for {model_id!r} is none of the collector that built this worker; pass weights to "
+                    "update_policy_weights_() of its handle, or of that collector"
+                )
+
     def _made(self, ask: Ask) -> Parcel:
         """A fragment, which is written if that is to be done from here.
 
@@ -103,3 +237,36 @@ class Responder(Member):
             return parcel
         head.written = self._writer.write(head, parcel.body)
         return Parcel(head, None)
+
+    def _set(self, by_model: Mapping[str, Any]) -> None:
+        taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
+        self.take({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
+        self._own_versions += 1
+
+
+def sources_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The weights that were given in one of several forms, by model; `None` for those that are to be fetched.
+
+    Args:
+        model_id: which model; `"policy"` by default.
+        forms: arguments by name; that of `weights_dict` names the models itself.
+
+    Raises:
+        TypeError: `weights_dict` is no dict.
+        ValueError: two were given; the message names both.
+    """
+    given = {name: value for name, value in forms.items() if value is not None}
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are both given; give one of them")
+    models = given.get("weights_dict")
+    if models is None:
+        return {POLICY if model_id is None else model_id: next(iter(given.values()), None)}
+    if not isinstance(models, Mapping):
+        raise TypeError(f"weights_dict is {type(models).__name__}; it must be a dict of weights by model")
+    if model_id is not None:
+        raise ValueError("weights_dict and model_id are both given; the dict names the models")
+    return models
+
+
+def _plain(source: Any) -> Any:
+    return source.weights() if isinstance(source, Snapshot) else source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -37,12 +37,7 @@ def save_worker(worker: Worker, acting: Acting, frames: int, batches: int) -> Or
 
 
 def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> None:
-    """Go on from `saved`, in a new life, so that ids exceed all before; see `plan_of_worker`."""
-    plan_of_worker(worker, acting, saved, strict=strict)()
-
-
-def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> Callable[[], None]:
-    """How to go on from `saved`; nothing is changed before the plan is carried out, which then cannot fail.
+    """Go on from `saved`, in a new life, so that ids exceed all before; nothing is changed where something is wrong.
 
     Raises:
         TypeError: no state dict.
@@ -56,19 +51,15 @@ def plan_of_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) 
     require_parts(saved, has_weights=acting.module is not None, strict=strict)
     weights = saved.get(WEIGHTS) if acting.module is not None else None
     changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
-    seed, version = saved.get("seed", worker.seed), int(saved.get("policy_version", worker.version))
     life = max(worker.life, int(saved.get(LIFE, 0)), life_of(saved)) + 1
-
-    def go_on() -> None:
-        for change in changes:
-            change()
-        worker.version = version
-        stateful, state = getattr(worker.host, "stateful", None), saved.get("env_state_dict")
-        if stateful is not None and state:
-            stateful.load_state_dict(state)
-        worker.go_on(life, seed)
-
-    return go_on
+    version = int(saved.get("policy_version", worker.version))
+    for change in changes:
+        change()
+    worker.version = version
+    stateful, state = getattr(worker.host, "stateful", None), saved.get("env_state_dict")
+    if stateful is not None and state:
+        stateful.load_state_dict(state)
+    worker.go_on(life, saved.get("seed", worker.seed))
 
 
 def require_parts(saved: Mapping[str, Any], *, has_weights: bool, strict: bool) -> None:

@@ -77,7 +77,7 @@ def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> As
     gate, standing = Gate(request.name), Standing(first=request.index)
     jobs = WorkerJobs({0: Template(core)}, standing, here=True)
     member: RemoteWorker = jobs.job(FIRST).build()
-    member.stop_when(lambda: gate.halted)
+    member.worker.stop_when(lambda: gate.halted)
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
     standing.described[0] = member.describe()

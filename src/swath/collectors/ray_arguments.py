@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from swath.collect.remote import Maker, RemoteWorker
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
-from swath.collectors.remote_collector import MakeCollector
+from swath.collectors.remote_collector import RemoteCollector
 from swath.collectors.worker_settings import BY_WORKER, SETTINGS, WorkerSettings, spread
 from swath.options import Survival, Trajectories, count
 
@@ -61,7 +62,7 @@ class Nesting:
         if self.kind is None:
             return [RemoteWorker] * len(settings)
         return [
-            MakeCollector(self.kind, {**self._of_settings(one), **self._of_many(), **more})
+            partial(RemoteCollector, kind=self.kind, keywords={**self._of_settings(one), **self._of_many(), **more})
             for one, more in zip(settings, further, strict=True)
         ]
 

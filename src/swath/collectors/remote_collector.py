@@ -8,29 +8,26 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
 
-from swath.collect.answers import Followed
 from swath.collect.asks import Ask, Head
 from swath.collect.description import Description
 from swath.collect.paths import follow
 from swath.collect.remote import RemoteRequest
-from swath.collect.remote_weights import RemoteWeights
 from swath.collect.responding import Responder
 from swath.collect.saving import LIFE, WEIGHTS
 from swath.collect.shaping import valid_frames
 from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
-from swath.group.local import LocalFleet
+from swath.collectors.multi import LocalMultiCollector
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Hooks
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
-from swath.seeds import derive, fresh_root
+from swath.seeds import fresh_root
 from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot
 from swath.workers.packing import Parcel
@@ -38,43 +35,36 @@ from swath.workers.packing import Parcel
 FAREWELL_S = 24 * 3600.0
 """Whoever asks for the farewell ends this place, and all that lives in it, when it takes too long."""
 
-
-@dataclass(frozen=True)
-class MakeCollector:
-    """Makes what answers for a collector of a class; travels to where it lives.
-
-    Attributes:
-        kind: the class.
-        keywords: of its constructor, beyond env, policy, frames, hooks and index.
-    """
-
-    kind: type[Any]
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, request: RemoteRequest) -> RemoteCollector:
-        """The collector's answers, once it is built."""
-        return RemoteCollector(request, self)
+Inner: TypeAlias = Collector | LocalMultiCollector
 
 
-class RemoteCollector(Followed, RemoteWeights, Responder):
+class RemoteCollector(Responder):
     """A collector as one worker of a fleet.
 
     Args:
         request: what it is made of.
-        made: of which class, and how.
+        kind: the class.
+        keywords: of its constructor, beyond env, policy, frames, hooks and index.
     """
 
-    def __init__(self, request: RemoteRequest, made: MakeCollector) -> None:
-        super().__init__()
-        self._collector = _built(request, made)
+    def __init__(self, request: RemoteRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
+        super().__init__(request.built_by)
+        self._collector = _built(request, kind, keywords)
         self._collection = self._collector.collection
-        self._collection.counters.told = self._heard
-        self._built_by = request.built_by
+        self._collection.counters.told = self._note
         self._episodes = NO_EPISODES
         self._handed = 0
-        self._life = request.worker.life
+        self._life, seed = request.worker.life, request.worker.seed
         try:
-            self._begin(request)
+            if self._life:
+                self._go_on_from(self._life - 1, {})
+            if seed is not None:
+                self.seed_with(seed)
+            elif request.worker.twin:  # copies of one env do not share a random state
+                self._collector.set_seed(fresh_root())
+            if request.writing is not None:
+                hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
+                self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
         except BaseException:
             self.close()
             raise
@@ -82,8 +72,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
     @property
     def worker_idx(self) -> int:
         """Index of this worker."""
-        index: int = self._collector.worker_idx
-        return index
+        return self._collector.worker_idx
 
     @property
     def _root(self) -> Any:
@@ -91,8 +80,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def describe(self) -> Description:
         """What its batches and weights are like."""
-        described: Description = self._collector.described()
-        return described
+        return self._collector.described()
 
     def close(self) -> None:
         """Shut the collector down."""
@@ -104,8 +92,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def touch(self) -> int:
         """The version of its weights."""
-        version: int = self._collection.version
-        return version
+        return self._collection.version
 
     def reset(self) -> None:
         """Begin fresh episodes in all envs."""
@@ -115,25 +102,19 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
         """Seed everything and begin fresh episodes."""
         self._collector.set_seed(seeding.root, seeding.static)
 
-    def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Seed this worker alone; see the collector's `set_seed`."""
-        final: int = self._collector.set_seed(seed, static_seed)
-        return final
-
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
         self._collector.pre_collect_hook, self._collector.post_collect_hook = hooks.before, hooks.after
 
-    def move_to(self, index: int, seeding: Seeding | None) -> int:
-        """Be another worker, with fresh episodes; the life in which it goes on."""
+    def move_to(self, index: int, seeding: Seeding | None) -> None:
+        """Be another worker, with fresh episodes."""
         self._collector.worker_idx = index
         if seeding is not None:
             self.seed_with(seeding)
-        return self._life
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """What its own `state_dict` gives; of several workers with the weights of the first."""
-        saved: OrderedDict[str, Any] = self._collector.state_dict()
+        saved = self._collector.state_dict()
         weights = {WEIGHTS: saved["worker0"][WEIGHTS]} if WEIGHTS in saved.get("worker0", {}) else {}
         return OrderedDict({"env_state_dict": OrderedDict(), LIFE: self._life, **weights, **saved})
 
@@ -148,8 +129,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def stats(self) -> dict[str, Any]:
         """What `stats()` of its collector gives."""
-        facts: dict[str, Any] = self._collector.stats()
-        return facts
+        return self._collector.stats()
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first env."""
@@ -165,19 +145,9 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
             return follow(self._collector, model_id)
         return self._collector.get_model(model_id)
 
-    def _begin(self, request: RemoteRequest) -> None:
-        """Be in this life, with these seeds; copies of one env do not share a random state."""
-        worker, fleet = request.worker, self._collection.group.fleet
-        if worker.life:
-            self._go_on_from(worker.life - 1, {})
-        if worker.seed is not None:
-            self.seed_with(worker.seed)
-        elif worker.twin and isinstance(fleet, LocalFleet):
-            root = fresh_root()
-            fleet.member.worker.reset_with([derive(root, "env", env) for env in range(fleet.member.env_count)])
-        if request.writing is not None:
-            hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
-            self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
+    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
+        self._collection.group.channel.publish(models, version=version)
 
     def _go_on_from(self, life: int, saved: Mapping[str, Any]) -> None:
         """Load what was saved; in the life after this one, where nothing was saved of a worker."""
@@ -220,7 +190,7 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
 
     def _tally(self) -> Tally:
         """What the collector counts; what it gave to a derived `next` that raised is discarded, too."""
-        said = self._collector.stats()
+        said = self.stats()
         kept_back = max(0, said["frames"] - self._handed)
         discarded = said["frames_discarded"] + said["frames_dropped"] + kept_back
         return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
@@ -228,28 +198,23 @@ class RemoteCollector(Followed, RemoteWeights, Responder):
     @property
     def _env_errors(self) -> int:
         """None of several workers, which are replaced inside."""
-        errors: int = self._collector.stats()["env_errors"] if isinstance(self._collector, Collector) else 0
-        return errors
+        return self.stats()["env_errors"] if isinstance(self._collector, Collector) else 0
 
-    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
-        """Copy weights into the models, into all of them or none, and run this version."""
-        self._collection.group.channel.publish(models, version=version)
-
-    def _heard(self, episodes: EpisodeArray) -> None:
+    def _note(self, episodes: EpisodeArray) -> None:
         self._episodes = joined([self._episodes, episodes])
 
 
-def _built(request: RemoteRequest, made: MakeCollector) -> Any:
-    worker, hooks = request.worker, request.hooks
-    around = {"pre_collect_hook": hooks.before, "post_collect_hook": hooks.after}
+def _built(request: RemoteRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> Inner:
+    worker = request.worker
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
-        return made.kind(
+        return kind(
             worker.source.env,
             worker.policy.policy,
             frames_per_batch=worker.share.frames_per_batch,
             total_frames=-1,
             worker_idx=worker.worker,
-            **{name: hook for name, hook in around.items() if hook is not None},
-            **made.keywords,
+            pre_collect_hook=request.hooks.before,
+            post_collect_hook=request.hooks.after,
+            **keywords,
         )

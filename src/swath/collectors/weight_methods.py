@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from swath.collect.background import Background
-from swath.collect.remote_weights import sources_of
+from swath.collect.responding import sources_of
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.receivers import Receivers
 from swath.collectors.updaters.base import WeightUpdaterBase
