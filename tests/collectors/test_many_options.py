@@ -169,7 +169,7 @@ def test_the_defaults_are_those_of_the_contract():
 
 def test_torch_has_as_many_threads_as_a_worker_has_cpus(requested):
     def threads(configs):
-        return requested(RayCollector, remote_configs=configs)["places.threads"]
+        return requested(RayCollector, remote_configs=configs)["worker.threads"]
 
     assert threads(None) == [1, 1]
     assert threads({"num_cpus": 3}) == [3, 3]

@@ -82,8 +82,8 @@ def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
         sources, 2, None, [{"max_frames_per_traj": 3}, {}], [{"num_cpus": 3}, {"num_cpus": 2, "memory": 7}]
     )
     jobs = collector._assembled.jobs
-    assert [jobs.templates[worker].threads for worker in range(4)] == [1, 1, 3, 2]
-    assert jobs.templates[3].resources == {"num_cpus": 2, "memory": 7}
+    assert [jobs.requests[worker].threads for worker in range(4)] == [1, 1, 3, 2]
+    assert jobs.requests[3].resources == {"num_cpus": 2, "memory": 7}
     longest = torch.stack([batch["next", "step_count"] for batch in drawn(collector, 4)]).amax((0, 2, 3, 4))
     assert longest.tolist() == [5, 5, 3, 5]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -60,7 +60,6 @@ class RemoteRequest:
     Attributes:
         worker: the core.
         hooks: functions of the user that are called in the worker.
-        masked: fragments have a mask, since some may lack rows.
         model: what its earlier lives were like, and it must be like, too.
         writing: with what it writes for itself, if it does.
         built_by: key of the collector that asks it.
@@ -69,7 +68,6 @@ class RemoteRequest:
 
     worker: WorkerRequest
     hooks: Hooks = field(default_factory=Hooks)
-    masked: bool = False
     model: Description | None = None
     writing: WriteRequest | None = None
     built_by: str = ""
@@ -97,7 +95,7 @@ class RemoteWorker(Responder):
         self._here = request.here
         built = build_worker(request.worker if self._here else replace(request.worker, stopped=self._stopped))
         self.worker, self.acting = built.worker, built.acting
-        self._layout = replace(built.layout, masked=built.layout.masked or request.masked)
+        self._layout = replace(built.layout, masked=built.layout.masked or request.worker.masked)
         self._cut_last = request.worker.episodes.set_truncated
         self._sums = EpisodeSums(self.worker.host.spec.num_envs)
         self._frames = self._batches = 0
@@ -304,11 +302,7 @@ class RemoteWorker(Responder):
         return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self._layout)
 
 
-Maker: TypeAlias = Callable[[RemoteRequest], Responder]
-"""Makes what answers a collection; runs in the worker."""
-
-
-def build_remote(request: RemoteRequest, make: Maker = RemoteWorker) -> Responder:
+def build_remote(request: RemoteRequest) -> Responder:
     """The worker; the function that jobs name. What travelled frozen thaws here.
 
     Raises:
@@ -317,6 +311,7 @@ def build_remote(request: RemoteRequest, make: Maker = RemoteWorker) -> Responde
     worker = request.worker
     source = replace(worker.source, env=thawed(worker.source.env))
     policy = replace(worker.policy, policy=thawed(worker.policy.policy))
+    make: Callable[[RemoteRequest], Responder] = worker.make or RemoteWorker
     built = make(replace(request, worker=replace(worker, source=source, policy=policy)))
     difference = "" if request.model is None else request.model.difference(built.describe())
     if difference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from swath.collect.description import Description
-from swath.collect.jobs import Template
+from swath.collect.making.assembly import WorkerRequest
 from swath.collect.worker import Seeding
 from swath.collectors.assembly import Assembled, described_by, require_equal
 from swath.group.group import Call
@@ -16,19 +16,19 @@ from swath.workers.fleet import Fleet
 
 def add_workers(
     assembled: Assembled,
-    templates: Sequence[Template],
+    requests: Sequence[WorkerRequest],
     share_of: Callable[[int], int] | None,
     *,
     own_weights: bool,
 ) -> None:
-    """Add one worker per template; blocks until they are ready.
+    """Add one worker per request; blocks until they are ready.
 
     Synchronous collections divide their batches anew, from the next batch that is asked for; in asynchronous ones the
     new workers are asked at once.
 
     Args:
         assembled: the collection.
-        templates: what the workers are made of.
+        requests: what the workers are made of.
         share_of: frames of one worker when there are so many; `None` in asynchronous collections.
         own_weights: whether they keep the weights that they are built with until the next publication.
 
@@ -42,22 +42,22 @@ def add_workers(
     assert isinstance(fleet, Fleet)
     assert isinstance(channel, Channel)
     with collection.changing:
-        first = max(jobs.templates) + 1
-        total = first + len(templates)
+        first = max(jobs.requests) + 1
+        total = first + len(requests)
         share = None if share_of is None else share_of(total)
-        new = dict(enumerate(templates, first))
+        new = dict(enumerate(requests, first))
         said: dict[int, Description] = {}
 
         def accept(handles: Sequence[Handle]) -> None:
             said.update(described_by(fleet, handles))
             _require_alike(assembled.described, said)
 
-        jobs.templates.update(new)
+        jobs.requests.update(new)
         try:
             fleet.add([jobs.job] * len(new), accept)
         except BaseException:
             for worker in new:
-                del jobs.templates[worker]
+                del jobs.requests[worker]
             raise
         for worker in new:
             channel.joined(worker, own_weights=own_weights)
@@ -79,7 +79,7 @@ def _share(assembled: Assembled, share: int | None) -> None:
 
 def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
     """New workers go on with the seeds of those that are there."""
-    seeding, described = assembled.jobs.standing.seeding, assembled.described
+    seeding, described = assembled.jobs.seeding, assembled.described
     if not seeding:
         return
     model = next(iter(seeding.values()))

@@ -11,10 +11,10 @@ import torch
 from swath.collect.books import FragmentBooks, head_of
 from swath.collect.counters import Counters
 from swath.collect.description import Description
-from swath.collect.jobs import Standing, Template, WorkerJobs
+from swath.collect.jobs import WorkerJobs, frozen_request
 from swath.collect.joining import Homes, batch_of, stacked
 from swath.collect.plan import FragmentPlan, Renewal
-from swath.collect.remote import PUBLIC, RemoteWorker
+from swath.collect.remote import RemoteWorker
 from swath.collect.service import CollectorService, Making
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
@@ -74,13 +74,12 @@ def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> As
     """
     (core,) = request.workers
     require_free(core.source.env)
-    gate, standing = Gate(request.name), Standing(first=request.index)
-    jobs = WorkerJobs({0: Template(core)}, standing, here=True)
+    gate, jobs = Gate(request.name), WorkerJobs({0: core}, here=True, first=request.index)
     member: RemoteWorker = jobs.job(FIRST).build()
     member.worker.stop_when(lambda: gate.halted)
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
-    standing.described[0] = member.describe()
+    jobs.described[0] = member.describe()
     assembled = replace(_collection(request, jobs, group, gate, None, republish), member=member)
     if request.seed is not None:
         try:
@@ -101,15 +100,15 @@ def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> A
     """
     jobs = _jobs(request)
     bare = jobs.before is not None
-    places = backend(request.places.backend, preload=PRELOADED, bare=bare, options=request.places.options)
+    places = backend(request.backend, preload=PRELOADED, bare=bare, options=request.backend_options)
     fleet = Fleet(places, jobs.job, len(request.workers), request.survival)
     group = WorkerGroup(fleet, Channel(places.share))
     try:
         late = fleet.bring_up()
-        jobs.standing.described.update(_all_described(fleet, len(request.workers)))
+        jobs.described.update(_all_described(fleet, len(request.workers)))
         if request.order.sync:
-            require_equal(jobs.standing.described)
-            require_joinable(jobs.standing.described, request.order.cat_dim)
+            require_equal(jobs.described)
+            require_joinable(jobs.described, request.order.cat_dim)
         bell = _bell(places, len(request.workers), needed=request.order.preemptive_threshold is not None)
         assembled = _collection(request, jobs, group, Gate(request.name), bell, republish)
         if request.order.sync:
@@ -127,35 +126,35 @@ def seed_all(assembled: Assembled, seeding: Seeding) -> None:
     collection = assembled.collection
     with collection.forgetting():
         spread_seed(assembled, seeding)
-        seeding_of = assembled.jobs.standing.seeding
+        seeding_of = assembled.jobs.seeding
         tickets = collection.group.send({worker: Call("seed_with", (one,)) for worker, one in seeding_of.items()})
     collection.group.answers(tickets)
 
 
 def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
     """Say where the seeds of all workers come from, and of their next lives; envs are numbered through."""
-    described, standing = assembled.described, assembled.jobs.standing
+    described, jobs = assembled.described, assembled.jobs
     first = seeding.first_env
     if first is None:
-        first = standing.first // len(described) * sum(one.all_envs for one in described.values())
-    envs_only = seeding.envs_only or assembled.jobs.in_threads  # these draw from one generator, all at once
+        first = jobs.first // len(described) * sum(one.all_envs for one in described.values())
+    envs_only = seeding.envs_only or jobs.in_threads  # these draw from one generator, all at once
     for worker, one in sorted(described.items()):
-        standing.seeding[worker] = Seeding(seeding.root, seeding.static, first, envs_only)
+        jobs.seeding[worker] = Seeding(seeding.root, seeding.static, first, envs_only)
         first += one.all_envs
 
 
 def move_fleet(assembled: Assembled, index: int) -> None:
     """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
-    collection, standing = assembled.collection, assembled.jobs.standing
+    collection, jobs = assembled.collection, assembled.jobs
     with collection.forgetting():
-        standing.first = first_worker(index, len(assembled.described))
-        known = next(iter(standing.seeding.values()), None)
+        jobs.first = first_worker(index, len(assembled.described))
+        known = next(iter(jobs.seeding.values()), None)
         if known is not None:
             spread_seed(assembled, Seeding(known.root, known.static))
         calls = {}
         for worker in assembled.described:
-            standing.lives[worker] = standing.last_life(worker) + 1
-            calls[worker] = Call("move_to", (standing.first + worker, standing.seeding.get(worker)))
+            jobs.lives[worker] = jobs.last_life(worker) + 1
+            calls[worker] = Call("move_to", (jobs.first + worker, jobs.seeding.get(worker)))
         tickets = collection.group.send(calls)
     collection.group.answers(tickets)
 
@@ -176,20 +175,11 @@ def first_worker(index: int, n: int) -> int:
 
 def _jobs(request: CollectorRequest) -> WorkerJobs:
     policies: dict[int, Any] = {}
-    templates = {}
-    for worker, core in enumerate(request.workers):
-        template = Template(
-            core,
-            request.places.resources_of(worker),
-            masked=request.order.preemptive_threshold is not None,
-            make=request.makers[worker if len(request.makers) > 1 else 0],
-            threads=request.places.threads_of(worker),
-        )
-        templates[worker] = template.frozen(policies)
+    requests = {worker: frozen_request(core, policies) for worker, core in enumerate(request.workers)}
     writers = _writers(request)
     hooks = replace(request.hooks, postproc=None if writers is None else request.hooks.postproc)
-    standing = Standing(hooks=hooks, first=first_worker(request.index, len(templates)))
-    return WorkerJobs(templates, standing, request.places.init_fn, PUBLIC, writers, request.places.backend == "thread")
+    first = first_worker(request.index, len(requests))
+    return WorkerJobs(requests, request.init_fn, writers, request.backend == "thread", hooks=hooks, first=first)
 
 
 def _writers(request: CollectorRequest) -> Writers | None:
@@ -218,11 +208,11 @@ def _collection(
     bell: Watched | None,
     republish: Callable[[], Any],
 ) -> Assembled:
-    described, order, budget = jobs.standing.described, request.order, request.budget
+    described, order, budget = jobs.described, request.order, request.budget
     frames = {worker: one.frames for worker, one in described.items()}
     batch_frames = sum(frames.values()) if order.sync else described[0].frames
     books = group.books = FragmentBooks(group, Counters(), jobs.replaces)
-    jobs.standing.known = books.workers
+    jobs.known = books.workers
     renewal = Renewal(Due(request.automatic), republish)
     random_batches = budget.random_batches(batch_frames)
     plan = FragmentPlan(group, books, frames, budget, renewal, bell, random_batches, order.max_staleness)

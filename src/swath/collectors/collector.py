@@ -23,7 +23,7 @@ from swath.collectors.checks import (
 from swath.collectors.controls import InThisProcess
 from swath.collectors.dispatch import built_elsewhere, require_here
 from swath.collectors.local_outlet import LocalOutlet
-from swath.collectors.request import CollectorRequest, Order, Places
+from swath.collectors.request import CollectorRequest, Order
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import WorkerSettings
@@ -215,7 +215,6 @@ class Collector(TakesWeights, _OfAnyBackend):
         require_agreement(settings.entries, trajectories, writes=buffer is not None)
         request = CollectorRequest(
             workers=(worker,),
-            places=Places("direct"),
             order=Order(sync=True),
             budget=budget,
             entries=settings.entries,

@@ -175,10 +175,10 @@ class FleetControls(BaseCollector):
 
     @property
     def _hooks(self) -> Hooks:
-        return self._assembled.jobs.standing.hooks
+        return self._assembled.jobs.hooks
 
     def _set_hooks(self, **changed: Any) -> None:
-        hooks = self._assembled.jobs.standing.hooks = replace(self._hooks, **changed)
+        hooks = self._assembled.jobs.hooks = replace(self._hooks, **changed)
         self._collection.calls.call("set_hooks", hooks)
 
     def _chosen(self, reset_idx: Any) -> list[int]:

@@ -11,7 +11,7 @@ from swath.collectors.assembly import require_agreement
 from swath.collectors.base import BaseCollector
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods, worker_index
 from swath.collectors.many import SHUTDOWN_S, ManyWorkers
-from swath.collectors.request import CollectorRequest, Order, Places
+from swath.collectors.request import CollectorRequest, Order
 from swath.collectors.state import FleetState
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import requests_of, settings_of, shares_of, sources_of, total_of
@@ -231,8 +231,15 @@ class LocalMultiCollector(FleetState, ManyWorkers):
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
         request = CollectorRequest(
-            workers=requests_of(envs, weight_settings.acting, settings, shares, trajectories),
-            places=Places(local_backend(backend), (threads_of_worker(num_sub_threads, backend),), init_fn),
+            workers=requests_of(
+                envs,
+                weight_settings.acting,
+                settings,
+                shares,
+                trajectories,
+                threads=threads_of_worker(num_sub_threads, backend),
+                masked=preemptive_threshold is not None,
+            ),
             order=order,
             budget=Budget.asked(total_of(frames_per_batch), total_frames, init_random_frames),
             entries=settings[0].entries,
@@ -244,6 +251,8 @@ class LocalMultiCollector(FleetState, ManyWorkers):
             seed=None if seed is None else whole_number("seed", seed),
             name=name,
             index=self._worker_idx or 0,
+            backend=local_backend(backend),
+            init_fn=init_fn,
         )
         self._begin(request, weight_settings, view)
         self._threads_before: int | None = None

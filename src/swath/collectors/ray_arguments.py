@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from swath.collect.remote import Maker, RemoteWorker
+from swath.collect.making.assembly import WorkerRequest
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.remote_collector import RemoteCollector
@@ -44,12 +44,17 @@ class Nesting:
                 f"{what} does not pass through to collector_class={self.kind.__name__}; leave collector_class out"
             )
 
-    def makers(
-        self, settings: Sequence[WorkerSettings], further: Sequence[Mapping[str, Any]], whole: Trajectories
-    ) -> list[Maker]:
-        """What makes each worker.
+    def inside(
+        self,
+        workers: Sequence[WorkerRequest],
+        settings: Sequence[WorkerSettings],
+        further: Sequence[Mapping[str, Any]],
+        whole: Trajectories,
+    ) -> tuple[WorkerRequest, ...]:
+        """What each worker is made of, if collectors of this class are built in them.
 
         Args:
+            workers: what they are made of.
             settings: by worker.
             further: keywords of the class itself, by worker.
             whole: how batches are made of episodes.
@@ -57,34 +62,33 @@ class Nesting:
         Raises:
             TypeError: batches of whole episodes, of other classes than `Collector`.
         """
+        if self.kind is None:
+            return tuple(workers)
         if whole.per_batch is not None:
             self.require_plain("trajs_per_batch")
-        if self.kind is None:
-            return [RemoteWorker] * len(settings)
-        return [
-            partial(RemoteCollector, kind=self.kind, keywords={**self._of_settings(one), **self._of_many(), **more})
-            for one, more in zip(settings, further, strict=True)
-        ]
+        return tuple(
+            replace(core, make=partial(RemoteCollector, kind=self.kind, keywords={**self._of_settings(one), **more}))
+            for core, one, more in zip(workers, settings, further, strict=True)
+        )
 
     def _of_settings(self, settings: WorkerSettings) -> dict[str, Any]:
-        """What is not at its default; batches are moved to where they live by whoever joins them."""
+        """What is not at its default; sub-processes that are late are replaced before the actor is.
+
+        Batches are moved to where they live by whoever joins them.
+        """
         given = {name: getattr(settings, name) for name in SETTINGS if name != "storing_device"}
         if given["on_env_error"] == "restart" and not self.is_multi:
             given["on_env_error"] = "raise"  # the actor is replaced
-        return {name: value for name, value in given.items() if value is not _DEFAULTS[name]}
-
-    def _of_many(self) -> dict[str, Any]:
-        """Sub-processes that are late are replaced before the actor is."""
-        if not self.is_multi:
-            return {}
-        whole = self.survival
-        patience = whole.fragment_timeout_s
-        return {
-            "num_workers": self.number,
-            "restarts": whole.restarts,
-            "fragment_timeout_s": None if patience is None else patience / 2,
-            "placement_timeout_s": whole.placement_timeout_s,
-        }
+        given = {name: value for name, value in given.items() if value is not _DEFAULTS[name]}
+        if self.is_multi:
+            patience = self.survival.fragment_timeout_s
+            given |= {
+                "num_workers": self.number,
+                "restarts": self.survival.restarts,
+                "fragment_timeout_s": None if patience is None else patience / 2,
+                "placement_timeout_s": self.survival.placement_timeout_s,
+            }
+        return given
 
 
 def nesting_of(
@@ -225,18 +229,21 @@ def merged(own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers:
     return Merged(settings, collection, further)
 
 
-def resources_of(remote_configs: Any, n_workers: int) -> list[Mapping[str, Any]]:
-    """What each worker asks of the cluster; nothing stands for the default.
+def with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tuple[WorkerRequest, ...]:
+    """These workers with what each asks of the cluster; torch has as many threads as there are whole CPUs, at least 1.
 
     Raises:
         TypeError: not a dict.
         ValueError: a list of another length.
     """
-    rows = spread("remote_configs", remote_configs, n_workers)
+    rows = [{} if row is None else row for row in spread("remote_configs", remote_configs, len(workers))]
     for row in rows:
-        if row is not None and not isinstance(row, Mapping):
+        if not isinstance(row, Mapping):
             raise TypeError(f"remote_configs has {type(row).__name__}; give a dict of options of ray.remote()")
-    return [row or {} for row in rows]
+    return tuple(
+        replace(core, resources=row, threads=max(1, int(row.get("num_cpus") or 1)))
+        for core, row in zip(workers, rows, strict=True)
+    )
 
 
 def whole_share(frames_per_batch: int, n_workers: int) -> int:
@@ -251,11 +258,6 @@ def whole_share(frames_per_batch: int, n_workers: int) -> int:
             f"use a multiple of {n_workers}"
         )
     return frames_per_batch // n_workers
-
-
-def threads_of(resources: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Torch's threads in each worker: as many as it has whole CPUs, at least 1."""
-    return [max(1, int(one.get("num_cpus") or 1)) for one in resources]
 
 
 def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any, nesting: Nesting) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from swath.collect.jobs import Template
+from swath.collect.jobs import frozen_request
 from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods
@@ -18,11 +18,10 @@ from swath.collectors.ray_arguments import (
     merged,
     nesting_of,
     number_of_workers,
-    resources_of,
-    threads_of,
     whole_share,
+    with_resources,
 )
-from swath.collectors.request import CollectorRequest, Order, Places
+from swath.collectors.request import CollectorRequest, Order
 from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import SETTINGS, requests_of, sources_of
@@ -205,16 +204,10 @@ class RayCollector(ManyWorkers):
         )
         buffer = with_methods("replay_buffer", whole["replay_buffer"], "extend")
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
-        resources = resources_of(remote_configs, len(envs))
         share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
+        cores = requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories)
         request = CollectorRequest(
-            workers=requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories),
-            places=Places(
-                "ray",
-                options={"init_config": ray_init_config, "workers": len(envs)},
-                threads=threads_of(resources),
-                resources=resources,
-            ),
+            workers=nesting.inside(with_resources(cores, remote_configs), settings, further, trajectories),
             order=order,
             budget=Budget.asked(frames_per_batch, total_frames, whole["init_random_frames"]),
             entries=settings[0].entries,
@@ -225,7 +218,8 @@ class RayCollector(ManyWorkers):
             buffer=buffer,
             seed=None if whole["seed"] is None else whole_number("seed", whole["seed"]),
             name="RayCollector",
-            makers=nesting.makers(settings, further, trajectories),
+            backend="ray",
+            backend_options={"init_config": ray_init_config, "workers": len(envs)},
         )
         self._begin(request, weight_settings, view)
 
@@ -272,17 +266,13 @@ class RayCollector(ManyWorkers):
         if policy is not None:
             own["policy_factory"] = (None, None)
         settings = merged(own, collector_kwargs, len(envs), self._nesting).settings
-        model, whole = self._assembled.jobs.templates[0].request, self._request.trajectories
+        model, whole = self._assembled.jobs.requests[0], self._request.trajectories
         acts = model.policy.policy if policy is None else policy
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
-        resources = resources_of(remote_configs, len(envs))
-        templates = [
-            Template(core, asked, threads=threads).frozen({})
-            for core, asked, threads in zip(cores, resources, threads_of(resources), strict=True)
-        ]
+        new = [frozen_request(core, {}) for core in with_resources(cores, remote_configs)]
         frames = self._frames_per_batch
         mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None
-        add_workers(self._assembled, templates, mine, own_weights=policy is not None)
+        add_workers(self._assembled, new, mine, own_weights=policy is not None)
 
     def state_dict(self) -> list[OrderedDict[str, Any]]:
         """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
-from swath.collect.remote import Maker, RemoteWorker
 from swath.options import Budget, Entries, Hooks, Survival, Trajectories, count
 from swath.weights.due import Automatic
 
@@ -62,40 +61,11 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where workers live.
-
-    Attributes:
-        backend: `"process"`, `"thread"`, `"ray"` or `"inline"`.
-        threads: torch's threads, by worker; one entry counts for all.
-        init_fn: runs first in each worker.
-        resources: what each worker asks for, by worker; one entry counts for all.
-        options: of the backend.
-    """
-
-    backend: str = "process"
-    threads: Sequence[int] = (1,)
-    init_fn: Callable[[], Any] | None = None
-    resources: Sequence[Mapping[str, Any]] = ({},)
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def resources_of(self, worker: int) -> Mapping[str, Any]:
-        """What this worker asks for."""
-        return self.resources[worker if len(self.resources) > 1 else 0]
-
-    def threads_of(self, worker: int) -> int:
-        """Torch's threads in this worker."""
-        return self.threads[worker if len(self.threads) > 1 else 0]
-
-
-@dataclass(frozen=True)
 class CollectorRequest:
     """All that a collection is made of.
 
     Attributes:
         workers: what each of them is made of.
-        makers: what makes each of them, over there; one entry counts for all.
-        places: where they live.
         order: in which order batches are made.
         budget: how much to collect.
         entries: what a batch holds.
@@ -107,10 +77,12 @@ class CollectorRequest:
         seed: root of all seeds; `None` seeds nothing.
         name: of the face.
         index: of this collection inside a larger one.
+        backend: `"process"`, `"thread"`, `"ray"` or `"inline"`; `"direct"` is the thread of the user.
+        backend_options: its options.
+        init_fn: runs first in each worker.
     """
 
     workers: tuple[WorkerRequest, ...]
-    places: Places
     order: Order
     budget: Budget
     entries: Entries
@@ -122,7 +94,9 @@ class CollectorRequest:
     seed: int | None = None
     name: str = "collector"
     index: int = 0
-    makers: Sequence[Maker] = (RemoteWorker,)
+    backend: str = "direct"
+    backend_options: Mapping[str, Any] = field(default_factory=dict)
+    init_fn: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
         least = self.survival.min_workers

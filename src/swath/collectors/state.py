@@ -93,7 +93,7 @@ def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]],
 def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Counters, ids, version and seed of the whole collection."""
     collection = assembled.collection
-    seeding = next(iter(assembled.jobs.standing.seeding.values()), None)
+    seeding = next(iter(assembled.jobs.seeding.values()), None)
     known = (one.next_id for one in collection.books.workers.values())
     next_ids = [*known, *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return {
@@ -109,7 +109,7 @@ def load_fleet(
     assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
-    collection, standing = assembled.collection, assembled.jobs.standing
+    collection, jobs = assembled.collection, assembled.jobs
     manifests = {worker: description.manifest for worker, description in assembled.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
@@ -122,10 +122,10 @@ def load_fleet(
         _restore_counters(assembled, parts, saved)
         calls = {}
         for worker, part in parts.items():
-            standing.lives[worker] = max(standing.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
+            jobs.lives[worker] = max(jobs.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS or assembled.jobs.here}
             rest["policy_version"] = version
-            calls[worker] = Call("restore", (rest, standing.seeding.get(worker)))
+            calls[worker] = Call("restore", (rest, jobs.seeding.get(worker)))
         tickets = collection.group.send(calls)
     collection.group.answers(tickets)
 
@@ -139,7 +139,7 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
         known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
     collection.skip_random(counters.frames)
     if "seed" in saved:
-        assembled.jobs.standing.seeding.clear()
+        assembled.jobs.seeding.clear()
         if saved["seed"] is not None:
             spread_seed(assembled, Seeding(saved["seed"]))
 
@@ -149,19 +149,19 @@ def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
 
     Of a policy that a factory builds, and of which nothing was published, there are no weights.
     """
-    collection, standing = assembled.collection, assembled.jobs.standing
+    collection, jobs = assembled.collection, assembled.jobs
     saved: OrderedDict[str, Any] = OrderedDict()
     weights = _weights_of(assembled, worker)
     if weights is not None:
         saved[WEIGHTS] = weights
-    seeding = standing.seeding.get(worker)
+    seeding = jobs.seeding.get(worker)
     saved["env_state_dict"] = OrderedDict()
     saved["frames"] = 0
     saved["iter"] = -1
     saved["traj_pool"] = {"traj_id": torch.tensor(collection.books.workers[worker].next_id, dtype=torch.int64)}
     saved["policy_version"] = collection.group.channel.version_for(worker)
     saved["seed"] = None if seeding is None else seeding.root
-    saved["life"] = standing.last_life(worker)
+    saved["life"] = jobs.last_life(worker)
     return saved
 
 
@@ -171,7 +171,7 @@ def _weights_of(assembled: Assembled, worker: int) -> OrderedDict[str, Any] | No
         return _as_state_dict(published, assembled.described[worker].manifest)
     if assembled.described[worker].manifest.empty:
         return None
-    policy = thawed(assembled.jobs.templates[worker].request.policy.policy)
+    policy = thawed(assembled.jobs.requests[worker].policy.policy)
     return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
@@ -161,7 +161,13 @@ def settings_of(n_workers: int, **values: Any) -> list[WorkerSettings]:
 
 
 def requests_of(
-    envs: Sequence[Any], policy: Any, settings: Sequence[WorkerSettings], shares: Sequence[int], whole: Trajectories
+    envs: Sequence[Any],
+    policy: Any,
+    settings: Sequence[WorkerSettings],
+    shares: Sequence[int],
+    whole: Trajectories,
+    **of_all: Any,
 ) -> tuple[WorkerRequest, ...]:
-    """What each worker is made of."""
-    return tuple(one.request(env, policy, share, whole) for env, one, share in zip(envs, settings, shares, strict=True))
+    """What each worker is made of; `of_all` are fields of all of them."""
+    rows = zip(envs, settings, shares, strict=True)
+    return tuple(replace(one.request(env, policy, share, whole), **of_all) for env, one, share in rows)

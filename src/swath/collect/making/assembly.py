@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.collect.making.acting import Acting
@@ -59,6 +59,10 @@ class WorkerRequest:
         seed: root of its seeds; `None` seeds nothing.
         twin: its env is one of several copies of an instance, whose random state it must not share.
         stopped: asked after each step; true ends the fragment there.
+        masked: fragments have a mask, since some may lack rows.
+        make: makes what answers for it, where that is another thing than a worker; it is called with a `RemoteRequest`.
+        threads: torch's threads in it.
+        resources: what it asks of its place.
     """
 
     source: Source
@@ -73,6 +77,10 @@ class WorkerRequest:
     seed: Seeding | None = None
     twin: bool = False
     stopped: Callable[[], bool] = never
+    masked: bool = False
+    make: Callable[..., Any] | None = None
+    threads: int = 1
+    resources: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.faults.on_env_error == "restart" and self.source.is_instance:
