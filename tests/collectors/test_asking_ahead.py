@@ -11,7 +11,7 @@ from writing_toys import FileBuffer
 @pytest.mark.parametrize(("prefetch", "busy"), [(0, False), (1, True)])
 def test_workers_that_are_asked_ahead_do_not_wait_for_the_copy_of_their_fragments(kind, prefetch, busy):
     with fleet(kind, backend="inline", prefetch=prefetch) as collector:
-        collection = collector._assembled.collection
+        collection = collector.collection
         make, seen = collection.making.batch, []
 
         def batch(shares, bodies):

@@ -272,7 +272,7 @@ def test_inner_deaths_are_healed_inside(build, inside, order, tmp_path):
     batches += drawn(collector, 3)
     stats = collector.stats("both")
     assert len({batch.shape for batch in batches}) == 1
-    assert (stats["restarts"], stats["workers_lost"], collector._assembled.fleet.restarts) == (2, 0, 0)
+    assert (stats["restarts"], stats["workers_lost"], collector.collection.group.fleet.restarts) == (2, 0, 0)
     assert stats["fragments_lost"] == 2
     assert stats["worker_0/life"] == 1, "the highest of its workers"
     check_lives(batches, WIDE)
@@ -286,7 +286,7 @@ def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_
     collector.update_policy_weights_(level(3))
     batches = drawn(collector, 4)
     stats = collector.stats("both")
-    assert stats["restarts"] == collector._assembled.fleet.restarts == 1
+    assert stats["restarts"] == collector.collection.group.fleet.restarts == 1
     assert stats["worker_1/life"] == 1
     assert {tuple((rows(batch[1])[IDS] >> 32 & 0x7FFF).unique().tolist()) for batch in batches} == {(1,)}
     assert batches[-1]["action"].unique().tolist() == [3], "the newest weights reach the next life"
@@ -297,7 +297,7 @@ def test_a_life_of_an_actor_begins_behind_all_lives_of_its_workers(build, tmp_pa
     script = lives(tmp_path, {1: inner})
     collector = build("sync", sources=script.sources(2), collector_kwargs={"restarts": Restarts(1)})
     batches = drawn(collector, 6)
-    while collector._assembled.fleet.restarts == 0:
+    while collector.collection.group.fleet.restarts == 0:
         batches.append(collector.next())
     batches += drawn(collector, 2)
     check_lives(batches, WIDE)
@@ -314,7 +314,7 @@ def test_an_env_that_raises_is_reset_or_its_worker_replaced(build, inside, how, 
     for batch in batches:
         check_whole(batch)
     assert (stats["env_errors"], stats["restarts"]) == (1, how == "restart")
-    assert collector._assembled.fleet.restarts == (how == "restart" and inside == "one")
+    assert collector.collection.group.fleet.restarts == (how == "restart" and inside == "one")
 
 
 def test_what_a_derived_next_drops_is_counted(build):

@@ -50,7 +50,7 @@ def lives(path, script, n_workers=2, num_envs=2, **options):
 
 
 def kill(collector, worker):
-    os.kill(collector._assembled.fleet.up[worker].pid, signal.SIGKILL)
+    os.kill(collector.collection.group.fleet.up[worker].pid, signal.SIGKILL)
 
 
 # ---- a worker dies
@@ -60,7 +60,7 @@ def kill(collector, worker):
 def test_an_idle_worker_that_is_killed_is_replaced_and_no_fragment_is_lost(kind, caplog):
     with fleet(kind, prefetch=0) as collector:
         batches = drawn(collector, 2)
-        life = collector._assembled.fleet.handle(1)
+        life = collector.collection.group.fleet.handle(1)
         kill(collector, 1)
         batches += drawn_until(collector, lambda batch: (1, 1) in by_life([batch]))
         stats = collector.stats("both")
@@ -206,9 +206,9 @@ def test_what_is_finished_is_delivered_before_the_end(tmp_path):
     sources = lives(tmp_path, {1: [[Fault("exit", step=6)]]})
     with fleet("async", sources, restarts=NEVER, prefetch=3) as collector:
         batches = drawn(collector, 1)
-        fate = collector._assembled.fleet.handle(1)
+        fate = collector.collection.group.fleet.handle(1)
         while not fate.ended.done:
-            collector._assembled.fleet.look()
+            collector.collection.group.fleet.look()
         with pytest.raises(FleetFailed):
             batches.extend(iter(collector))
         frames, discarded = (collector.stats()[name] for name in ("frames", "frames_discarded"))
@@ -543,7 +543,7 @@ def test_a_fragment_that_nobody_asked_for_is_counted_and_its_episodes_are_not_wh
     options = {"trajs_per_batch": 1, "traj_format": "cat", "prefetch": 0, "backend": "inline"}
     with fleet(kind, numbered(1, counting=counting), frames_per_batch=10, **options) as collector:
         collector.next()
-        collection = collector._assembled.collection
+        collection = collector.collection
         with collection.group.lock:
             del collection.group.out[collection.plan.ask(0, collection.plan.next_for(0))]
         batches = drawn(collector, 5)

@@ -169,7 +169,7 @@ def test_after_a_death_updates_go_on_and_the_reborn_has_the_newest():
     with multi(Always(1), backend="process") as made:
         acted(made)
         made.update_policy_weights_(weights(2))
-        os.kill(made.cascade_execute("_assembled.fleet.up[0].pid"), signal.SIGKILL)
+        os.kill(made.cascade_execute("collection.group.fleet.up[0].pid"), signal.SIGKILL)
         made.update_policy_weights_(weights(0))
         assert acted(made) == [(0, 2), (0, 2)]
         assert made.stats()["restarts"] == 1
@@ -199,7 +199,7 @@ def test_when_the_store_is_full_the_call_raises_and_the_old_weights_stay(monkeyp
         def full(value):
             raise MemoryError("the store is full")
 
-        monkeypatch.setattr(made._assembled.collection.group.channel, "_share", full)
+        monkeypatch.setattr(made.collection.group.channel, "_share", full)
         with pytest.raises(MemoryError, match="full"):
             made.update_policy_weights_(weights(0))
         assert made.policy_version == 1

@@ -81,7 +81,7 @@ def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
     collector.add_collectors(
         sources, 2, None, [{"max_frames_per_traj": 3}, {}], [{"num_cpus": 3}, {"num_cpus": 2, "memory": 7}]
     )
-    jobs = collector._assembled.jobs
+    jobs = collector.collection.jobs
     assert [jobs.requests[worker].threads for worker in range(4)] == [1, 1, 3, 2]
     assert jobs.requests[3].resources == {"num_cpus": 2, "memory": 7}
     longest = torch.stack([batch["next", "step_count"] for batch in drawn(collector, 4)]).amax((0, 2, 3, 4))

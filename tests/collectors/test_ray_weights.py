@@ -129,7 +129,7 @@ def test_a_reborn_worker_is_never_skipped(ray):
     with multi(Always(1), weight_updater=updater) as made:
         acted(made)
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, True]
-        fleet = made._assembled.fleet
+        fleet = made.collection.group.fleet
         fleet.replace(fleet.handle(1), RuntimeError("killed by a test"))
         acted(made)
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, False]

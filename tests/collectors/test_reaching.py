@@ -101,7 +101,7 @@ def test_repr_is_a_status_line():
     made.shutdown()
     assert repr(made) == "<Collector 2 envs: closed; 3.0k frames, version 1>"
     with collector(CountingEnv) as made:
-        made._collection.counters.frames = 1_234_567
+        made.collection.counters.frames = 1_234_567
         assert repr(made) == "<Collector 1 env: ready; 1.2M frames, version 0>"
 
 

@@ -166,7 +166,7 @@ def test_each_life_writes_through_a_client_of_its_own(tmp_path):
     buffer = FileBuffer(tmp_path)
     with fleet(replay_buffer=buffer) as collector:
         collector.next()
-        os.kill(collector._assembled.fleet.up[1].pid, signal.SIGKILL)
+        os.kill(collector.collection.group.fleet.up[1].pid, signal.SIGKILL)
         collector.next()
     by_client = {entry.client: int(entry.td[IDS].max()) for entry in buffer.entries}
     assert sorted((ids >> 47, ids >> 32 & 1) for ids in by_client.values()) == [(0, 0), (1, 0), (1, 1)]

@@ -15,6 +15,7 @@ from typing import Any
 
 from swath.collect.books import FragmentBooks, head_of
 from swath.collect.counters import Counters
+from swath.collect.jobs import WorkerJobs
 from swath.collect.plan import FragmentPlan
 from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
 from swath.collect.whole import Polls, WholeEpisodes
@@ -46,6 +47,7 @@ class CollectorService:
 
     Attributes:
         group: the workers, and what they were asked for.
+        jobs: how they are brought up.
         plan: what they are to be asked for.
         gather: decides who is asked next.
         making: how bodies become batches.
@@ -54,11 +56,11 @@ class CollectorService:
         batch_frames: frames of a batch.
         counters: of what was delivered.
         buffer: where batches are written, if anywhere.
-        written_there: workers write for themselves.
         gate: who may draw; whether it is open.
     """
 
     group: WorkerGroup
+    jobs: WorkerJobs
     plan: FragmentPlan
     gather: Gather
     making: Making
@@ -67,11 +69,11 @@ class CollectorService:
     batch_frames: int
     gate: Gate
     buffer: Any = None
-    written_there: bool = False
 
     def __post_init__(self) -> None:
         wanted, writing = self.shaper.trajectories, self.buffer is not None
         self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
+        self.written_there = self.jobs.writers is not None
         self._polls = None if wanted.per_batch is None else Polls()
         no_whole = wanted.per_batch is None or self.written_there
         self.whole = None if no_whole else WholeEpisodes(wanted, self.counters, writing)

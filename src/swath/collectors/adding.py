@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
+from swath.collect.service import CollectorService
 from swath.collect.worker import Seeding
-from swath.collectors.assembly import Assembled, described_by, require_equal
+from swath.collectors.assembly import described_by, require_equal
 from swath.group.group import Call
 from swath.weights.channel import Channel
 from swath.workers.base import Handle
@@ -15,7 +16,7 @@ from swath.workers.fleet import Fleet
 
 
 def add_workers(
-    assembled: Assembled,
+    collection: CollectorService,
     requests: Sequence[WorkerRequest],
     share_of: Callable[[int], int] | None,
     *,
@@ -27,7 +28,7 @@ def add_workers(
     new workers are asked at once.
 
     Args:
-        assembled: the collection.
+        collection: the service.
         requests: what the workers are made of.
         share_of: frames of one worker when there are so many; `None` in asynchronous collections.
         own_weights: whether they keep the weights that they are built with until the next publication.
@@ -37,7 +38,7 @@ def add_workers(
         PlacementFailed: no room, or not ready in time.
         Exception: what building them raised. In all cases nothing is added.
     """
-    collection, jobs = assembled.collection, assembled.jobs
+    jobs = collection.jobs
     fleet, channel = collection.group.fleet, collection.group.channel
     assert isinstance(fleet, Fleet)
     assert isinstance(channel, Channel)
@@ -50,7 +51,7 @@ def add_workers(
 
         def accept(handles: Sequence[Handle]) -> None:
             said.update(described_by(fleet, handles))
-            _require_alike(assembled.described, said)
+            _require_alike(collection.jobs.described, said)
 
         jobs.requests.update(new)
         try:
@@ -61,15 +62,15 @@ def add_workers(
             raise
         for worker in new:
             channel.joined(worker, own_weights=own_weights)
-        assembled.described.update(said)
+        collection.jobs.described.update(said)
         with collection.group.lock:
-            _seed(assembled, sorted(new))
-            _share(assembled, share)
+            _seed(collection, sorted(new))
+            _share(collection, share)
 
 
-def _share(assembled: Assembled, share: int | None) -> None:
+def _share(collection: CollectorService, share: int | None) -> None:
     """Frames asked of each worker from now on; requests that are out stay as they are."""
-    collection, described = assembled.collection, assembled.described
+    described = collection.jobs.described
     frames = {worker: one.frames for worker, one in described.items()}
     if share is not None:
         frames = {worker: one.rounded(share) for worker, one in described.items()}
@@ -77,16 +78,16 @@ def _share(assembled: Assembled, share: int | None) -> None:
     collection.plan.frames = frames
 
 
-def _seed(assembled: Assembled, workers: Sequence[int]) -> None:
+def _seed(collection: CollectorService, workers: Sequence[int]) -> None:
     """New workers go on with the seeds of those that are there."""
-    seeding, described = assembled.jobs.seeding, assembled.described
+    seeding, described = collection.jobs.seeding, collection.jobs.described
     if not seeding:
         return
     model = next(iter(seeding.values()))
     for worker in workers:
         first = sum(described[other].all_envs for other in described if other < worker)
         seeding[worker] = Seeding(model.root, model.static, first, model.envs_only)
-        assembled.collection.group.send({worker: Call("seed_with", (seeding[worker],))})
+        collection.group.send({worker: Call("seed_with", (seeding[worker],))})
 
 
 def _require_alike(there: dict[int, Description], new: dict[int, Description]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,29 +44,7 @@ GOODBYE_S = 2.0
 """How long workers have to close their envs when what they were built for fails."""
 
 
-@dataclass
-class Assembled:
-    """A collection, and what its face knows of its workers.
-
-    Attributes:
-        collection: the service.
-        jobs: makes their jobs.
-        described: what they are like, by worker.
-        member: the one worker, if it lives here.
-    """
-
-    collection: CollectorService
-    jobs: WorkerJobs
-    described: dict[int, Description]
-    member: RemoteWorker | None = None
-
-    @property
-    def fleet(self) -> Fleet | LocalFleet:
-        """The workers."""
-        return self.collection.group.fleet
-
-
-def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> Assembled:
+def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
     """A collection with one worker in this process.
 
     Raises:
@@ -80,17 +58,17 @@ def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> As
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
     jobs.described[0] = member.describe()
-    assembled = replace(_collection(request, jobs, group, gate, None, republish), member=member)
+    collection = _collection(request, jobs, group, gate, None, republish)
     if request.seed is not None:
         try:
-            seed_all(assembled, Seeding(request.seed))
+            seed_all(collection, Seeding(request.seed))
         except BaseException:
-            assembled.collection.close(GOODBYE_S, close_env=not core.source.is_instance)
+            collection.close(GOODBYE_S, close_env=not core.source.is_instance)
             raise
-    return assembled
+    return collection
 
 
-def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> Assembled:
+def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
     """Bring everything up; blocks until every worker has built env and policy.
 
     Raises:
@@ -110,30 +88,29 @@ def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> A
             require_equal(jobs.described)
             require_joinable(jobs.described, request.order.cat_dim)
         bell = _bell(places, len(request.workers), needed=request.order.preemptive_threshold is not None)
-        assembled = _collection(request, jobs, group, Gate(request.name), bell, republish)
+        collection = _collection(request, jobs, group, Gate(request.name), bell, republish)
         if request.order.sync:
-            group.send({worker: Call("conform", (assembled.described[worker],)) for worker in late})
+            group.send({worker: Call("conform", (collection.jobs.described[worker],)) for worker in late})
         if request.seed is not None:
-            seed_all(assembled, Seeding(request.seed))
+            seed_all(collection, Seeding(request.seed))
     except BaseException:
         group.fleet.close(GOODBYE_S)
         raise
-    return assembled
+    return collection
 
 
-def seed_all(assembled: Assembled, seeding: Seeding) -> None:
+def seed_all(collection: CollectorService, seeding: Seeding) -> None:
     """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
-    collection = assembled.collection
     with collection.forgetting():
-        spread_seed(assembled, seeding)
-        seeding_of = assembled.jobs.seeding
+        spread_seed(collection, seeding)
+        seeding_of = collection.jobs.seeding
         tickets = collection.group.send({worker: Call("seed_with", (one,)) for worker, one in seeding_of.items()})
     collection.group.answers(tickets)
 
 
-def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
+def spread_seed(collection: CollectorService, seeding: Seeding) -> None:
     """Say where the seeds of all workers come from, and of their next lives; envs are numbered through."""
-    described, jobs = assembled.described, assembled.jobs
+    jobs, described = collection.jobs, collection.jobs.described
     first = seeding.first_env
     if first is None:
         first = jobs.first // len(described) * sum(one.all_envs for one in described.values())
@@ -143,16 +120,16 @@ def spread_seed(assembled: Assembled, seeding: Seeding) -> None:
         first += one.all_envs
 
 
-def move_fleet(assembled: Assembled, index: int) -> None:
+def move_fleet(collection: CollectorService, index: int) -> None:
     """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
-    collection, jobs = assembled.collection, assembled.jobs
+    jobs = collection.jobs
     with collection.forgetting():
-        jobs.first = first_worker(index, len(assembled.described))
+        jobs.first = first_worker(index, len(collection.jobs.described))
         known = next(iter(jobs.seeding.values()), None)
         if known is not None:
-            spread_seed(assembled, Seeding(known.root, known.static))
+            spread_seed(collection, Seeding(known.root, known.static))
         calls = {}
-        for worker in assembled.described:
+        for worker in collection.jobs.described:
             jobs.lives[worker] = jobs.last_life(worker) + 1
             calls[worker] = Call("move_to", (jobs.first + worker, jobs.seeding.get(worker)))
         tickets = collection.group.send(calls)
@@ -207,7 +184,7 @@ def _collection(
     gate: Gate,
     bell: Watched | None,
     republish: Callable[[], Any],
-) -> Assembled:
+) -> CollectorService:
     described, order, budget = jobs.described, request.order, request.budget
     frames = {worker: one.frames for worker, one in described.items()}
     batch_frames = sum(frames.values()) if order.sync else described[0].frames
@@ -221,8 +198,9 @@ def _collection(
     shaper = Shaper(layout, trajectories, hooks, keep_ids=request.entries.track_ids)
     budget.warn_if_rounded(batch_frames)
     enough = order.enough(len(frames))
-    collection = CollectorService(
+    return CollectorService(
         group=group,
+        jobs=jobs,
         plan=plan,
         gather=InOrder(group, plan, order.ahead, enough) if order.sync else AsReady(group, plan, order.ahead),
         making=_making_here(request, layout) if jobs.here else _making(request, described),
@@ -231,9 +209,7 @@ def _collection(
         batch_frames=batch_frames,
         gate=gate,
         buffer=request.buffer,
-        written_there=jobs.writers is not None,
     )
-    return Assembled(collection, jobs, described)
 
 
 def _all_described(fleet: Fleet, n: int) -> dict[int, Description]:

@@ -18,7 +18,7 @@ from swath.collect.paths import call_at, follow
 from swath.collect.service import CollectorService
 from swath.collect.shaping import Drawn
 from swath.collect.worker import Seeding
-from swath.collectors.assembly import Assembled, move_fleet, seed_all
+from swath.collectors.assembly import move_fleet, seed_all
 from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.request import CollectorRequest
 from swath.collectors.status import status_line
@@ -47,21 +47,12 @@ class Batches(Iterator[TensorDictBase]):
 class BaseCollector(ABC):
     """Base of all collectors; none derives from another. After shutdown all but facts raises `Closed`."""
 
-    _assembled: Assembled
+    collection: CollectorService
     _request: CollectorRequest
     _background: Background
     _frames_per_batch: Any
     _worker_idx: int | None
     _progress: Progress | None = None
-
-    @property
-    def collection(self) -> CollectorService:
-        """The service behind this face, for whoever runs a collector as a worker."""
-        return self._assembled.collection
-
-    @property
-    def _collection(self) -> CollectorService:
-        return self._assembled.collection
 
     @abstractmethod
     def described(self) -> Description:
@@ -82,11 +73,11 @@ class BaseCollector(ABC):
         """The next batch, or the end of the run."""
         if self._background.running:
             raise RuntimeError(
-                f"this {self._collection.gate.name} is collecting in the background; pause it or read the replay buffer"
+                f"this {self.collection.gate.name} is collecting in the background; pause it or read the replay buffer"
             )
         self._background.raise_kept()
         try:
-            return self._collection.draw()
+            return self.collection.draw()
         except StopIteration as error:  # it would end the user's loop as if the run were complete
             raised = RuntimeError("an env, the policy, a hook or the postproc raised StopIteration; catch it there")
             for note in getattr(error, "__notes__", ()):
@@ -112,7 +103,7 @@ class BaseCollector(ABC):
 
     def __repr__(self) -> str:
         """A status line."""
-        return status_line(self._collection, self._background)
+        return status_line(self.collection, self._background)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
         """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
@@ -138,8 +129,8 @@ class BaseCollector(ABC):
             The number with which another call goes on without overlap; `seed` with `static_seed`.
         """
         root = whole_number("seed", seed)
-        self._collection.gate.require_open()
-        seed_all(self._assembled, Seeding(root, static_seed))
+        self.collection.gate.require_open()
+        seed_all(self.collection, Seeding(root, static_seed))
         return root if static_seed else derive(root, "next")
 
     def start(self) -> None:
@@ -152,8 +143,8 @@ class BaseCollector(ABC):
             RuntimeError: there is no replay buffer.
             Exception: what stopped the thread before.
         """
-        self._collection.gate.require_open()
-        if self._collection.buffer is None:
+        self.collection.gate.require_open()
+        if self.collection.buffer is None:
             raise RuntimeError("start() collects into a replay buffer in the background: pass replay_buffer=")
         self._background.raise_kept()
         self._background.start()
@@ -171,7 +162,7 @@ class BaseCollector(ABC):
             WorkerLate: what is in flight was not written in time; collection goes on.
             Exception: what stopped the thread.
         """
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         self._background.raise_kept()
         self._background.pause(seconds("timeout", timeout))
         try:
@@ -193,13 +184,13 @@ class BaseCollector(ABC):
             AttributeError: a part is missing.
             ValueError: arguments for something that cannot be called.
         """
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         return call_at(self, attr_path, args, kwargs)
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""
-        self._collection.gate.require_open()
-        return follow(self._collection.buffer, name)
+        self.collection.gate.require_open()
+        return follow(self.collection.buffer, name)
 
     @property
     def worker_idx(self) -> int:
@@ -217,7 +208,7 @@ class BaseCollector(ABC):
     @worker_idx.setter
     def worker_idx(self, value: int) -> None:
         index = worker_index(value)
-        move_fleet(self._assembled, index)
+        move_fleet(self.collection, index)
         self._worker_idx = index
 
     @property
@@ -227,7 +218,7 @@ class BaseCollector(ABC):
 
     @pre_collect_hook.setter
     def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         self._set_hooks(before=hook)
 
     @property
@@ -237,7 +228,7 @@ class BaseCollector(ABC):
 
     @post_collect_hook.setter
     def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         self._set_hooks(after=hook)
 
     def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
@@ -252,12 +243,12 @@ class BaseCollector(ABC):
     @property
     def requested_frames_per_batch(self) -> int:
         """Frames of a batch: the number given, rounded up to whole steps."""
-        return self._collection.batch_frames
+        return self.collection.batch_frames
 
     @property
     def total_frames(self) -> int:
         """Frames of the run; -1 for no end."""
-        total = self._collection.budget.total_frames
+        total = self.collection.budget.total_frames
         return -1 if total is None else total
 
     def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits
@@ -275,7 +266,7 @@ class BaseCollector(ABC):
         Raises:
             TypeError: the run has no end, or batches are made of whole episodes.
         """
-        if self.total_frames < 0 or self._collection.shaper.trajectories.per_batch is not None:
+        if self.total_frames < 0 or self.collection.shaper.trajectories.per_batch is not None:
             raise TypeError("this collector has no len(): its run is endless, or made of whole episodes")
         return math.ceil(self.total_frames / self.requested_frames_per_batch)
 

@@ -27,6 +27,7 @@ from swath.collectors.request import CollectorRequest, Order
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import WorkerSettings
+from swath.group.local import LocalFleet
 from swath.options import Budget, Hooks, OnEnvError, Survival, Trajectories, TrajFormat, seconds
 from swath.report.progress import Progress, as_progress
 from swath.rollout.policies.calling import ExplorationType
@@ -230,8 +231,11 @@ class Collector(TakesWeights, _OfAnyBackend):
 
     def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
         """Build env and policy; if the rest of the construction fails all is closed but an env of the user's."""
-        self._request, self._assembled = request, assemble_here(request, _nothing)
-        collection, member = self._collection, self._member
+        self._request, collection = request, assemble_here(request, _nothing)
+        fleet = collection.group.fleet
+        assert isinstance(fleet, LocalFleet)
+        self.collection, self._member = collection, fleet.member
+        member = self._member
         member.outside = weakref.ref(self)
         self._background = Background(
             collection,
@@ -239,7 +243,7 @@ class Collector(TakesWeights, _OfAnyBackend):
             leave=lambda: member.acting.leave_background(member.worker),
         )
         weakref.finalize(self, _say_goodbye, collection, self._background)
-        self._outlet = LocalOutlet(self._assembled, member)
+        self._outlet = LocalOutlet(collection, member)
         try:
             self._begin_weights(settings)
         except BaseException:
@@ -265,7 +269,7 @@ class Collector(TakesWeights, _OfAnyBackend):
         self._end_progress()
         try:
             with self._background.ending(patience):
-                self._collection.close(patience, close_env=close_env)
+                self.collection.close(patience, close_env=close_env)
         except Exception:
             if raise_on_error:
                 raise

@@ -34,22 +34,17 @@ class InThisProcess(BaseCollector):
 
     _outlet: WeightOutlet
     _receivers: Receivers
-
-    @property
-    def _member(self) -> RemoteWorker:
-        """The one worker."""
-        assert self._assembled.member is not None
-        return self._assembled.member
+    _member: RemoteWorker
 
     def described(self) -> Description:
         """What its batches and weights are like, as those of one worker."""
-        one = self._assembled.described[0]
+        one = self.collection.jobs.described[0]
         return replace(one, signature=signature_of(self.fake_tensordict(), len(one.layout.batch_shape) + 1))
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
-        self._collection.gate.require_open()
-        zeros: TensorDictBase = self._collection.shaper.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
+        self.collection.gate.require_open()
+        zeros: TensorDictBase = self.collection.shaper.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
         return zeros if self.storing_device is None else zeros.to(self.storing_device)
 
     def state_dict(self) -> OrderedDict[str, Any]:
@@ -58,9 +53,9 @@ class InThisProcess(BaseCollector):
         Raises:
             Exception: what stopped the background thread.
         """
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         self._background.raise_kept()
-        saved, own = saved_fleet(self._assembled)
+        saved, own = saved_fleet(self.collection)
         return OrderedDict({**saved[0], **own})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -74,8 +69,8 @@ class InThisProcess(BaseCollector):
             KeyError: parts are missing, unless `strict=False`, or weights do not fit.
             ValueError: weights of other shapes. In all cases nothing has changed.
         """
-        self._collection.gate.require_open()
-        load_fleet(self._assembled, {0: require_state(state_dict)}, state_dict, strict=strict)
+        self.collection.gate.require_open()
+        load_fleet(self.collection, {0: require_state(state_dict)}, state_dict, strict=strict)
 
     def reset(self, index: Any = None) -> None:
         """Begin fresh episodes with the next batch, in all envs or in those of `index`; later batches hold later data.
@@ -90,8 +85,8 @@ class InThisProcess(BaseCollector):
         if index is not None and not spec.resettable:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
         envs = None if index is None else _chosen(index, spec.num_envs)
-        with self._collection.forgetting(envs=envs):
-            self._collection.group.answers(self._collection.group.send({0: Call("reset", (envs,))}))
+        with self.collection.forgetting(envs=envs):
+            self.collection.group.answers(self.collection.group.send({0: Call("reset", (envs,))}))
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""
@@ -125,7 +120,7 @@ class InThisProcess(BaseCollector):
             KeyError: no such model.
             AttributeError: a path that leads nowhere.
         """
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         if model_id not in self._receivers:
             self._outlet.require_models(model_id)
         return self._member.policy if model_id == POLICY else follow(self, model_id)
@@ -149,7 +144,7 @@ class InThisProcess(BaseCollector):
         mine = self._member.worker.place.worker
         if worker_idx not in (None, 0, mine):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
-        return self._collection.batch_frames
+        return self.collection.batch_frames
 
     @property
     def num_workers(self) -> int:
@@ -182,26 +177,26 @@ class InThisProcess(BaseCollector):
         return self._request.workers[0].devices.storing
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        worker, books = self._member.worker, self._collection.books
+        worker, books = self._member.worker, self.collection.books
         books.note(FIRST, worker.tally.copy())
         known = books.workers[0]
-        known.version, known.life, known.lag = worker.version, worker.life, self._collection.version - worker.version
-        facts, own = facts_of(self._collection, self._background)
-        own["worker_0/state"] = local_state(self._collection, self._background)
+        known.version, known.life, known.lag = worker.version, worker.life, self.collection.version - worker.version
+        facts, own = facts_of(self.collection, self._background)
+        own["worker_0/state"] = local_state(self.collection, self._background)
         del own["worker_0/busy"]
         own = {name.replace("0", str(worker.place.worker), 1): fact for name, fact in own.items()}
         return {name: fact for name, fact in facts.items() if name not in OF_MANY}, own
 
     def _follow(self, root: Any, path: str) -> Any:
-        self._collection.gate.require_open()
+        self.collection.gate.require_open()
         return follow(root, path)
 
     @property
     def _hooks(self) -> Hooks:
-        return self._collection.shaper.hooks
+        return self.collection.shaper.hooks
 
     def _set_hooks(self, **changed: Any) -> None:
-        self._collection.shaper.hooks = replace(self._hooks, **changed)
+        self.collection.shaper.hooks = replace(self._hooks, **changed)
 
 
 def _chosen(index: Any, num_envs: int) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swath.collect.remote import RemoteWorker
-from swath.collectors.assembly import Assembled
+from swath.collect.service import CollectorService
 from swath.collectors.outlet import WeightOutlet
 from swath.weight_update.outlet import Newest
 from swath.weight_update.scheme import WeightSyncScheme
@@ -19,12 +19,12 @@ class LocalOutlet(WeightOutlet):
     """Publishes weights within this process, where the user's own policy acts.
 
     Args:
-        assembled: the collection and its worker.
+        collection: the collection and its worker.
         member: the worker.
     """
 
-    def __init__(self, assembled: Assembled, member: RemoteWorker) -> None:
-        super().__init__(assembled, None if member.acting.built else member.acting.given)
+    def __init__(self, collection: CollectorService, member: RemoteWorker) -> None:
+        super().__init__(collection, None if member.acting.built else member.acting.given)
         self.key, self._member = "", member
 
     def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:

@@ -14,7 +14,8 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.description import Description
-from swath.collectors.assembly import Assembled, assemble_fleet
+from swath.collect.service import CollectorService
+from swath.collectors.assembly import assemble_fleet
 from swath.collectors.base import BaseCollector
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.request import CollectorRequest
@@ -35,7 +36,7 @@ class FleetControls(BaseCollector):
 
     def described(self) -> Description:
         """What its batches and weights are like, as those of one worker."""
-        cores = self._assembled.described
+        cores = self.collection.jobs.described
         one, n_envs = cores[0], sum(core.num_envs for core in cores.values())
         if not self._request.order.sync:
             return replace(one, envs=n_envs)
@@ -53,7 +54,7 @@ class FleetControls(BaseCollector):
             WorkerLate: a worker did not answer in time.
         """
         chosen = None if reset_idx is None else self._chosen(reset_idx)
-        collection = self._collection
+        collection = self.collection
         with collection.forgetting(chosen):
             calls = collection.group.calls("reset")
             tickets = collection.group.send({worker: calls[worker] for worker in chosen or calls})
@@ -66,7 +67,7 @@ class FleetControls(BaseCollector):
             AttributeError: a part is missing.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        group = self._collection.calls
+        group = self.collection.calls
         return list(group.call_each(group.calls("get_distant_attr", path)).values())
 
     def map_fn(
@@ -83,8 +84,8 @@ class FleetControls(BaseCollector):
             ValueError: not one entry per worker, or lists that are not of the same length.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        self._collection.gate.require_open()
-        workers = sorted(self._assembled.described)
+        self.collection.gate.require_open()
+        workers = sorted(self.collection.jobs.described)
         positional = list_of_args if list_of_args is not None else [()] * len(workers)
         named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(workers)
         if list_of_args is not None and list_of_kwargs is not None and len(positional) != len(named):
@@ -99,15 +100,15 @@ class FleetControls(BaseCollector):
             worker: Call("invoke", (method_name, args, kwargs))
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
         }
-        return list(self._collection.calls.call_each(calls).values())
+        return list(self.collection.calls.call_each(calls).values())
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self._collection.calls.call_first("getattr_env", name)
+        return self.collection.calls.call_first("getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self._collection.calls.call_first("getattr_policy", name)
+        return self.collection.calls.call_first("getattr_policy", name)
 
     def get_model(self, model_id: str) -> Any:
         """A copy of the model of an id, as the first worker has it.
@@ -115,7 +116,7 @@ class FleetControls(BaseCollector):
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self._collection.calls.call_first("get_model", model_id)
+        return self.collection.calls.call_first("get_model", model_id)
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Frames asked of one worker at a time.
@@ -123,7 +124,7 @@ class FleetControls(BaseCollector):
         Raises:
             ValueError: no such worker.
         """
-        frames = self._collection.plan.frames
+        frames = self.collection.plan.frames
         worker = min(frames) if worker_idx is None else worker_idx
         if worker not in frames:
             raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")
@@ -132,7 +133,7 @@ class FleetControls(BaseCollector):
     @property
     def num_workers(self) -> int:
         """How many workers there are to be."""
-        return len(self._collection.plan.frames)
+        return len(self.collection.plan.frames)
 
     @property
     def num_collectors(self) -> int:
@@ -147,12 +148,12 @@ class FleetControls(BaseCollector):
     @property
     def env_device(self) -> list[torch.device | None]:
         """Where envs run, by worker."""
-        return [one.env_device or torch.device("cpu") for _, one in sorted(self._assembled.described.items())]
+        return [one.env_device or torch.device("cpu") for _, one in sorted(self.collection.jobs.described.items())]
 
     @property
     def policy_device(self) -> list[torch.device | None]:
         """Where policies run, by worker."""
-        return [one.policy_device for _, one in sorted(self._assembled.described.items())]
+        return [one.policy_device for _, one in sorted(self.collection.jobs.described.items())]
 
     @property
     def storing_device(self) -> list[torch.device | None]:
@@ -169,20 +170,20 @@ class FleetControls(BaseCollector):
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         with suppress(Closed):  # nothing more happens to the workers then
-            self._assembled.fleet.look()
-            self._collection.group.sweep()
-        return facts_of(self._collection, self._background)
+            self.collection.group.fleet.look()
+            self.collection.group.sweep()
+        return facts_of(self.collection, self._background)
 
     @property
     def _hooks(self) -> Hooks:
-        return self._assembled.jobs.hooks
+        return self.collection.jobs.hooks
 
     def _set_hooks(self, **changed: Any) -> None:
-        hooks = self._assembled.jobs.hooks = replace(self._hooks, **changed)
-        self._collection.calls.call("set_hooks", hooks)
+        hooks = self.collection.jobs.hooks = replace(self._hooks, **changed)
+        self.collection.calls.call("set_hooks", hooks)
 
     def _chosen(self, reset_idx: Any) -> list[int]:
-        asked, n_workers = np.asarray(reset_idx), len(self._assembled.described)
+        asked, n_workers = np.asarray(reset_idx), len(self.collection.jobs.described)
         if asked.dtype != np.bool_ or asked.size != n_workers:
             raise ValueError(f"reset_idx={reset_idx!r} must be one bool per worker ({n_workers})")
         return [int(worker) for worker in np.flatnonzero(asked)]
@@ -203,11 +204,10 @@ class ManyWorkers(TakesWeights, FleetControls):
         """
         settings.require_source(request.automatic)
         self._request = request
-        self._assembled = assemble_fleet(request, _weakly(self))
-        collection = self._assembled.collection
+        collection = self.collection = assemble_fleet(request, _weakly(self))
         self._background = Background(collection, _nothing, _nothing)
-        self._watch = GarbageWatch(self, partial(_end, self._assembled, self._background), at_exit=True)
-        outlet = self._outlet = WeightOutlet(self._assembled, settings.policy)
+        self._watch = GarbageWatch(self, partial(_end, self.collection, self._background), at_exit=True)
+        outlet = self._outlet = WeightOutlet(self.collection, settings.policy)
         outlet.open()
         try:
             self._begin_weights(settings)
@@ -223,7 +223,7 @@ class ManyWorkers(TakesWeights, FleetControls):
         self._end_progress()
         try:
             with self._background.ending(timeout):
-                self._assembled.collection.close(timeout)
+                self.collection.close(timeout)
         finally:
             self._end_weights()
             self._watch.end()
@@ -245,8 +245,8 @@ def _nothing() -> None:
     """Workers act on snapshots in any case."""
 
 
-def _end(assembled: Assembled, background: Background) -> None:
+def _end(collection: CollectorService, background: Background) -> None:
     """End what was left when the collector is collected as garbage or the interpreter exits."""
     with suppress(Exception):
-        assembled.collection.close(GOODBYE_S)
+        collection.close(GOODBYE_S)
     background.stop(GOODBYE_S)

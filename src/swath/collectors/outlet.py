@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from swath.collect.making.devices import as_device
-from swath.collectors.assembly import Assembled
+from swath.collect.service import CollectorService
 from swath.weight_update.outlet import OUTLETS, Newest
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.manifest import Manifest
@@ -67,7 +67,7 @@ class WeightOutlet:
     Weights are copied, and checked here against what the workers' models need.
 
     Args:
-        assembled: the collection and its workers.
+        collection: the collection and its workers.
         policy: the user's own policy, whose weights are fetched where none are given; `None` with a factory alone.
 
     Attributes:
@@ -76,13 +76,13 @@ class WeightOutlet:
         key: names the collector for those who read here; empty where nobody can.
     """
 
-    def __init__(self, assembled: Assembled, policy: Any) -> None:
+    def __init__(self, collection: CollectorService, policy: Any) -> None:
         self.policy = policy
         self.updater: Any = None
         self.schemes: dict[str, WeightSyncScheme] = {}
-        self.key = assembled.jobs.key
+        self.key = collection.jobs.key
         self._mine = threading.local()
-        self._assembled, self._collection = assembled, assembled.collection
+        self._collection = collection
         self._manifests: dict[str, Manifest] = {}
         self._serials = itertools.count(1)
         self._newest: dict[tuple[str, int], int] = {}
@@ -103,7 +103,7 @@ class WeightOutlet:
     @property
     def workers(self) -> Sequence[int]:
         """Indices of the workers."""
-        return sorted(self._assembled.fleet.standings())
+        return sorted(self._collection.group.fleet.standings())
 
     def require_open(self) -> None:
         """Raise `Closed` after shutdown."""
@@ -127,7 +127,7 @@ class WeightOutlet:
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._collection.books.workers, self._assembled.fleet.standings()
+        known, standings = self._collection.books.workers, self._collection.group.fleet.standings()
         there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
         return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
 
@@ -307,7 +307,7 @@ class WeightOutlet:
             if who in self.workers:
                 return [who]
             raise ValueError(f"worker_ids={who}: there is no such worker; workers are {self.workers}")
-        device, described = as_device("worker_ids", who), self._assembled.described
+        device, described = as_device("worker_ids", who), self._collection.jobs.described
         places = {worker: one.policy_device or torch.device("cpu") for worker, one in described.items()}
         found = [worker for worker, place in places.items() if place == device]
         if not found:
@@ -317,7 +317,7 @@ class WeightOutlet:
     def _manifest(self, model_id: str) -> Manifest:
         """What the weights of a model must look like, as the first worker that answers says."""
         if model_id not in self._manifests:
-            first = next(iter(self._assembled.described.values()))
+            first = next(iter(self._collection.jobs.described.values()))
             self._manifests[model_id] = first.manifest if model_id == POLICY else self._asked(model_id)
         return self._manifests[model_id]
 

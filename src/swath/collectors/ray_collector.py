@@ -226,9 +226,9 @@ class RayCollector(ManyWorkers):
     @property
     def remote_collectors(self) -> list[Any]:
         """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
-        if self._assembled.collection.gate.halted:
+        if self.collection.gate.halted:
             return []
-        handles: list[Any] = [handle for _, handle in sorted(self._assembled.fleet.up.items())]
+        handles: list[Any] = [handle for _, handle in sorted(self.collection.group.fleet.up.items())]
         return [handle.actor for handle in handles]
 
     def add_collectors(
@@ -258,7 +258,7 @@ class RayCollector(ManyWorkers):
             PlacementFailed: they were not ready within `placement_timeout_s`.
             Exception: what building an env or a policy raised. In all cases nothing is added.
         """
-        self._assembled.collection.gate.require_open()
+        self.collection.gate.require_open()
         self._nesting.require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
         own = {name: (getattr(self._settings, name),) * 2 for name in SETTINGS}
@@ -266,13 +266,13 @@ class RayCollector(ManyWorkers):
         if policy is not None:
             own["policy_factory"] = (None, None)
         settings = merged(own, collector_kwargs, len(envs), self._nesting).settings
-        model, whole = self._assembled.jobs.requests[0], self._request.trajectories
+        model, whole = self.collection.jobs.requests[0], self._request.trajectories
         acts = model.policy.policy if policy is None else policy
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
         new = [frozen_request(core, {}) for core in with_resources(cores, remote_configs)]
         frames = self._frames_per_batch
         mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None
-        add_workers(self._assembled, new, mine, own_weights=policy is not None)
+        add_workers(self.collection, new, mine, own_weights=policy is not None)
 
     def state_dict(self) -> list[OrderedDict[str, Any]]:
         """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.
@@ -281,9 +281,9 @@ class RayCollector(ManyWorkers):
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        self._assembled.collection.gate.require_open()
+        self.collection.gate.require_open()
         self._background.raise_kept()
-        workers, own = saved_fleet(self._assembled)
+        workers, own = saved_fleet(self.collection)
         return [OrderedDict(part, coordinator=own) for part in workers.values()]
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:
@@ -299,8 +299,8 @@ class RayCollector(ManyWorkers):
             ValueError: weights of other shapes, or another number of workers.
             WorkerLate: a worker did not answer in time.
         """
-        self._assembled.collection.gate.require_open()
-        workers = sorted(self._assembled.described)
+        self.collection.gate.require_open()
+        workers = sorted(self.collection.jobs.described)
         rows: list[Any] = list(state_dict) if isinstance(state_dict, list | tuple) else [state_dict] * len(workers)
         if not all(isinstance(row, Mapping) for row in rows):
             raise TypeError(
@@ -315,7 +315,7 @@ class RayCollector(ManyWorkers):
             worker: {name: part for name, part in row.items() if name != "coordinator"}
             for worker, row in zip(workers, rows, strict=True)
         }
-        load_fleet(self._assembled, parts, own, strict=strict)
+        load_fleet(self.collection, parts, own, strict=strict)
 
     def shutdown(self, timeout: float | None = None, shutdown_ray: bool = False) -> None:
         """Stop background mode, ask the actors to close their envs, then end them. Twice is fine; from any thread.

@@ -12,8 +12,9 @@ from torch import nn
 from swath.collect.background import Background
 from swath.collect.making.frozen import thawed
 from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
+from swath.collect.service import CollectorService
 from swath.collect.worker import Seeding
-from swath.collectors.assembly import Assembled, spread_seed
+from swath.collectors.assembly import spread_seed
 from swath.group.group import Call
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
@@ -25,7 +26,7 @@ OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 class FleetState:
     """`state_dict` and `load_state_dict`."""
 
-    _assembled: Assembled
+    collection: CollectorService
     _background: Background
 
     def state_dict(self) -> OrderedDict[str, Any]:
@@ -38,9 +39,9 @@ class FleetState:
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        self._assembled.collection.gate.require_open()
+        self.collection.gate.require_open()
         self._background.raise_kept()
-        workers, own = saved_fleet(self._assembled)
+        workers, own = saved_fleet(self.collection)
         for part in workers.values():
             del part[TRAJ_POOL]
         return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
@@ -54,9 +55,9 @@ class FleetState:
             ValueError: weights of other shapes, or of more workers, unless `strict=False`.
             WorkerLate: a worker did not answer in time.
         """
-        self._assembled.collection.gate.require_open()
+        self.collection.gate.require_open()
         require_state(state_dict)
-        names = {f"worker{worker}": worker for worker in sorted(self._assembled.described)}
+        names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}
         missing = [part for part in (*names, *OWN) if part not in state_dict]
         if missing and strict:
             raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
@@ -65,7 +66,7 @@ class FleetState:
             raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")
         none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
         parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
-        load_fleet(self._assembled, parts, state_dict, strict=strict)
+        load_fleet(self.collection, parts, state_dict, strict=strict)
 
 
 def require_state(saved: Any) -> Mapping[str, Any]:
@@ -79,21 +80,20 @@ def require_state(saved: Any) -> Mapping[str, Any]:
     return saved
 
 
-def saved_fleet(assembled: Assembled) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
+def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
-    answers = assembled.collection.calls.call("state_dict")
-    known = assembled.collection.books.workers
+    answers = collection.calls.call("state_dict")
+    known = collection.books.workers
     saved = {}
-    for worker in sorted(assembled.described):
-        saved[worker] = answers[worker] if worker in answers else stand_in_for(assembled, worker)
+    for worker in sorted(collection.jobs.described):
+        saved[worker] = answers[worker] if worker in answers else stand_in_for(collection, worker)
         saved[worker] |= {"frames": known[worker].frames, "iter": known[worker].fragments - 1}
-    return saved, counters_of(assembled, saved)
+    return saved, counters_of(collection, saved)
 
 
-def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def counters_of(collection: CollectorService, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Counters, ids, version and seed of the whole collection."""
-    collection = assembled.collection
-    seeding = next(iter(assembled.jobs.seeding.values()), None)
+    seeding = next(iter(collection.jobs.seeding.values()), None)
     known = (one.next_id for one in collection.books.workers.values())
     next_ids = [*known, *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return {
@@ -106,32 +106,33 @@ def counters_of(assembled: Assembled, saved: Mapping[int, Mapping[str, Any]]) ->
 
 
 def load_fleet(
-    assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
+    collection: CollectorService, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
-    collection, jobs = assembled.collection, assembled.jobs
-    manifests = {worker: description.manifest for worker, description in assembled.described.items()}
+    jobs = collection.jobs
+    manifests = {worker: description.manifest for worker, description in collection.jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
     weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
     version = int(saved.get("policy_version", collection.version))
     with collection.forgetting():
-        by_channel = {} if assembled.jobs.here else weights
+        by_channel = {} if collection.jobs.here else weights
         models = {worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts}
         collection.group.channel.publish_each(models, version)
-        _restore_counters(assembled, parts, saved)
+        _restore_counters(collection, parts, saved)
         calls = {}
         for worker, part in parts.items():
             jobs.lives[worker] = max(jobs.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
-            rest = {name: value for name, value in part.items() if name != WEIGHTS or assembled.jobs.here}
+            rest = {name: value for name, value in part.items() if name != WEIGHTS or collection.jobs.here}
             rest["policy_version"] = version
             calls[worker] = Call("restore", (rest, jobs.seeding.get(worker)))
         tickets = collection.group.send(calls)
     collection.group.answers(tickets)
 
 
-def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]) -> None:
-    collection = assembled.collection
+def _restore_counters(
+    collection: CollectorService, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]
+) -> None:
     counters, known = collection.counters, collection.books.workers
     counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
     for worker, part in parts.items():
@@ -139,19 +140,19 @@ def _restore_counters(assembled: Assembled, parts: Mapping[int, Mapping[str, Any
         known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
     collection.skip_random(counters.frames)
     if "seed" in saved:
-        assembled.jobs.seeding.clear()
+        collection.jobs.seeding.clear()
         if saved["seed"] is not None:
-            spread_seed(assembled, Seeding(saved["seed"]))
+            spread_seed(collection, Seeding(saved["seed"]))
 
 
-def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
+def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, Any]:
     """The newest weights meant for it and its seed; no transforms.
 
     Of a policy that a factory builds, and of which nothing was published, there are no weights.
     """
-    collection, jobs = assembled.collection, assembled.jobs
+    jobs = collection.jobs
     saved: OrderedDict[str, Any] = OrderedDict()
-    weights = _weights_of(assembled, worker)
+    weights = _weights_of(collection, worker)
     if weights is not None:
         saved[WEIGHTS] = weights
     seeding = jobs.seeding.get(worker)
@@ -165,13 +166,13 @@ def stand_in_for(assembled: Assembled, worker: int) -> OrderedDict[str, Any]:
     return saved
 
 
-def _weights_of(assembled: Assembled, worker: int) -> OrderedDict[str, Any] | None:
-    published = assembled.collection.group.channel.newest(worker).get(POLICY)
+def _weights_of(collection: CollectorService, worker: int) -> OrderedDict[str, Any] | None:
+    published = collection.group.channel.newest(worker).get(POLICY)
     if published is not None:
-        return _as_state_dict(published, assembled.described[worker].manifest)
-    if assembled.described[worker].manifest.empty:
+        return _as_state_dict(published, collection.jobs.described[worker].manifest)
+    if collection.jobs.described[worker].manifest.empty:
         return None
-    policy = thawed(assembled.jobs.requests[worker].policy.policy)
+    policy = thawed(collection.jobs.requests[worker].policy.policy)
     return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
 
 
