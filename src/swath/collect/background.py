@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from swath.collect.plan import nothing
 from swath.collect.service import CollectorService
 from swath.errors import Closed, WorkerLate
 
@@ -25,10 +26,7 @@ class Background:
     """
 
     def __init__(
-        self,
-        collection: CollectorService,
-        enter: Callable[[], None],
-        leave: Callable[[], None],
+        self, collection: CollectorService, enter: Callable[[], None] = nothing, leave: Callable[[], None] = nothing
     ) -> None:
         self._collection = collection
         self._enter, self._leave = enter, leave

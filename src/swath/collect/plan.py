@@ -19,7 +19,7 @@ from swath.workers.base import Watched
 
 
 def nothing() -> None:
-    """No weights come from elsewhere."""
+    """Nothing is to be done."""
 
 
 @dataclass

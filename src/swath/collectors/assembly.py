@@ -13,7 +13,7 @@ from swath.collect.counters import Counters
 from swath.collect.description import Description
 from swath.collect.jobs import WorkerJobs, frozen_request
 from swath.collect.joining import Homes, batch_of, stacked
-from swath.collect.plan import FragmentPlan, Renewal
+from swath.collect.plan import FragmentPlan, Renewal, nothing
 from swath.collect.remote import RemoteWorker
 from swath.collect.service import CollectorService, Making
 from swath.collect.shaping import Shaper
@@ -44,7 +44,7 @@ GOODBYE_S = 2.0
 """How long workers have to close their envs when what they were built for fails."""
 
 
-def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
+def assemble_here(request: CollectorRequest) -> CollectorService:
     """A collection with one worker in this process.
 
     Raises:
@@ -58,7 +58,7 @@ def assemble_here(request: CollectorRequest, republish: Callable[[], Any]) -> Co
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
     jobs.described[0] = member.describe()
-    collection = _collection(request, jobs, group, gate, None, republish)
+    collection = _collection(request, jobs, group, gate, None, nothing)
     if request.seed is not None:
         try:
             seed_all(collection, Seeding(request.seed))

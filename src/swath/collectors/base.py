@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -22,11 +22,14 @@ from swath.collectors.assembly import move_fleet, seed_all
 from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.request import CollectorRequest
 from swath.collectors.status import status_line
+from swath.collectors.weight_methods import TakesWeights
 from swath.options import Hooks, seconds
 from swath.report.progress import Progress
 from swath.seeds import derive
 
 PAUSE_S = 30.0
+SHUTDOWN_S = 10.0
+GOODBYE_S = 1.0
 
 
 class Batches(Iterator[TensorDictBase]):
@@ -44,30 +47,40 @@ class Batches(Iterator[TensorDictBase]):
         return batch
 
 
-class BaseCollector(ABC):
+def end_quietly(collection: CollectorService, background: Background) -> None:
+    """End what was left when a collector is collected as garbage or the interpreter exits."""
+    with suppress(Exception):
+        collection.close(GOODBYE_S)
+    background.stop(GOODBYE_S)
+
+
+class BaseCollector(TakesWeights, ABC):
     """Base of all collectors; none derives from another. After shutdown all but facts raises `Closed`."""
 
     collection: CollectorService
     _request: CollectorRequest
-    _background: Background
     _frames_per_batch: Any
-    _worker_idx: int | None
     _progress: Progress | None = None
 
     @abstractmethod
     def described(self) -> Description:
         """What its batches and weights are like, as those of one worker."""
 
-    def _begin_progress(self, progress: Progress | None) -> None:
-        """Be shown, if that is wished."""
-        if progress is not None:
-            self._progress = progress.watch(self)
+    def _be_ready(self, view: Progress | None) -> None:
+        """Take weights from elsewhere at every draw, and be shown, if that is wished."""
+        self.collection.plan.renewal.receive = self._receivers.take
+        self._progress = None if view is None else view.watch(self)
 
-    def _end_progress(self) -> None:
-        """Leave the last picture, before anything ends."""
+    def _end(self, timeout: float, *, close_env: bool = True) -> None:
+        """Stop background mode and end the workers; what closing their envs raised is raised."""
         progress, self._progress = self._progress, None
         if progress is not None:
             progress.close()
+        try:
+            with self._background.ending(timeout):
+                self.collection.close(timeout, close_env=close_env)
+        finally:
+            self._end_weights()
 
     def _draw(self) -> Drawn:
         """The next batch, or the end of the run."""
@@ -234,6 +247,16 @@ class BaseCollector(ABC):
     def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
         """The same as assigning `post_collect_hook`."""
         self.post_collect_hook = hook
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there are to be."""
+        return len(self.collection.plan.frames)
+
+    @property
+    def num_collectors(self) -> int:
+        """How many workers there are to be."""
+        return self.num_workers
 
     @property
     def frames_per_batch(self) -> Any:

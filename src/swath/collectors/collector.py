@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
 from swath.collect.background import Background
-from swath.collect.service import CollectorService
 from swath.collect.worker import never
 from swath.collectors.assembly import assemble_here, require_agreement
+from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, end_quietly
 from swath.collectors.checks import (
     check_direct,
     check_peers_knobs,
@@ -24,16 +23,12 @@ from swath.collectors.controls import InThisProcess
 from swath.collectors.dispatch import built_elsewhere, require_here
 from swath.collectors.local_outlet import LocalOutlet
 from swath.collectors.request import CollectorRequest, Order
-from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import WorkerSettings
 from swath.group.local import LocalFleet
 from swath.options import Budget, Hooks, OnEnvError, Survival, Trajectories, TrajFormat, seconds
 from swath.report.progress import Progress, as_progress
 from swath.rollout.policies.calling import ExplorationType
-
-SHUTDOWN_S = 10.0
-GOODBYE_S = 1.0
 
 
 class _OfAnyBackend(InThisProcess):
@@ -43,7 +38,7 @@ class _OfAnyBackend(InThisProcess):
         return super().__new__(cls) if other is None else other
 
 
-class Collector(TakesWeights, _OfAnyBackend):
+class Collector(_OfAnyBackend):
     """Collects batches `[*B, T]` of experience from one env source, in this process, in the thread that draws.
 
     Args:
@@ -231,7 +226,7 @@ class Collector(TakesWeights, _OfAnyBackend):
 
     def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
         """Build env and policy; if the rest of the construction fails all is closed but an env of the user's."""
-        self._request, collection = request, assemble_here(request, _nothing)
+        self._request, collection = request, assemble_here(request)
         fleet = collection.group.fleet
         assert isinstance(fleet, LocalFleet)
         self.collection, self._member = collection, fleet.member
@@ -242,15 +237,14 @@ class Collector(TakesWeights, _OfAnyBackend):
             enter=lambda: member.acting.enter_background(member.worker),
             leave=lambda: member.acting.leave_background(member.worker),
         )
-        weakref.finalize(self, _say_goodbye, collection, self._background)
+        weakref.finalize(self, end_quietly, collection, self._background)
         self._outlet = LocalOutlet(collection, member)
         try:
             self._begin_weights(settings)
         except BaseException:
             collection.close(GOODBYE_S, close_env=not request.workers[0].source.is_instance)
             raise
-        collection.plan.renewal.receive = self._receivers.take
-        self._begin_progress(view)
+        self._be_ready(view)
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """Stop at the next step, close the envs, end the background thread. Twice is fine; from any thread.
@@ -266,27 +260,12 @@ class Collector(TakesWeights, _OfAnyBackend):
             Exception: what `env.close()` raised.
         """
         patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
-        self._end_progress()
         try:
-            with self._background.ending(patience):
-                self.collection.close(patience, close_env=close_env)
+            self._end(patience, close_env=close_env)
         except Exception:
             if raise_on_error:
                 raise
-        finally:
-            self._end_weights()
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """The same as `shutdown`."""
         self.shutdown(timeout, close_env)
-
-
-def _say_goodbye(collection: CollectorService, background: Background) -> None:
-    """Close what was left open when the collector is collected as garbage or the interpreter exits."""
-    with suppress(Exception):
-        collection.close(GOODBYE_S, close_env=True)
-    background.stop(GOODBYE_S)
-
-
-def _nothing() -> None:
-    """There is nothing to publish by itself: the user's own policy acts."""

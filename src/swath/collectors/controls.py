@@ -15,8 +15,6 @@ from swath.collect.description import Description, signature_of
 from swath.collect.paths import call_each, follow
 from swath.collect.remote import RemoteWorker
 from swath.collectors.base import BaseCollector
-from swath.collectors.outlet import WeightOutlet
-from swath.collectors.receivers import Receivers
 from swath.collectors.state import load_fleet, require_state, saved_fleet
 from swath.collectors.status import facts_of, local_state
 from swath.group.group import Call
@@ -32,8 +30,6 @@ OF_MANY = ("workers", "workers_alive", "worker_frames")
 class InThisProcess(BaseCollector):
     """Control calls come between two fragments; facts never wait."""
 
-    _outlet: WeightOutlet
-    _receivers: Receivers
     _member: RemoteWorker
 
     def described(self) -> Description:
@@ -145,16 +141,6 @@ class InThisProcess(BaseCollector):
         if worker_idx not in (None, 0, mine):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self.collection.batch_frames
-
-    @property
-    def num_workers(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def num_collectors(self) -> int:
-        """One."""
-        return 1
 
     @property
     def device(self) -> torch.device | None:

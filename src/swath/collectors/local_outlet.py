@@ -8,7 +8,6 @@ from typing import Any
 from swath.collect.remote import RemoteWorker
 from swath.collect.service import CollectorService
 from swath.collectors.outlet import WeightOutlet
-from swath.weight_update.outlet import Newest
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.manifest import Manifest
 from swath.weights.names import POLICY
@@ -52,10 +51,6 @@ class LocalOutlet(WeightOutlet):
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:  # noqa: ARG002  there is one worker
         """Wait until the running fragment has ended."""
         self._collection.gate.pass_through(timeout_s)
-
-    def newest(self, model_id: str, worker: int | None, seen: int) -> Newest | None:  # noqa: ARG002
-        """Nobody reads here."""
-        return None
 
     def _taken(self, model_id: str, source: Any) -> Snapshot | None:
         """A copy; of the policy that acts itself there is nothing to copy."""

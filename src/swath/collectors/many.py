@@ -14,13 +14,11 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.description import Description
-from swath.collect.service import CollectorService
 from swath.collectors.assembly import assemble_fleet
-from swath.collectors.base import BaseCollector
+from swath.collectors.base import BaseCollector, end_quietly
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.request import CollectorRequest
 from swath.collectors.status import facts_of
-from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
 from swath.group.group import Call
@@ -28,11 +26,12 @@ from swath.options import Hooks
 from swath.report.progress import Progress
 from swath.workers.garbage import GarbageWatch
 
-ONE_EACH = "Expected {workers} argument entries, one per worker, got {got}"
 
+class ManyWorkers(BaseCollector):
+    """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down.
 
-class FleetControls(BaseCollector):
-    """Control calls are answered between two fragments; facts ask nobody and never wait."""
+    Control calls are answered between two fragments; facts ask nobody and never wait.
+    """
 
     def described(self) -> Description:
         """What its batches and weights are like, as those of one worker."""
@@ -95,7 +94,7 @@ class FleetControls(BaseCollector):
             )
         for given in (positional, named):
             if len(given) != len(workers):
-                raise ValueError(ONE_EACH.format(workers=len(workers), got=len(given)))
+                raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(given)}")
         calls = {
             worker: Call("invoke", (method_name, args, kwargs))
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
@@ -129,16 +128,6 @@ class FleetControls(BaseCollector):
         if worker not in frames:
             raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")
         return frames[worker]
-
-    @property
-    def num_workers(self) -> int:
-        """How many workers there are to be."""
-        return len(self.collection.plan.frames)
-
-    @property
-    def num_collectors(self) -> int:
-        """How many workers there are to be."""
-        return self.num_workers
 
     @property
     def device(self) -> list[torch.device | None]:
@@ -188,14 +177,6 @@ class FleetControls(BaseCollector):
             raise ValueError(f"reset_idx={reset_idx!r} must be one bool per worker ({n_workers})")
         return [int(worker) for worker in np.flatnonzero(asked)]
 
-
-SHUTDOWN_S = 10.0
-GOODBYE_S = 1.0
-
-
-class ManyWorkers(TakesWeights, FleetControls):
-    """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down."""
-
     def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy.
 
@@ -205,9 +186,9 @@ class ManyWorkers(TakesWeights, FleetControls):
         settings.require_source(request.automatic)
         self._request = request
         collection = self.collection = assemble_fleet(request, _weakly(self))
-        self._background = Background(collection, _nothing, _nothing)
-        self._watch = GarbageWatch(self, partial(_end, self.collection, self._background), at_exit=True)
-        outlet = self._outlet = WeightOutlet(self.collection, settings.policy)
+        self._background = Background(collection)
+        self._watch = GarbageWatch(self, partial(end_quietly, collection, self._background), at_exit=True)
+        outlet = self._outlet = WeightOutlet(collection, settings.policy)
         outlet.open()
         try:
             self._begin_weights(settings)
@@ -215,17 +196,13 @@ class ManyWorkers(TakesWeights, FleetControls):
         except BaseException:
             self._end(0.0)
             raise
-        collection.plan.renewal.receive = self._receivers.take
-        self._begin_progress(view)
+        self._be_ready(view)
 
-    def _end(self, timeout: float) -> None:
+    def _end(self, timeout: float, *, close_env: bool = True) -> None:
         """Stop background mode and end the workers; what closing their envs raised is raised."""
-        self._end_progress()
         try:
-            with self._background.ending(timeout):
-                self.collection.close(timeout)
+            super()._end(timeout, close_env=close_env)
         finally:
-            self._end_weights()
             self._watch.end()
 
 
@@ -239,14 +216,3 @@ def _weakly(collector: ManyWorkers) -> Callable[[], None]:
             held.update_policy_weights_()
 
     return republish
-
-
-def _nothing() -> None:
-    """Workers act on snapshots in any case."""
-
-
-def _end(collection: CollectorService, background: Background) -> None:
-    """End what was left when the collector is collected as garbage or the interpreter exits."""
-    with suppress(Exception):
-        collection.close(GOODBYE_S)
-    background.stop(GOODBYE_S)

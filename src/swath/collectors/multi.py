@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 
+from swath.collect.saving import TRAJ_POOL
 from swath.collectors.assembly import require_agreement
-from swath.collectors.base import BaseCollector
+from swath.collectors.base import SHUTDOWN_S, BaseCollector
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods, worker_index
-from swath.collectors.many import SHUTDOWN_S, ManyWorkers
+from swath.collectors.many import ManyWorkers
 from swath.collectors.request import CollectorRequest, Order
-from swath.collectors.state import FleetState
+from swath.collectors.state import OWN, load_fleet, require_state, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import requests_of, settings_of, shares_of, sources_of, total_of
 from swath.errors import warn_of_no_effect
@@ -35,7 +37,7 @@ from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
 
 
-class LocalMultiCollector(FleetState, ManyWorkers):
+class LocalMultiCollector(ManyWorkers):
     """What `MultiSyncCollector` and `MultiAsyncCollector` have in common: they differ in the order of batches alone.
 
     Args:
@@ -285,6 +287,45 @@ class LocalMultiCollector(FleetState, ManyWorkers):
             before, self._threads_before = self._threads_before, None
             if before is not None:
                 torch.set_num_threads(before)
+
+    def state_dict(self) -> OrderedDict[str, Any]:
+        """`worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
+
+        Simulators and what is in flight are not saved. A worker that is being replaced, or gone, is given with the
+        newest weights meant for it, and without transforms.
+
+        Raises:
+            WorkerLate: a worker did not answer in time.
+            Exception: what stopped the background thread.
+        """
+        self.collection.gate.require_open()
+        self._background.raise_kept()
+        workers, own = saved_fleet(self.collection)
+        for part in workers.values():
+            del part[TRAJ_POOL]
+        return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
+
+        Raises:
+            TypeError: no state dict.
+            KeyError: parts are missing, unless `strict=False`, or weights do not fit.
+            ValueError: weights of other shapes, or of more workers, unless `strict=False`.
+            WorkerLate: a worker did not answer in time.
+        """
+        self.collection.gate.require_open()
+        require_state(state_dict)
+        names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}
+        missing = [part for part in (*names, *OWN) if part not in state_dict]
+        if missing and strict:
+            raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+        others = [name for name in state_dict if name.startswith("worker") and name not in names]
+        if others and strict:
+            raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")
+        none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
+        parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
+        load_fleet(self.collection, parts, state_dict, strict=strict)
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """The same as `shutdown`."""

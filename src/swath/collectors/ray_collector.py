@@ -11,9 +11,10 @@ from typing import Any
 from swath.collect.jobs import frozen_request
 from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
+from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods
 from swath.collectors.collector import Collector
-from swath.collectors.many import SHUTDOWN_S, ManyWorkers
+from swath.collectors.many import ManyWorkers
 from swath.collectors.ray_arguments import (
     merged,
     nesting_of,

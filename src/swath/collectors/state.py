@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.collect.background import Background
 from swath.collect.making.frozen import thawed
 from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
 from swath.collect.service import CollectorService
@@ -21,52 +20,6 @@ from swath.weights.names import POLICY
 from swath.weights.snapshot import Snapshot, take
 
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
-
-
-class FleetState:
-    """`state_dict` and `load_state_dict`."""
-
-    collection: CollectorService
-    _background: Background
-
-    def state_dict(self) -> OrderedDict[str, Any]:
-        """`worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
-
-        Simulators and what is in flight are not saved. A worker that is being replaced, or gone, is given with the
-        newest weights meant for it, and without transforms.
-
-        Raises:
-            WorkerLate: a worker did not answer in time.
-            Exception: what stopped the background thread.
-        """
-        self.collection.gate.require_open()
-        self._background.raise_kept()
-        workers, own = saved_fleet(self.collection)
-        for part in workers.values():
-            del part[TRAJ_POOL]
-        return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
-
-        Raises:
-            TypeError: no state dict.
-            KeyError: parts are missing, unless `strict=False`, or weights do not fit.
-            ValueError: weights of other shapes, or of more workers, unless `strict=False`.
-            WorkerLate: a worker did not answer in time.
-        """
-        self.collection.gate.require_open()
-        require_state(state_dict)
-        names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}
-        missing = [part for part in (*names, *OWN) if part not in state_dict]
-        if missing and strict:
-            raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
-        others = [name for name in state_dict if name.startswith("worker") and name not in names]
-        if others and strict:
-            raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")
-        none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
-        parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
-        load_fleet(self.collection, parts, state_dict, strict=strict)
 
 
 def require_state(saved: Any) -> Mapping[str, Any]:
@@ -157,8 +110,6 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
         saved[WEIGHTS] = weights
     seeding = jobs.seeding.get(worker)
     saved["env_state_dict"] = OrderedDict()
-    saved["frames"] = 0
-    saved["iter"] = -1
     saved["traj_pool"] = {"traj_id": torch.tensor(collection.books.workers[worker].next_id, dtype=torch.int64)}
     saved["policy_version"] = collection.group.channel.version_for(worker)
     saved["seed"] = None if seeding is None else seeding.root
