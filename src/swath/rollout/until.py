@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from swath.rollout.hosts.base import HostSpec
+from swath.rollout.spaces import Array
 
 _NEVER = 1 << 62
 
@@ -19,10 +22,9 @@ class StepLimit:
     """
 
     def __init__(self, limits: Sequence[int | None]) -> None:
-        self._limits = [_NEVER if limit is None else limit for limit in limits]
-        self._clock = 0
-        self._due = list(self._limits)
-        self._next = min(self._due)
+        self._limits = np.array([_NEVER if limit is None else limit for limit in limits])
+        self._none = np.full_like(self._limits, _NEVER)
+        self._clock, self._due, self._next = 0, self._limits.copy(), int(self._limits.min())
         self._unlimited = self._next == _NEVER
 
     @classmethod
@@ -33,28 +35,23 @@ class StepLimit:
 
     def restart(self, envs: Sequence[int]) -> None:
         """An episode begins in these envs."""
-        if self._unlimited:
-            return
-        for env in envs:
-            self._due[env] = self._clock + self._limits[env]
-        self._next = min(self._due)
+        self._put(envs, self._limits)
+
+    def stop(self, envs: Sequence[int]) -> None:
+        """No episode is going on in these envs."""
+        self._put(envs, self._none)
 
     def tick(self) -> Sequence[int]:
         """One step was made: the envs whose episode has now reached its limit. Each is named once an episode."""
         self._clock += 1
-        return () if self._clock < self._next else self._expire()
-
-    def stop(self, envs: Sequence[int]) -> None:
-        """No episode is going on in these envs."""
-        if self._unlimited:
-            return
-        for env in envs:
-            self._due[env] = _NEVER
-        self._next = min(self._due)
-
-    def _expire(self) -> list[int]:
-        expired = [env for env, due in enumerate(self._due) if due <= self._clock]
-        for env in expired:
-            self._due[env] = _NEVER
-        self._next = min(self._due)
+        if self._clock < self._next:
+            return ()
+        expired: list[int] = (self._due <= self._clock).nonzero()[0].tolist()
+        self._put(expired, self._none)
         return expired
+
+    def _put(self, envs: Sequence[int], limits: Array) -> None:
+        if not self._unlimited:
+            at = [*envs]
+            self._due[at] = self._clock + limits[at]
+            self._next = int(self._due.min())
