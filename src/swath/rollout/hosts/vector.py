@@ -83,9 +83,11 @@ class VectorHost(EnvHost):
 
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs, those that get a seed anew even if they have begun by themselves."""
-        given = dict(zip(envs, seeds or [None] * len(envs), strict=True))
-        own = [env for env in self._begun if env in given and given[env] is None]
-        asked = {env: seed for env, seed in given.items() if env not in own} if len(own) < len(given) else {}
+        own, asked = self._begun, dict[int, int | None]()
+        if seeds is not None or envs != own:
+            given = dict(zip(envs, seeds or [None] * len(envs), strict=True))
+            own = [env for env in own if env in given and given[env] is None]
+            asked = {env: seed for env, seed in given.items() if env not in own}
         if self.spec.skips and not asked:
             return onto  # they begin within the next step
         fresh = [leaf.copy() for leaf in onto]
