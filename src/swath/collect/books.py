@@ -59,11 +59,6 @@ def _nothing(worker: int, trajectory: int) -> None:
     """Nobody puts episodes together."""
 
 
-def _nobody(worker: int) -> bool:  # noqa: ARG001
-    """No worker is replaced because its env raises."""
-    return False
-
-
 def head_of(request: Request) -> Head:
     """What is known of a fragment that has arrived."""
     head: Head = request.reply.head
@@ -87,7 +82,7 @@ class FragmentBooks(Books):
 
     group: WorkerGroup
     counters: Counters
-    replaces: Callable[[int], bool] = _nobody
+    replaces: Callable[[int], bool]
     skip: Callable[[int, int], None] = _nothing
     workers: defaultdict[int, WorkerRecord] = field(default_factory=lambda: defaultdict(WorkerRecord))
     lives: defaultdict[Name, LifeRecord] = field(default_factory=lambda: defaultdict(LifeRecord))

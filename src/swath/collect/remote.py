@@ -93,9 +93,8 @@ class RemoteWorker(Responder):
     def __init__(self, request: RemoteRequest) -> None:
         super().__init__(request.built_by)
         self._here = request.here
-        built = build_worker(request.worker if self._here else replace(request.worker, stopped=self._stopped))
-        self.worker, self.acting = built.worker, built.acting
-        self._layout = replace(built.layout, masked=built.layout.masked or request.worker.masked)
+        core = request.worker if self._here else replace(request.worker, stopped=self._stopped)
+        self.worker, self.acting, self._layout = build_worker(core)
         self._cut_last = request.worker.episodes.set_truncated
         self._sums = EpisodeSums(self.worker.host.spec.num_envs)
         self._frames = self._batches = 0
@@ -240,7 +239,7 @@ class RemoteWorker(Responder):
             worker.version,
             fragment.frames,
             worker.place.n_steps if fragment.steps is None else fragment.steps,
-            worker.tally.copy(),
+            replace(worker.tally),
             episodes,
             worker.next_id,
         )
@@ -273,12 +272,8 @@ class RemoteWorker(Responder):
                 raise
         return batch
 
-    @property
-    def _env_errors(self) -> int:
-        return self.worker.tally.env_errors
-
     def _tally(self) -> Tally:
-        return self.worker.tally.copy()
+        return self.worker.tally
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""

@@ -43,7 +43,12 @@ class Responder(Member):
 
     Args:
         built_by: key of the collector that asks it.
+
+    Attributes:
+        heals_envs: what envs raise is dealt with in here; it is no reason to replace this worker.
     """
+
+    heals_envs = False
 
     def __init__(self, built_by: str) -> None:
         super().__init__()
@@ -77,14 +82,9 @@ class Responder(Member):
     def _make(self, ask: Ask) -> Parcel:
         """Make one fragment."""
 
-    @property
-    @abstractmethod
-    def _env_errors(self) -> int:
-        """How often envs have raised what its worker is replaced for, if that is to be done."""
-
     @abstractmethod
     def _tally(self) -> Tally:
-        """What went wrong in this life so far; its own object."""
+        """What went wrong in this life so far."""
 
     def answer(self, update: Update | None, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
         """Take newer weights, and call a method; what waits to be written is dropped where episodes begin anew."""
@@ -97,12 +97,14 @@ class Responder(Member):
 
     def collect(self, ask: Ask) -> Parcel | Broken:
         """Make one fragment."""
-        before = self._env_errors
+        before = self._tally().env_errors
         try:
             return self._made(ask)
         except Exception as error:  # noqa: BLE001  it is an answer, and is raised by who asked
             unfit = isinstance(error, FleetFailed | Closed)
-            return Broken(error, self._tally(), self._env_errors > before, unfit)
+            tally = replace(self._tally())
+            by_env = not self.heals_envs and tally.env_errors > before
+            return Broken(error, tally, by_env, unfit)
 
     def conform(self, model: Description) -> None:
         """Be unfit unless it is like others."""

@@ -44,11 +44,7 @@ def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> 
         KeyError: parts are missing, unless `strict` is false.
         ValueError: weights, for a policy that has none; also only if `strict`.
     """
-    if not isinstance(saved, Mapping):
-        raise TypeError(
-            f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector returned"
-        )
-    require_parts(saved, has_weights=acting.module is not None, strict=strict)
+    require_parts(require_state(saved), has_weights=acting.module is not None, strict=strict)
     weights = saved.get(WEIGHTS) if acting.module is not None else None
     changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
     life = max(worker.life, int(saved.get(LIFE, 0)), life_of(saved)) + 1
@@ -60,6 +56,17 @@ def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> 
     if stateful is not None and state:
         stateful.load_state_dict(state)
     worker.go_on(life, saved.get("seed", worker.seed))
+
+
+def require_state(saved: Any) -> Mapping[str, Any]:
+    """The state itself.
+
+    Raises:
+        TypeError: no state dict.
+    """
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
+    return saved
 
 
 def require_parts(saved: Mapping[str, Any], *, has_weights: bool, strict: bool) -> None:

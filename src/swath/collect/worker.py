@@ -87,10 +87,6 @@ class Tally:
     fragments_lost: int = 0
     frames_discarded: int = 0
 
-    def copy(self) -> Tally:
-        """The numbers of now."""
-        return Tally(self.env_errors, self.restarts, self.fragments_lost, self.frames_discarded)
-
 
 @dataclass
 class Worker:

@@ -14,8 +14,9 @@ from tensordict import TensorDictBase
 from swath.collect.description import Description, signature_of
 from swath.collect.paths import call_each, follow
 from swath.collect.remote import RemoteWorker
+from swath.collect.saving import require_state
 from swath.collectors.base import BaseCollector
-from swath.collectors.state import load_fleet, require_state, saved_fleet
+from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.status import facts_of, local_state
 from swath.group.group import Call
 from swath.options import Hooks
@@ -164,7 +165,7 @@ class InThisProcess(BaseCollector):
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         worker, books = self._member.worker, self.collection.books
-        books.note(FIRST, worker.tally.copy())
+        books.note(FIRST, replace(worker.tally))
         known = books.workers[0]
         known.version, known.life, known.lag = worker.version, worker.life, self.collection.version - worker.version
         facts, own = facts_of(self.collection, self._background)

@@ -103,11 +103,11 @@ class ManyWorkers(BaseCollector):
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self.collection.calls.call_first("getattr_env", name)
+        return self.collection.calls.call_first("cascade_execute", "getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self.collection.calls.call_first("getattr_policy", name)
+        return self.collection.calls.call_first("cascade_execute", "getattr_policy", name)
 
     def get_model(self, model_id: str) -> Any:
         """A copy of the model of an id, as the first worker has it.

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from swath.collect.saving import TRAJ_POOL
+from swath.collect.saving import TRAJ_POOL, require_state
 from swath.collectors.assembly import require_agreement
 from swath.collectors.base import SHUTDOWN_S, BaseCollector
 from swath.collectors.checks import check_peers_knobs, whole_number, with_methods, worker_index
 from swath.collectors.many import ManyWorkers
 from swath.collectors.request import CollectorRequest, Order
-from swath.collectors.state import OWN, load_fleet, require_state, saved_fleet
+from swath.collectors.state import OWN, load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_settings import requests_of, settings_of, shares_of, sources_of, total_of
 from swath.errors import warn_of_no_effect

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
 from swath.collectors.collector import Collector
@@ -145,20 +146,8 @@ COLLECTION = (
 )
 """Keywords of `Collector` of which a collection has one value."""
 
-DECIDED = (
-    "create_env_fn",
-    "policy",
-    "frames_per_batch",
-    "total_frames",
-    "worker_idx",
-    "num_collectors",
-    "sync",
-    "weight_updater",
-    "weight_sync_schemes",
-    "weight_recv_schemes",
-    "progress",
-)
 ELSEWHERE = ("interruptor", "backend_options")
+DECIDED = inspect.signature(Collector).parameters.keys() - {*SETTINGS, *COLLECTION, "backend"}
 MANY = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
 """Keywords of the multi classes that `RayCollector` sets itself, or that have no meaning in an actor."""
 
@@ -182,28 +171,20 @@ def number_of_workers(source: Any, num_collectors: int | None, *lists: Any) -> i
     return lengths.pop() if lengths else 1
 
 
-class Merged(NamedTuple):
+def merged(
+    own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers: int, nesting: Nesting
+) -> tuple[list[WorkerSettings], dict[str, Any], list[dict[str, Any]]]:
     """What a collector and its `collector_kwargs` say together.
-
-    Attributes:
-        settings: of each worker.
-        whole: values of the collection.
-        further: keywords of the class that is built in each actor, which others do not have; by worker.
-    """
-
-    settings: list[WorkerSettings]
-    whole: dict[str, Any]
-    further: list[dict[str, Any]]
-
-
-def merged(own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers: int, nesting: Nesting) -> Merged:
-    """The settings of each worker, and the values of the collection.
 
     Args:
         own: arguments of the face itself: value and default.
         collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
         n_workers: W.
         nesting: what is built in each actor.
+
+    Returns:
+        The settings of each worker, the values of the collection, and keywords by worker of the class that is built in
+        its actor, which others do not have.
 
     Raises:
         TypeError: no keyword of `Collector`.
@@ -226,7 +207,7 @@ def merged(own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers:
         for name in COLLECTION:
             if not _same(row.get(name), collection.get(name)):
                 raise ValueError(f"collector_kwargs: {name} differs between workers 0 and {worker}; give one value")
-    return Merged(settings, collection, further)
+    return settings, collection, further
 
 
 def with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tuple[WorkerRequest, ...]:
@@ -274,10 +255,10 @@ def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any, nesting: Nesting) ->
 
 
 def _require_known(name: str, nesting: Nesting) -> None:
-    if name in DECIDED or (nesting.is_multi and name in MANY):
-        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there, or leave it out")
     if name in ELSEWHERE or (name == "backend" and not nesting.is_multi):
         raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
+    if name in DECIDED or (nesting.is_multi and name in MANY):
+        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there, or leave it out")
     if nesting.kind is None and name not in (*SETTINGS, *COLLECTION):
         raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
 

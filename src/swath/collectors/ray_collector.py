@@ -266,7 +266,7 @@ class RayCollector(ManyWorkers):
         own["envs_per_worker"] = (num_envs, num_envs)
         if policy is not None:
             own["policy_factory"] = (None, None)
-        settings = merged(own, collector_kwargs, len(envs), self._nesting).settings
+        settings, _, _ = merged(own, collector_kwargs, len(envs), self._nesting)
         model, whole = self.collection.jobs.requests[0], self._request.trajectories
         acts = model.policy.policy if policy is None else policy
         cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)

@@ -51,6 +51,7 @@ class RemoteCollector(Responder):
         super().__init__(request.built_by)
         self._collector = _built(request, kind, keywords)
         self._collection = self._collector.collection
+        self.heals_envs = not isinstance(self._collector, Collector)
         self._collection.counters.told = self._note
         self._episodes = NO_EPISODES
         self._handed = 0
@@ -131,14 +132,6 @@ class RemoteCollector(Responder):
         """What `stats()` of its collector gives."""
         return self._collector.stats()
 
-    def getattr_env(self, name: str) -> Any:
-        """An attribute of the first env."""
-        return self._collector.getattr_env(name)
-
-    def getattr_policy(self, name: str) -> Any:
-        """An attribute of the policy."""
-        return self._collector.getattr_policy(name)
-
     def get_model(self, model_id: str) -> Any:
         """The model of an id; of a collector of several a copy of it."""
         if model_id != POLICY and isinstance(self._collector, Collector):
@@ -194,11 +187,6 @@ class RemoteCollector(Responder):
         kept_back = max(0, said["frames"] - self._handed)
         discarded = said["frames_discarded"] + said["frames_dropped"] + kept_back
         return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
-
-    @property
-    def _env_errors(self) -> int:
-        """None of several workers, which are replaced inside."""
-        return self.stats()["env_errors"] if isinstance(self._collector, Collector) else 0
 
     def _note(self, episodes: EpisodeArray) -> None:
         self._episodes = joined([self._episodes, episodes])

@@ -22,17 +22,6 @@ from swath.weights.snapshot import Snapshot, take
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 
 
-def require_state(saved: Any) -> Mapping[str, Any]:
-    """The state itself.
-
-    Raises:
-        TypeError: no state dict.
-    """
-    if not isinstance(saved, Mapping):
-        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
-    return saved
-
-
 def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
     answers = collection.calls.call("state_dict")
@@ -41,18 +30,12 @@ def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str
     for worker in sorted(collection.jobs.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(collection, worker)
         saved[worker] |= {"frames": known[worker].frames, "iter": known[worker].fragments - 1}
-    return saved, counters_of(collection, saved)
-
-
-def counters_of(collection: CollectorService, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Counters, ids, version and seed of the whole collection."""
     seeding = next(iter(collection.jobs.seeding.values()), None)
-    known = (one.next_id for one in collection.books.workers.values())
-    next_ids = [*known, *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
-    return {
+    next_ids = [*(one.next_id for one in known.values()), *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
+    return saved, {
         "frames": collection.counters.frames,
         "iter": collection.counters.batches - 1,
-        "traj_pool": {"traj_id": torch.tensor(max(next_ids), dtype=torch.int64)},
+        TRAJ_POOL: {"traj_id": torch.tensor(max(next_ids), dtype=torch.int64)},
         "policy_version": collection.version,
         "seed": None if seeding is None else seeding.root,
     }
@@ -63,20 +46,20 @@ def load_fleet(
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
     jobs = collection.jobs
-    manifests = {worker: description.manifest for worker, description in collection.jobs.described.items()}
+    manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
     weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
     version = int(saved.get("policy_version", collection.version))
     with collection.forgetting():
-        by_channel = {} if collection.jobs.here else weights
+        by_channel = {} if jobs.here else weights
         models = {worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts}
         collection.group.channel.publish_each(models, version)
         _restore_counters(collection, parts, saved)
         calls = {}
         for worker, part in parts.items():
             jobs.lives[worker] = max(jobs.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
-            rest = {name: value for name, value in part.items() if name != WEIGHTS or collection.jobs.here}
+            rest = {name: value for name, value in part.items() if name != WEIGHTS or jobs.here}
             rest["policy_version"] = version
             calls[worker] = Call("restore", (rest, jobs.seeding.get(worker)))
         tickets = collection.group.send(calls)

@@ -87,29 +87,15 @@ class WorkerRequest:
             raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
 
 
-@dataclass(frozen=True)
-class Built:
-    """A worker, and what its makers know of it.
-
-    Attributes:
-        worker: the core.
-        acting: its policy.
-        layout: names and extras of its fragments.
-    """
-
-    worker: Worker
-    acting: Acting
-    layout: Layout
-
-
-def build_worker(request: WorkerRequest) -> Built:
-    """The worker that was asked for.
+def build_worker(request: WorkerRequest) -> tuple[Worker, Acting, Layout]:
+    """The worker that was asked for, its policy, and the names and extras of its fragments.
 
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
     given = Given(request.policy)
-    host = build(request.source, _fitting(request, given))
+    policy = given if request.policy.recurrent else None
+    host = build(request.source, Fitting(request.episodes.max_frames, request.devices.movable_env, policy))
     with closed_on_failure(_mine(host, request.source)):
         request.devices.require_env(host.spec)
         require_truncated_key(host.spec, request.episodes)
@@ -137,15 +123,10 @@ def build_worker(request: WorkerRequest) -> Built:
             outputs=bound.keys,
             extras=request.entries,
             step_count=request.episodes.max_frames is not None,
-            masked=host.spec.skips,
+            masked=host.spec.skips or request.masked,
             open=isinstance(host.spec, TensorDictSpec),
         )
-        return Built(worker, acting, layout)
-
-
-def _fitting(request: WorkerRequest, given: Given) -> Fitting:
-    policy = given if request.policy.recurrent else None
-    return Fitting(request.episodes.max_frames, request.devices.movable_env, policy)
+        return worker, acting, layout
 
 
 def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:
