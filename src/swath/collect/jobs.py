@@ -90,13 +90,10 @@ def frozen_request(request: WorkerRequest, policies: dict[int, Frozen]) -> Worke
     """The same with policy and env instances as they are now, each frozen once."""
     policy, env = request.policy.policy, request.source.env
     if policy is not None and not isinstance(policy, RandomPolicy | Frozen):
-        held = policies.setdefault(id(policy), _frozen_policy(policy))
+        instead = "policy_factory, which builds it in the worker,"
+        held = policies.setdefault(id(policy), Frozen.of(policy, "policy", instead))
         request = replace(request, policy=replace(request.policy, policy=held))
     if request.source.is_instance:
         held = Frozen.of(env, "an env", "a callable that builds it")
         request = replace(request, source=replace(request.source, env=held), twin=True)
     return request
-
-
-def _frozen_policy(policy: Any) -> Frozen:
-    return Frozen.of(policy, "policy", "policy_factory, which builds it in the worker,")

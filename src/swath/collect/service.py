@@ -227,7 +227,7 @@ class CollectorService:
             made = self._made(shares, make)
             if made is not None:
                 try:
-                    return self._delivery.deliver_all(made)
+                    return self._delivery.deliver(made)
                 finally:
                     self._done(shares)
         return Drawn(None, ended=True)
@@ -237,7 +237,7 @@ class CollectorService:
             with self.group.lock:
                 batch = whole.take()
             if batch is not None:
-                return self._delivery.deliver(batch)
+                return self._delivery.deliver([batch])
             shares = self._shares()
             if shares is None:
                 return Drawn(None, ended=True)

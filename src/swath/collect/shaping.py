@@ -173,11 +173,7 @@ class Delivery:
     require_open: Callable[[], None]
     buffer: Any = None
 
-    def deliver(self, batch: Part) -> Drawn:
-        """Hand out one batch, or write it."""
-        return self.deliver_all([batch])
-
-    def deliver_all(self, parts: Sequence[Part]) -> Drawn:
+    def deliver(self, parts: Sequence[Part]) -> Drawn:
         """Hand out one batch, or write its parts one after another; together they are one batch.
 
         Raises:

@@ -7,7 +7,7 @@ fragment ─▶ episodes ─▶ those that are complete, post-processed ─▶ e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -104,16 +104,12 @@ class Writers:
 
     Attributes:
         buffer: has `client()`; each life of a worker gets one of its own.
-        trajectories: how batches are made of episodes.
-        keep_ids: whether trajectory ids are written.
-        cut: leave out the steps of a fragment that were not made.
+        asked: how they write.
         unused: clients that were made.
     """
 
     buffer: Any
-    trajectories: Trajectories
-    keep_ids: bool = True
-    cut: bool = False
+    asked: WriteRequest
     unused: list[Any] = field(default_factory=list)
 
     def request(self, device: torch.device | None) -> WriteRequest:
@@ -125,7 +121,7 @@ class Writers:
         client = self.unused.pop() if self.unused else self.buffer.client()
         if not callable(getattr(client, "extend", None)):
             raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
-        return WriteRequest(client, self.trajectories, self.keep_ids, device, self.cut)
+        return replace(self.asked, client=client, device=device)
 
 
 def first_client(buffer: Any) -> Any:

@@ -51,7 +51,7 @@ def add_workers(
 
         def accept(handles: Sequence[Handle]) -> None:
             said.update(described_by(fleet, handles))
-            _require_alike(collection.jobs.described, said)
+            _require_alike(jobs.described, said)
 
         jobs.requests.update(new)
         try:
@@ -62,20 +62,14 @@ def add_workers(
             raise
         for worker in new:
             channel.joined(worker, own_weights=own_weights)
-        collection.jobs.described.update(said)
+        jobs.described.update(said)
         with collection.group.lock:
             _seed(collection, sorted(new))
-            _share(collection, share)
-
-
-def _share(collection: CollectorService, share: int | None) -> None:
-    """Frames asked of each worker from now on; requests that are out stay as they are."""
-    described = collection.jobs.described
-    frames = {worker: one.frames for worker, one in described.items()}
-    if share is not None:
-        frames = {worker: one.rounded(share) for worker, one in described.items()}
-        collection.batch_frames = sum(frames.values())
-    collection.plan.frames = frames
+            frames = {worker: one.frames for worker, one in jobs.described.items()}
+            if share is not None:
+                frames = {worker: one.rounded(share) for worker, one in jobs.described.items()}
+                collection.batch_frames = sum(frames.values())
+            collection.plan.frames = frames  # requests that are out stay as they are
 
 
 def _seed(collection: CollectorService, workers: Sequence[int]) -> None:

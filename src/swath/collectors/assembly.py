@@ -18,7 +18,7 @@ from swath.collect.remote import RemoteWorker
 from swath.collect.service import CollectorService, Making
 from swath.collect.shaping import Shaper
 from swath.collect.worker import Seeding
-from swath.collect.writing import Writers, first_client
+from swath.collect.writing import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
 from swath.errors import warn_of_no_effect
 from swath.group.gather import AsReady, InOrder
@@ -173,8 +173,8 @@ def _writers(request: CollectorRequest) -> Writers | None:
             "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or give "
             "a buffer without client()"
         )
-    cut = request.order.cat_dim == -1
-    return Writers(request.buffer, request.trajectories, request.entries.track_ids, cut, [client])
+    asked = WriteRequest(client, request.trajectories, request.entries.track_ids, cut=request.order.cat_dim == -1)
+    return Writers(request.buffer, asked, [client])
 
 
 def _collection(
@@ -307,11 +307,6 @@ def _making_here(request: CollectorRequest, layout: Layout) -> Making:
 def _cut(share: Request, part: Any) -> Any:
     """Without the steps that were not made."""
     return part[..., : head_of(share).steps]
-
-
-def collected(entries: Entries, trajectories: Trajectories) -> Entries:
-    """What fragments hold: ids also where only the making of batches needs them."""
-    return replace(entries, track_ids=entries.track_ids or trajectories.per_batch is not None)
 
 
 def require_agreement(entries: Entries, trajectories: Trajectories, *, writes: bool) -> None:

@@ -93,15 +93,14 @@ def env_keywords(keywords: Any) -> Mapping[str, Any]:
     return keywords
 
 
-def with_methods(name: str, value: Any, *methods: str) -> Any:
-    """The value itself, if it is `None` or has these methods.
+def with_method(name: str, value: Any, method: str) -> Any:
+    """The value itself, if it is `None` or has this method.
 
     Raises:
         TypeError: it lacks one.
     """
-    for method in methods if value is not None else ():
-        if not callable(getattr(value, method, None)):
-            raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
+    if value is not None and not callable(getattr(value, method, None)):
+        raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
     return value
 
 

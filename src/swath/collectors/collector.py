@@ -16,7 +16,7 @@ from swath.collectors.checks import (
     check_peers_knobs,
     one_source,
     whole_number,
-    with_methods,
+    with_method,
     worker_index,
 )
 from swath.collectors.controls import InThisProcess
@@ -175,7 +175,7 @@ class Collector(_OfAnyBackend):
             )
         incoming = WeightSettings.of(policy, policy_factory, weight_updater, (None, None), weight_recv_schemes)
         view = as_progress(progress)
-        stopping = with_methods("interruptor", interruptor, "collection_stopped")
+        stopping = with_method("interruptor", interruptor, "collection_stopped")
         self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
         self._frames_per_batch = frames_per_batch
         settings = WorkerSettings(
@@ -207,7 +207,7 @@ class Collector(_OfAnyBackend):
             worker=self._worker_idx or 0,
             stopped=never if stopping is None else stopping.collection_stopped,
         )
-        buffer = with_methods("replay_buffer", replay_buffer, "extend")
+        buffer = with_method("replay_buffer", replay_buffer, "extend")
         require_agreement(settings.entries, trajectories, writes=buffer is not None)
         request = CollectorRequest(
             workers=(worker,),

@@ -11,7 +11,7 @@ import torch
 from swath.collect.saving import TRAJ_POOL, require_state
 from swath.collectors.assembly import require_agreement
 from swath.collectors.base import SHUTDOWN_S, BaseCollector
-from swath.collectors.checks import check_peers_knobs, whole_number, with_methods, worker_index
+from swath.collectors.checks import check_peers_knobs, whole_number, with_method, worker_index
 from swath.collectors.many import ManyWorkers
 from swath.collectors.request import CollectorRequest, Order
 from swath.collectors.state import OWN, load_fleet, saved_fleet
@@ -197,7 +197,7 @@ class LocalMultiCollector(ManyWorkers):
         n_workers = len(envs)
         threads = None if num_threads is None else count("num_threads", num_threads)
         order = Order(self._sync, prefetch, max_staleness, preemptive_threshold, cat_results)
-        buffer = with_methods("replay_buffer", replay_buffer, "extend")
+        buffer = with_method("replay_buffer", replay_buffer, "extend")
         trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
         weight_settings = WeightSettings.of(
             policy,

@@ -12,7 +12,7 @@ from swath.collect.jobs import frozen_request
 from swath.collectors.adding import add_workers
 from swath.collectors.assembly import require_agreement
 from swath.collectors.base import SHUTDOWN_S
-from swath.collectors.checks import check_peers_knobs, whole_number, with_methods
+from swath.collectors.checks import check_peers_knobs, whole_number, with_method
 from swath.collectors.collector import Collector
 from swath.collectors.many import ManyWorkers
 from swath.collectors.ray_arguments import (
@@ -203,7 +203,7 @@ class RayCollector(ManyWorkers):
         trajectories = Trajectories(
             bool(whole["split_trajs"]), whole["trajs_per_batch"], whole.get("trajs_per_write"), whole.get("traj_format")
         )
-        buffer = with_methods("replay_buffer", whole["replay_buffer"], "extend")
+        buffer = with_method("replay_buffer", whole["replay_buffer"], "extend")
         require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
         share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
         cores = requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories)

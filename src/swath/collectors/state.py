@@ -46,6 +46,7 @@ def load_fleet(
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
     jobs = collection.jobs
+    counters, known = collection.counters, collection.books.workers
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
@@ -55,30 +56,22 @@ def load_fleet(
         by_channel = {} if jobs.here else weights
         models = {worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts}
         collection.group.channel.publish_each(models, version)
-        _restore_counters(collection, parts, saved)
+        counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
+        collection.skip_random(counters.frames)
+        if "seed" in saved:
+            jobs.seeding.clear()
+            if saved["seed"] is not None:
+                spread_seed(collection, Seeding(saved["seed"]))
         calls = {}
         for worker, part in parts.items():
+            known[worker].frames = int(part.get("frames", known[worker].frames))
+            known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
             jobs.lives[worker] = max(jobs.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS or jobs.here}
             rest["policy_version"] = version
             calls[worker] = Call("restore", (rest, jobs.seeding.get(worker)))
         tickets = collection.group.send(calls)
     collection.group.answers(tickets)
-
-
-def _restore_counters(
-    collection: CollectorService, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any]
-) -> None:
-    counters, known = collection.counters, collection.books.workers
-    counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
-    for worker, part in parts.items():
-        known[worker].frames = int(part.get("frames", known[worker].frames))
-        known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
-    collection.skip_random(counters.frames)
-    if "seed" in saved:
-        collection.jobs.seeding.clear()
-        if saved["seed"] is not None:
-            spread_seed(collection, Seeding(saved["seed"]))
 
 
 def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, Any]:

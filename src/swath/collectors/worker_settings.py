@@ -9,7 +9,6 @@ from typing import Any
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.devices import Devices
 from swath.collect.making.policy_request import PolicyRequest
-from swath.collectors.assembly import collected
 from swath.collectors.checks import env_keywords
 from swath.options import Budget, Entries, EpisodeRules, Faults, OnEnvError, Trajectories, count, optional_count
 from swath.rollout.hosts.sources import Source
@@ -141,7 +140,7 @@ class WorkerSettings:
                 self.reset_at_each_iter,
                 self.set_truncated,
             ),
-            entries=collected(self.entries, trajectories),
+            entries=replace(self.entries, track_ids=self.track_traj_ids or trajectories.per_batch is not None),
             faults=Faults(self.on_env_error, self.check_finite),
         )
 

@@ -104,13 +104,15 @@ def build_worker(request: WorkerRequest) -> tuple[Worker, Acting, Layout]:
         observation = _first_reset(host, request)
         acting = Acting(request.policy, given(first_of(host.env)), host.spec, request.devices.policy)
         bound = acting.bound(observation)
+        limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
+        episodes = replace(request.episodes, max_frames=None) if limited_there else request.episodes
         n_steps = request.share.steps(host.spec.num_envs)
         worker = Worker(
             host=host,
             policy=bound,
             observation=observation,
             place=Place(request.worker, n_steps, request.stopped),
-            episodes=_counted_here(request.episodes, host.spec),
+            episodes=episodes,
             faults=request.faults,
             device=acting.device,
             life=request.life,
@@ -127,11 +129,6 @@ def build_worker(request: WorkerRequest) -> tuple[Worker, Acting, Layout]:
             open=isinstance(host.spec, TensorDictSpec),
         )
         return worker, acting, layout
-
-
-def _counted_here(episodes: EpisodeRules, spec: HostSpec) -> EpisodeRules:
-    """The rules without a limit of steps where the envs themselves keep it."""
-    return replace(episodes, max_frames=None) if isinstance(spec, TensorDictSpec) else episodes
 
 
 def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
