@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.base import ArraySpec, Host, HostSpec, TensorDictSpec
 from swath.rollout.hosts.returned import info_of
-from swath.rollout.hosts.tensordict import SideBySide, TensorDictHost, mean_of
+from swath.rollout.hosts.tensordict import SideBySide, StepReader, TensorDictHost, mean_of
 from swath.rollout.loop import Step
 
 Score: TypeAlias = tuple[float, int]
@@ -99,7 +99,7 @@ class Reading:
         if isinstance(host.spec, ArraySpec):
             return own_sums
         assert isinstance(host, TensorDictHost | SideBySide)
-        host.read([_within(key) for key in self.rewards], [_within(key) for key in self.dones])
+        host.reader = StepReader(host.spec, [*map(_within, self.rewards)], [*map(_within, self.dones)])
         sums = [_sum_beside(key) for key in self.rewards]
         summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))
         return summing(sums, host.spec.num_envs) if summed else own_sums

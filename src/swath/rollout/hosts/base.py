@@ -198,9 +198,8 @@ class Ends:
 
     def cutting(self, envs: Iterable[int]) -> Ends:
         """These, and the episodes of these envs truncated, or truncated too."""
-        flags = {env: (terminated, truncated) for env, terminated, truncated in self}
-        flags |= {env: (flags.get(env, (False, False))[0], True) for env in envs}
-        return Ends.listed((env, *each) for env, each in flags.items())
+        cut, terminated = {*envs}, {*self.envs[self.terminated].tolist()}
+        return Ends.listed([*self.without([*cut]), *((env, env in terminated, True) for env in cut)])
 
     def without(self, envs: Sequence[int] | Array) -> Ends:
         """Those of other envs."""

@@ -36,6 +36,7 @@ class TensorDictHost(EnvHost):
 
     Attributes:
         resets: whether episodes that end begin anew within the step, as in TorchRL's own collectors.
+        reader: reads what its steps say; another one may be put in its place.
     """
 
     resets = False
@@ -43,7 +44,7 @@ class TensorDictHost(EnvHost):
     def __init__(self, env: Any, make: Make | None, spec: TensorDictSpec, kind: tuple[str, Any]) -> None:
         super().__init__([env], make)
         self.spec, self.kind = spec, kind
-        self._reading = Reading(spec)
+        self.reader = StepReader(spec)
         self._begun = set[int]()
         self._following: TensorDictBase | None = None
 
@@ -100,9 +101,9 @@ class TensorDictHost(EnvHost):
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
         following = action[0].get(NEXT)
-        ended = self._reading.ends(following)
+        ended = self.reader.ends(following)
         self._begun = set(ended.envs.tolist() if self.resets else ())
-        return Transition([root], self._reading.reward(following), ended, info=[{}] * n)
+        return Transition([root], self.reader.reward(following), ended, info=[{}] * n)
 
     def advanced(self, root: TensorDictBase) -> tuple[Any, Any]:
         """As `advance`.
@@ -131,13 +132,6 @@ class TensorDictHost(EnvHost):
         frame = None if written is not None and self.spec.num_envs > 1 else self.rendered(env)
         return written if frame is None else frame
 
-    def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
-        """From now on rewards are the mean of these entries, and all of these flags together end an episode too.
-
-        Keys are those under `"next"`.
-        """
-        self._reading = Reading(self.spec, rewards, dones)
-
 
 class SideBySide(EnvHost):
     """Single envs, stepped one after another.
@@ -145,6 +139,9 @@ class SideBySide(EnvHost):
     Args:
         hosts: of one env each, at least one.
         make: builds as many others; `None` for instances of the user's.
+
+    Attributes:
+        reader: as in `TensorDictHost`.
 
     Raises:
         ValueError: envs that differ in their agents, spaces or entries.
@@ -168,7 +165,7 @@ class SideBySide(EnvHost):
             alone=True,
             seeding="episode",
         )
-        self._reading = Reading(self.spec)
+        self.reader = StepReader(self.spec)
         self._retired: set[int] = set()
         self._written: list[Any] = []
         self._roots: dict[int, Any] = {}
@@ -212,11 +209,11 @@ class SideBySide(EnvHost):
         any_of_them = [*self._nexts.values()] or [self.envs[0].spec.imagine().get(NEXT)]
         following = _stacked([self._nexts.get(env, any_of_them[0]) for env in range(n)])
         made.set(NEXT, following)
-        ended = self._reading.ends(following)
+        ended = self.reader.ends(following)
         if failed or idle:
             ended = ended.without([*idle, *dict(failed)])
         root = _stacked([*self._roots.values()])
-        return Transition([root], self._reading.reward(following), ended, (), failed, [{}] * n)
+        return Transition([root], self.reader.reward(following), ended, (), failed, [{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more."""
@@ -230,21 +227,17 @@ class SideBySide(EnvHost):
         """The seed that this env was last given."""
         return self.envs[env].seed_of(0)
 
-    def read(self, rewards: Sequence[Key], dones: Sequence[Key]) -> None:
-        """As `TensorDictHost.read`."""
-        self._reading = Reading(self.spec, rewards, dones)
-
     def _draw(self, root: TensorDictBase) -> TensorDictBase:
         rows = zip(self.envs, root.unbind(0), strict=True)
         return root.update(_stacked([host.spec.draw(row) for host, row in rows]))
 
 
-class Reading:
+class StepReader:
     """Reads rewards and ends of `"next"` `[*B]`.
 
     Args:
         spec: the envs.
-        rewards: entries whose mean is the reward; `None`: it is the sum of all reward entries.
+        rewards: entries under `"next"` whose mean is the reward; `None`: it is the sum of all reward entries.
         dones: flags that end an episode when all of them are set, as flags at the root do; `None`: any flag that counts
             ends one.
     """
