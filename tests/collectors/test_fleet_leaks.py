@@ -46,7 +46,7 @@ def test_cycles_on_ray_leave_no_actor_and_no_thread():
 
 def test_a_forgotten_collector_is_ended_where_one_may_wait_whichever_thread_finds_it(monkeypatch):
     """Garbage is also found by the thread that brings the answers of workers."""
-    end, ends = many._end, SimpleQueue()
+    end, ends = many.end_quietly, SimpleQueue()
 
     def noted(*left):
         end(*left)
@@ -56,7 +56,7 @@ def test_a_forgotten_collector_is_ended_where_one_may_wait_whichever_thread_find
         cycle = [fleet(backend="inline")]
         cycle.append(cycle)
 
-    monkeypatch.setattr(many, "_end", noted)
+    monkeypatch.setattr(many, "end_quietly", noted)
     gc.collect()
     gc.disable()
     try:
