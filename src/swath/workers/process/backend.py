@@ -3,7 +3,7 @@
     driver ─ start, kill ─▶ fork server ─ forks, reaps ─▶ worker
       │                                                    │
       ├── call: any thread ──── a socket for each ────────▶│ answers one after another
-      └── a thread for each ◀──────────────────────────────┘ settles tickets
+      └── one thread: settles tickets ◀────────────────────┘
 
 Large arrays travel in nameless shared memory (`memory.py`). A fork of the driver may make backends of its own; with
 those of its parent it can do nothing, and they end with the parent.
@@ -16,7 +16,6 @@ import os
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from swath.workers.process import fork_server
 from swath.workers.process.handle import ProcessHandle
 from swath.workers.process.memory import Pool, ProcessShared, ProcessWatched
 from swath.workers.process.message import Setup, new_memory
+from swath.workers.process.reader import Reader
 from swath.workers.tickets import Board, Ticket
 
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
@@ -119,6 +119,7 @@ class _Running:
         self._closed = False
         self._workers: list[ProcessHandle] = []
         self._server = self._joined()
+        self._reader = Reader()
 
     def require_driver(self) -> None:
         """Raise `Closed` in a fork of the driver."""
@@ -136,7 +137,7 @@ class _Running:
             if not self._server.usable:
                 fork_server.leave(self._server)
                 self._server = self._joined()
-            handle = ProcessHandle(job, self._server, board, self.pool, setup)
+            handle = ProcessHandle(job, self._server, board, self.pool, self._reader, setup)
             self._workers = [*(worker for worker in self._workers if not worker.ended.done), handle]
         return handle
 
@@ -151,9 +152,7 @@ class _Running:
         last = fork_server.leave(self._server)
         if last and not any(worker.pid for worker in self._workers):
             self._server.end()  # it imports, and does not read; it has forked none
-        until = time.monotonic() + _CLOSE_S
-        for worker in self._workers:
-            worker.thread.join(max(0.0, until - time.monotonic()))
+        self._reader.close(_CLOSE_S)
         if last:
             self._server.end()
         self.pool.close()

@@ -41,7 +41,7 @@ from swath.errors import PlacementFailed
 from swath.workers.first import ran
 from swath.workers.hosting import THREAD_SETTINGS, attempted
 from swath.workers.outcome import Error
-from swath.workers.process.message import Setup, close_all, receive, send
+from swath.workers.process.message import Inbox, Setup, close_all, send
 
 _LOOK_FOR_DRIVER_S = 1.0
 _SEND_S = 60.0
@@ -195,6 +195,7 @@ class _Serving:
         self._pid = os.getpid()
         self._workers: dict[int, _Worker] = {}
         self._sock = sock
+        self._inbox = Inbox(sock)
         self._woken, self._waker = socket.socketpair()
         self._waker.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -212,9 +213,9 @@ class _Serving:
                     self._woken.recv(1 << 12)
                     self._reap()
                 if self._sock in ready:
-                    message, fds = receive(self._sock)
-                    method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
-                    getattr(self, method)(*args, *fds)
+                    for message, fds in self._inbox.arrived():
+                        method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
+                        getattr(self, method)(*args, *fds)
         for worker in self._workers.values():
             kill_group(worker.pid)
         for worker in self._workers.values():
@@ -269,6 +270,7 @@ class _Serving:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for mine in (pipe, self._sock, self._woken, self._waker):
             mine.close()
+        close_all(self._inbox.fds)
         for other in self._workers.values():
             other.close()
         for standard, fd in enumerate(streams, start=1):

@@ -1,8 +1,8 @@
 """What the driver holds of a worker process.
 
     call: any thread ─▶ socket ─▶ worker          a few calls ahead at most, so that sending never waits
-    a thread for each worker ◀─ replies ─ socket: settles tickets
-                             ◀─ how it ended ─ pipe of the fork server
+    thread of the backend ◀─ replies ─ socket: settles tickets
+                          ◀─ how it ended ─ pipe of the fork server
 
 A worker is over when the fork server has reaped it: then, not before, what is open is settled.
 """
@@ -14,11 +14,9 @@ import multiprocessing
 import pickle
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import count
-from multiprocessing.connection import wait
 from typing import Any
 
 from swath.workers.base import Handle, Job
@@ -27,7 +25,8 @@ from swath.workers.message import Reply
 from swath.workers.outcome import Error, Outcome, Value, thawed
 from swath.workers.process.fork_server import ForkServer, in_words, kill_group
 from swath.workers.process.memory import Block, Pool, SharedBlocks, call_packed, sent
-from swath.workers.process.message import Answer, Request, close_all, receive, send
+from swath.workers.process.message import Answer, Inbox, Request, close_all, send
+from swath.workers.process.reader import Reader
 from swath.workers.tickets import Board, Received, Ticket
 
 _AHEAD = 16
@@ -45,20 +44,21 @@ class ProcessHandle(Handle):
         server: forks it.
         board: where tickets are settled.
         pool: the driver's blocks.
+        reader: follows it until it is over.
         setup: a file with its `Setup`.
 
     Attributes:
         pid: its process, once it has one.
-        thread: follows it until it is over.
     """
 
-    def __init__(self, job: Job, server: ForkServer, board: Board, pool: Pool, setup: int) -> None:
+    def __init__(self, job: Job, server: ForkServer, board: Board, pool: Pool, reader: Reader, setup: int) -> None:
         super().__init__(job)
         self.pid: int | None = None
         self._server = server
         self._number = next(server.numbers)
         self._board = board
         self._pool = pool
+        self._reader = reader
         self._blocks = SharedBlocks(pool, writable=True)
         self._lock = threading.Lock()
         self._serials = count(1)
@@ -66,16 +66,17 @@ class ProcessHandle(Handle):
         self._unsent: deque[tuple[int, bytes, list[int]]] = deque()
         self._answered = -1
         self._killed: str | None = None
+        self._at_end = False
         self._exit: int | str | None = None
         self._loss: Loss | None = None
         name = f"swath worker {job.name.worker} (life {job.name.life})"
-        self.thread = threading.Thread(target=self._follow, name=name, daemon=True)
         self._sock, theirs = socket.socketpair()
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        self._inbox = Inbox(self._sock)
         self._pipe, said = multiprocessing.Pipe(duplex=False)
         with theirs, said:
             server.start(self._number, name, [theirs.fileno(), said.fileno(), setup])
-        self.thread.start()
+        reader.post(self._follow)
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """Send a call, soon if not now.
@@ -110,11 +111,11 @@ class ProcessHandle(Handle):
                 self._killed = self._killed or why
                 self._server.kill(self._number)
                 with contextlib.suppress(OSError):
-                    self._sock.shutdown(socket.SHUT_RD)  # the thread reads what has come, and then its end
+                    self._sock.shutdown(socket.SHUT_RD)  # the reader sees what has come, and then its end
 
     def _send(self, request: bytes, fds: Sequence[int]) -> None:
         try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the thread sees the end
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the reader sees the end
                 send(self._sock, request, fds)
         finally:
             close_all(fds)
@@ -122,32 +123,28 @@ class ProcessHandle(Handle):
     def _give_back(self, blocks: Iterable[Block]) -> None:
         self._pool.give_back(block.id for block in blocks)
 
-    # What follows happens in the handle's thread.
+    # What follows happens in the reader's thread.
 
     def _follow(self) -> None:
+        self._reader.watch(self._sock, self._read)
+        self._reader.watch(self._pipe, self._read_news)
+
+    def _read(self) -> None:
         try:
-            if self._pipe in wait([self._pipe, self._sock]):  # not when it is killed before it is forked
-                self._hear()
-            while True:
-                self._settle(*receive(self._sock))
+            for message, fds in self._inbox.arrived():
+                self._settle(message, fds)
         except EOFError:
             pass
         except Exception as error:  # noqa: BLE001  whatever it is: what follows cannot be trusted
             self.kill(f"was killed, since what it sent cannot be read: {error!r}")
-        how = self._end()
-        loss = Loss(self.name, how, "unknown" if self._exit is None else self._exit)
-        with self._lock:
-            self._loss = loss
-            self._sock.close()
-            self._pipe.close()
-        for _, _, fds in self._unsent:
-            close_all(fds)
-        self._blocks.close()
-        for _, named in self._calls.values():
-            self._give_back(named)
-        self._lose([ticket for ticket, _ in self._calls.values()], loss)
+        else:
+            return
+        self._reader.unwatch(self._sock)
+        self._at_end = True
+        self._reader.post(self._be_over_if_known)
+        self._reader.post(self._insist, _LINGER_S if self._killed is None else _END_S)
 
-    def _settle(self, message: bytes, fds: list[int]) -> None:
+    def _settle(self, message: bytearray, fds: list[int]) -> None:
         answer: Answer = pickle.loads(message)  # noqa: S301  our own worker wrote it
         self._blocks.learn(answer.news, fds)
         with self._lock:
@@ -170,45 +167,58 @@ class ProcessHandle(Handle):
             self._blocks.give_back(reply.value)
         return Value(value if body is None else Received(value, body))
 
-    def _hear(self) -> None:
-        """Read what the fork server says: the process, then its exit code, or why there is none.
-
-        Raises:
-            EOFError: it is dead.
-        """
-        news: int | str = self._pipe.recv()
-        if self.pid is None and isinstance(news, int):
-            self.pid = news
-        else:
-            self._exit = news
-
-    def _end(self) -> str:
-        """See to it that the worker ends, and wait for that no longer than is sensible; how it ended."""
+    def _read_news(self) -> None:
+        """Read what the fork server says: the process, then its exit code, or why there is none."""
         try:
-            if self._killed is None and not self._ended_within(_LINGER_S):
-                self.kill("closed its connection")
-            ended = self._ended_within(_END_S)
+            news: int | str = self._pipe.recv()
         except EOFError:
+            self._reader.unwatch(self._pipe)
+            if self._exit is not None:
+                return
+            self._killed = self._killed or f"was lost with the process that starts workers, which {self._server.end()}"
+            self._exit = "unknown"
             self._kill_directly()
-            self._sock.settimeout(_END_S)
-            with contextlib.suppress(OSError):
-                while self._sock.recv(1 << 16):
-                    pass  # until it is dead
-            return self._killed or f"was lost with the process that starts workers, which {self._server.end()}"
-        if not ended:
-            self._kill_directly()
-            return f"{self._killed}, and was not seen to end in {_END_S:g} s"
-        return self._killed or in_words(self._exit or 0)
+            self._reader.post(self._insist, _END_S)  # its socket shows that it is dead
+        else:
+            if self.pid is None and isinstance(news, int):
+                self.pid = news
+            else:
+                self._exit = news
+        self._reader.post(self._be_over_if_known)
 
-    def _ended_within(self, seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        while self._exit is None and self._pipe.poll(max(0.0, until - time.monotonic())):
-            self._hear()
-        return self._exit is not None
+    def _insist(self) -> None:
+        """It has had time to end."""
+        if self._loss is not None:
+            return
+        if self._killed is None:
+            self.kill("closed its connection")
+            self._reader.post(self._insist, _END_S)
+        else:
+            self._kill_directly()
+            self._be_over(f"{self._killed}, and was not seen to end")
 
     def _kill_directly(self) -> None:
         if self.pid is not None:
             kill_group(self.pid)
+
+    def _be_over_if_known(self) -> None:
+        if self._loss is None and self._at_end and self._exit is not None:
+            self._be_over(self._killed or in_words(self._exit))
+
+    def _be_over(self, how: str) -> None:
+        self._reader.unwatch(self._sock)
+        self._reader.unwatch(self._pipe)
+        loss = Loss(self.name, how, "unknown" if self._exit is None else self._exit)
+        with self._lock:
+            self._loss = loss
+            self._sock.close()
+            self._pipe.close()
+        for fds in (self._inbox.fds, *(fds for _, _, fds in self._unsent)):
+            close_all(fds)
+        self._blocks.close()
+        for _, named in self._calls.values():
+            self._give_back(named)
+        self._lose([ticket for ticket, _ in self._calls.values()], loss)
 
     def _lose(self, tickets: Sequence[Ticket], loss: Loss) -> None:
         """Answer these with the loss; whoever is answered so finds the life ended."""

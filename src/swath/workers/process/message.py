@@ -16,12 +16,13 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from swath.workers.tickets import Name
 
-_SIZE = struct.Struct("<Q")
+_HEAD = struct.Struct("<QB")  # bytes and descriptors
+_PIECE = 1 << 16
 _MOST_FDS = 250
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
@@ -110,29 +111,52 @@ def send(sock: socket.socket, message: bytes, fds: Sequence[int] = ()) -> None:
     Raises:
         OSError: nobody will read it.
     """
-    data = _SIZE.pack(len(message)) + message
+    data = _HEAD.pack(len(message), len(fds)) + message
     done = socket.send_fds(sock, [data], fds) if fds else sock.send(data)
     if done < len(data):
         sock.sendall(memoryview(data)[done:])
 
 
-def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """Wait for a message and its descriptors.
+class Inbox:
+    """The messages that arrive at a socket, which may come in pieces.
 
-    Raises:
-        EOFError: there will be none.
-        OSError: descriptors were lost.
+    Args:
+        sock: likewise.
+
+    Attributes:
+        fds: descriptors that have come, of messages that have not.
     """
-    try:
-        head, fds, flags, _ = socket.recv_fds(sock, _SIZE.size, _MOST_FDS, _CLOSE_ON_EXEC)
-    except ConnectionError as error:
-        raise EOFError from error
-    if flags & socket.MSG_CTRUNC:
-        raise OSError("file descriptors were lost on their way: too many files are open; raise `ulimit -n`")
-    message = sock.recv(_SIZE.unpack(head)[0], socket.MSG_WAITALL) if len(head) == _SIZE.size else b""
-    if not message or len(message) != _SIZE.unpack(head)[0]:
-        raise EOFError
-    return message, fds
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.fds: list[int] = []
+        self._sock = sock
+        self._data = bytearray()
+
+    def arrived(self) -> Iterator[tuple[bytearray, list[int]]]:
+        """Wait for one piece; the messages that are complete with it, and their descriptors.
+
+        Raises:
+            EOFError: there will be none.
+            OSError: descriptors were lost.
+        """
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._sock, _PIECE, _MOST_FDS, _CLOSE_ON_EXEC)
+        except ConnectionError as error:
+            raise EOFError from error
+        self._data += data
+        self.fds += fds
+        if flags & socket.MSG_CTRUNC:
+            raise OSError("file descriptors were lost on their way: too many files are open; raise `ulimit -n`")
+        if not data:
+            raise EOFError
+        while len(self._data) >= _HEAD.size:
+            size, n = _HEAD.unpack_from(self._data)
+            end = _HEAD.size + size
+            if len(self._data) < end:
+                return
+            message, its = self._data[_HEAD.size : end], self.fds[:n]
+            del self._data[:end], self.fds[:n]
+            yield message, its
 
 
 def new_memory(size: int) -> int:

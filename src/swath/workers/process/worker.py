@@ -13,7 +13,7 @@ from swath.workers.message import begin_process, reply_to
 from swath.workers.outcome import Error, Outcome
 from swath.workers.packing import pack, unpack
 from swath.workers.process.memory import Block, of_driver, sent
-from swath.workers.process.message import Answer, Payload, Request, Setup, close_all, receive, send
+from swath.workers.process.message import Answer, Inbox, Payload, Request, Setup, close_all, send
 
 
 class WorkerServer:
@@ -39,13 +39,14 @@ class WorkerServer:
             begin_process(self._setup.threads)
             before = self._hosted.build(None, lambda: unpack(*self._setup.build))
         self._answer(0, before)
+        inbox = Inbox(self._sock)
         while True:
-            message, fds = receive(self._sock)
-            request: Request = pickle.loads(message)  # noqa: S301  our own driver wrote it
-            of_driver.learn(request.news, fds)
-            args = attempted(of_driver.own, request.args)
-            outcome = args if isinstance(args, Error) else self._hosted.answer(request.method, args.value)
-            self._answer(request.serial, outcome)
+            for message, fds in inbox.arrived():
+                request: Request = pickle.loads(message)  # noqa: S301  our own driver wrote it
+                of_driver.learn(request.news, fds)
+                args = attempted(of_driver.own, request.args)
+                outcome = args if isinstance(args, Error) else self._hosted.answer(request.method, args.value)
+                self._answer(request.serial, outcome)
 
     def _answer(self, serial: int, outcome: Outcome) -> None:
         blocks: list[Block] = []

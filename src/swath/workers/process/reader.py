@@ -1,0 +1,57 @@
+"""One thread that reads what all workers of a backend send, and does what is due."""
+
+from __future__ import annotations
+
+import contextlib
+import sched
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Reader:
+    """The thread; a daemon. What it calls must not wait: all workers share it."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._due = sched.scheduler(time.monotonic)
+        self._woken, self._waker = socket.socketpair()
+        self._waker.settimeout(0)
+        self._closing = False
+        self.watch(self._woken, lambda: self._woken.recv(1 << 12))
+        self._thread = threading.Thread(target=self._run, name="swath reads from workers", daemon=True)
+        self._thread.start()
+
+    def post(self, action: Callable[[], None], seconds: float = 0.0) -> None:
+        """Call this soon, or after so many seconds. From any thread."""
+        self._due.enter(seconds, 0, action)
+        with contextlib.suppress(OSError):  # it is full: the thread is about to wake anyway
+            self._waker.send(b"\0")
+
+    def watch(self, file: Any, readable: Callable[[], object]) -> None:
+        """From now on call this whenever the file can be read. In the thread."""
+        self._selector.register(file, selectors.EVENT_READ, readable)
+
+    def unwatch(self, file: Any) -> None:
+        """Look at the file no longer. In the thread."""
+        if file in self._selector.get_map():
+            self._selector.unregister(file)
+
+    def close(self, timeout: float) -> None:
+        """End the thread once it watches nothing; wait for that, but not longer. From any other thread."""
+        self.post(self._close)
+        self._thread.join(timeout)
+
+    def _close(self) -> None:
+        self._closing = True
+
+    def _run(self) -> None:
+        while not self._closing or len(self._selector.get_map()) > 1:
+            for key, _ in self._selector.select(self._due.run(blocking=False)):
+                key.data()
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()
