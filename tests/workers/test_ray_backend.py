@@ -222,7 +222,7 @@ def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(back
 
 
 def test_a_parcel_that_ray_cannot_find_says_so(ray):
-    from swath.workers.ray.freight import fetched
+    from swath.workers.ray.values import fetched
 
     @ray.remote
     class Owner:

@@ -54,16 +54,17 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Bytes of all buffers."""
-        return sum(buffer.nbytes for buffer in self.buffers)
+        """Bytes of all of it."""
+        return len(self.head) + sum(buffer.nbytes for buffer in self.buffers)
+
+    def copies(self) -> list[bytearray]:
+        """Of the buffers."""
+        return [bytearray(buffer) for buffer in self.buffers]
 
 
 def pack(value: Any) -> Packed:
     """Take a value apart; its arrays must not change until the buffers have been written somewhere."""
-    buffers: list[pickle.PickleBuffer] = []
-    file = io.BytesIO()
-    Pickler(file, protocol=PROTOCOL, buffer_callback=buffers.append).dump(value)
-    return Packed(file.getvalue(), [buffer.raw() for buffer in buffers])
+    return Pickler().pack(value)
 
 
 def unpack(head: bytes | memoryview, buffers: Sequence[Any]) -> Any:
@@ -72,7 +73,17 @@ def unpack(head: bytes | memoryview, buffers: Sequence[Any]) -> Any:
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles tensors on the CPU as arrays."""
+    """Pickles one value; tensors on the CPU as arrays."""
+
+    def __init__(self) -> None:
+        self._file = io.BytesIO()
+        self._buffers: list[pickle.PickleBuffer] = []
+        super().__init__(self._file, protocol=PROTOCOL, buffer_callback=self._buffers.append)
+
+    def pack(self, value: Any) -> Packed:
+        """See `pack`."""
+        self.dump(value)
+        return Packed(self._file.getvalue(), [buffer.raw() for buffer in self._buffers])
 
     def reducer_override(self, obj: Any) -> Any:
         """How arrays and tensors are taken apart; all else as cloudpickle does it."""

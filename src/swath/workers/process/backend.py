@@ -181,5 +181,5 @@ def _setup(job: Job) -> Setup:
         start_method=multiprocessing.get_start_method(allow_none=True),
         authkey=bytes(multiprocessing.current_process().authkey),
         before=before,
-        build=(build.head, [bytearray(buffer) for buffer in build.buffers]),
+        build=(build.head, build.copies()),
     )

@@ -10,7 +10,6 @@ descriptor is sent with the first message that names it.
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 import threading
@@ -24,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from swath.workers.packing import PROTOCOL, Packed, Pickler, owned, pack, unpack
+from swath.workers.packing import Packed, Pickler, owned, pack, unpack
 from swath.workers.process.message import News, Payload, new_memory
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -187,8 +186,8 @@ class SharedBlocks:
 
 def sent(packed: Packed, pool: Pool) -> tuple[Payload, list[Block]]:
     """A value as it travels, and the block that it lies in, if it is large."""
-    if packed.size + len(packed.head) <= _INLINE_BYTES:
-        return Payload(packed.head, [bytearray(buffer) for buffer in packed.buffers]), []
+    if packed.size <= _INLINE_BYTES:
+        return Payload(packed.head, packed.copies()), []
     payload, block = pool.lend(packed)
     return payload, [block]
 
@@ -261,7 +260,9 @@ class Lent:
 class _CallPickler(Pickler):
     """Pickles the arguments of a call; shared values among them become `Lent`."""
 
-    named: dict[int, Block]
+    def __init__(self) -> None:
+        super().__init__()
+        self.named: dict[int, Block] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         """How an object is taken apart; a persistent id would be asked for of every number, too."""
@@ -273,11 +274,8 @@ class _CallPickler(Pickler):
 
 def call_packed(args: Sequence[Any]) -> tuple[Packed, list[Block]]:
     """Arguments, taken apart, and the blocks of shared values among them."""
-    file, buffers = io.BytesIO(), list[Any]()
-    pickler = _CallPickler(file, protocol=PROTOCOL, buffer_callback=buffers.append)
-    pickler.named = {}
-    pickler.dump(args)
-    return Packed(file.getvalue(), [buffer.raw() for buffer in buffers]), list(pickler.named.values())
+    pickler = _CallPickler()
+    return pickler.pack(args), list(pickler.named.values())
 
 
 def _mapped(fd: int, size: int, *, writable: bool = True) -> Bytes:

@@ -24,9 +24,9 @@ from swath.workers.hosting import THREAD_SETTINGS, Loss
 from swath.workers.message import Reply
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
-from swath.workers.ray.freight import fetched, packed, replied
-from swath.workers.ray.handle import RayHandle, asking, asking_aside, asking_whole
+from swath.workers.ray.handle import RayHandle
 from swath.workers.ray.messages import Setup, Wire
+from swath.workers.ray.values import fetched, packed, replied
 from swath.workers.ray.worker import RayWorker, public
 from swath.workers.tickets import Board, Received, Ticket
 
@@ -84,7 +84,7 @@ class RayActors:
             self._end(handle, f"is lost: {gone}")
         else:
             ask = handle.aside if aside else handle.whole if handle.light else handle.ask
-            self._await(handle, ticket, ask(method, wire))
+            self._await(handle, ticket, ask(method.encode(), wire))  # bytes need not be pickled
         return ticket
 
     def look(self) -> None:
@@ -140,7 +140,8 @@ class RayActors:
     def _attend(self, handle: RayHandle, setup: Setup | None = None) -> None:
         """Learn when it is up and when it ends; have it built, unless others do."""
         actor = handle.actor
-        handle.ask, handle.whole, handle.aside = asking(actor), asking_whole(actor), asking_aside(actor)
+        handle.ask, handle.whole = actor.swath_answer.options(num_returns=2).remote, actor.swath_whole.remote
+        handle.aside = actor.swath_aside.options(num_returns=2, concurrency_group="aside").remote
         here = actor.swath_here.options(concurrency_group="here").remote()
         here.future().add_done_callback(partial(self._placed, handle))
         built = None if setup is None else actor.swath_build.options(num_returns=2).remote(setup)
@@ -152,8 +153,8 @@ class RayActors:
         if handle.ended.done:  # closed meanwhile
             self._ray.kill(handle.actor, no_restart=True)
 
-    def _await(self, handle: RayHandle, ticket: Ticket, references: Sequence[Any]) -> None:
-        reply, body = references
+    def _await(self, handle: RayHandle, ticket: Ticket, references: Any) -> None:
+        reply, body = references if isinstance(references, list) else (references, None)
         reply.future().add_done_callback(partial(self._answered, handle, ticket, body))
 
     def _class(self, names: tuple[str, ...]) -> Any:

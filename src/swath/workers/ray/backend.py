@@ -18,8 +18,8 @@ from swath.workers.base import Handle, Job, OnBoard, Watched
 from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import RayActors
 from swath.workers.ray.cluster import Cluster, asked
-from swath.workers.ray.freight import RayShared
 from swath.workers.ray.handle import RayHandle
+from swath.workers.ray.values import RayShared
 from swath.workers.tickets import Ticket
 
 

@@ -95,16 +95,12 @@ def in_lasting_thread(start: Callable[[], Any]) -> None:
     if threading.current_thread() is threading.main_thread():
         start()
         return
-    begun: Future[None] = Future()
+    begun: Future[Any] = Future()
 
     def keep() -> None:
-        try:
-            start()
-        except BaseException as error:  # noqa: BLE001  raised where it is waited for
-            begun.set_exception(error)
-            return
-        begun.set_result(None)
-        threading.Event().wait()
+        _put(start, begun)
+        if begun.exception() is None:
+            threading.Event().wait()
 
     threading.Thread(target=keep, name="swath keeps Ray", daemon=True).start()
     begun.result()

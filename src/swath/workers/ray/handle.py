@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from swath.workers.base import Job, OwingHandle
-from swath.workers.ray.messages import Wire
 from swath.workers.tickets import Ticket
-
-Asking: TypeAlias = Callable[[str, Wire], Sequence[Any]]
 
 
 class RayHandle(OwingHandle):
@@ -21,9 +18,9 @@ class RayHandle(OwingHandle):
 
     Attributes:
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
-        ask: calls its object; see `asking`.
-        whole: likewise, with one result: quicker, but a large body comes with the reply, wanted or not.
-        aside: likewise, in a thread of its own.
+        ask: calls its object by a method's name and packed arguments; gives references to the reply and a large body.
+        whole: likewise, with a reference to the reply only: quicker, but a large body comes with it, wanted or not.
+        aside: as `ask`, in a thread of the actor's own: also while another call is being answered.
         light: whether the body of its last parcel was small.
         lasts: whether it lives until it is killed, whoever holds it.
         killed: why we end it, if we do.
@@ -43,26 +40,3 @@ class RayHandle(OwingHandle):
         self.killed: str | None = None
         for ticket in (self.placed, self.ready, self.ended):
             self.opened(ticket)
-
-
-def asking(actor: Any) -> Asking:
-    """A function that calls the actor's object by a method's name and packed arguments.
-
-    What it returns are references to the reply and to the large body of a parcel.
-    """
-    return _calling(actor.swath_answer.options(num_returns=2))
-
-
-def asking_whole(actor: Any) -> Asking:
-    """The same with one result, the reply: there is no reference to a body."""
-    ask = _calling(actor.swath_whole)
-    return lambda method, args: (ask(method, args), None)
-
-
-def asking_aside(actor: Any) -> Asking:
-    """The same as `asking`, in a thread of the actor's own: also while another call is being answered."""
-    return _calling(actor.swath_aside.options(num_returns=2, concurrency_group="aside"))
-
-
-def _calling(answer: Any) -> Callable[[str, Wire], Any]:
-    return lambda method, args: answer.remote(method.encode(), args)  # bytes need not be pickled

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 from swath.workers.tickets import Name
 
 
-class Freight(NamedTuple):
-    """A large value on its way through Ray; see `freight`.
+class Large(NamedTuple):
+    """A large value on its way through Ray; see `values`.
 
     Attributes:
         head: its structure.
@@ -24,7 +24,7 @@ class Freight(NamedTuple):
     beside: list[Any]
 
 
-Wire: TypeAlias = bytes | Freight
+Wire: TypeAlias = bytes | Large
 
 
 class Setup(NamedTuple):

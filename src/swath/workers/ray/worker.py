@@ -1,4 +1,4 @@
-"""A worker's actor on Ray: settles in, then lets a desk host the object and answer.
+"""A worker's actor on Ray: settles in, then lets a `WorkerServer` host the object and answer.
 
 This module imports nothing heavy: numpy and torch read how many threads they may have when they are imported.
 """
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from swath.workers.message import Reply
-    from swath.workers.ray.desk import Answer, RayDesk
     from swath.workers.ray.messages import Setup, Wire
+    from swath.workers.ray.server import Answer, WorkerServer
 
 
 _T = TypeVar("_T")
@@ -30,8 +30,7 @@ class RayWorker:
     Ray calls it in one thread, which is not the main one, and each group of the others in one of its own.
     """
 
-    _desk: RayDesk | None = None
-    _built: Answer | None = None
+    _server: WorkerServer | None = None
 
     def __init__(self) -> None:
         self._settled = threading.Event()
@@ -44,11 +43,11 @@ class RayWorker:
     def swath_build(self, setup: Setup) -> Answer:
         """Settle in, then build the object; a second time, say again what came of it."""
         try:
-            if self._built is None:
-                self._built = _or_die(self._build, setup)
+            if self._server is None:
+                self._server = _or_die(_served, setup)
         finally:
             self._settled.set()
-        return self._built
+        return self._server.built
 
     def swath_ready(self) -> Answer:
         """What came of building the object, to others than those who had it built.
@@ -57,17 +56,15 @@ class RayWorker:
             RuntimeError: the worker could not settle in.
         """
         self._settled.wait()
-        self.swath_desk()
-        assert self._built is not None
-        return self._built
+        return self.swath_server().built
 
     def swath_answer(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
-        return _or_die(self.swath_desk().answer, method.decode(), args)
+        return _or_die(self.swath_server().answer, method.decode(), args)
 
     def swath_whole(self, method: bytes, args: Wire) -> Reply | bytes:
         """Call a method of the object; the answer is one result, also where the body of a parcel is large."""
-        return _or_die(self.swath_desk().whole, method.decode(), args)
+        return _or_die(self.swath_server().whole, method.decode(), args)
 
     def swath_aside(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object once there is one, also while it answers another call."""
@@ -78,33 +75,22 @@ class RayWorker:
         """Never return: whoever waits for this learns of the actor's end."""
         threading.Event().wait()
 
-    def swath_desk(self) -> RayDesk:
+    def swath_server(self) -> WorkerServer:
         """Where calls are answered.
 
         Raises:
             RuntimeError: the worker is not up yet, or could not settle in.
         """
-        if self._desk is None:
+        if self._server is None:
             raise RuntimeError("the worker is not up: wait until it is ready, or see why it is not")
-        return self._desk
-
-    def _build(self, setup: Setup) -> Answer:
-        os.environ.update(setup.variables)
-        sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
-        from swath.workers.first import ran  # noqa: PLC0415  it is found only now
-
-        before = ran(setup.before)
-        from swath.workers.ray.desk import RayDesk  # noqa: PLC0415  imports numpy and torch, which read the variables
-
-        self._desk = RayDesk(setup.name, setup.threads)
-        return self._desk.built(before, setup.build)
+        return self._server
 
 
 def public(name: str) -> Callable[..., Any]:
     """A method for an actor's class that calls the object's method of this name."""
 
     def forward(self: RayWorker, *args: Any, **kwargs: Any) -> Any:
-        return _or_die(partial(self.swath_desk().method(name), *args, **kwargs))
+        return _or_die(partial(self.swath_server().method(name), *args, **kwargs))
 
     forward.__name__ = forward.__qualname__ = name
     return forward
@@ -120,3 +106,14 @@ def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
         traceback.print_exc()
         code = error.code if isinstance(error, SystemExit) else 1
         os._exit(code if isinstance(code, int) else code is not None)
+
+
+def _served(setup: Setup) -> WorkerServer:
+    os.environ.update(setup.variables)
+    sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
+    from swath.workers.first import ran  # noqa: PLC0415  it is found only now
+
+    before = ran(setup.before)
+    from swath.workers.ray.server import WorkerServer  # noqa: PLC0415  imports numpy and torch, which read the variables
+
+    return WorkerServer(setup, before)

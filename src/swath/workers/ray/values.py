@@ -1,7 +1,7 @@
 """How values travel through Ray.
 
     value ─▶ packed ─▶ small: bytes, which Ray passes on as they are      ─▶ unpacked ─▶ value
-                       large: Freight, whose buffers Ray writes once,
+                       large: Large, whose buffers Ray writes once,
                        to its store, and whoever is on that machine
                        reads where they lie
 
@@ -11,19 +11,18 @@ and those that it does not see can be waited for in vain.
 
 from __future__ import annotations
 
-import io
 import pickle
-import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from swath.errors import PayloadLost
 from swath.extras import need
 from swath.workers.message import Reply
 from swath.workers.outcome import thawed
-from swath.workers.packing import PROTOCOL, Pickler, owned, unpack
-from swath.workers.ray.messages import Freight, Wire
+from swath.workers.packing import Pickler, owned, unpack
+from swath.workers.ray.messages import Large, Wire
 
 SMALL = 90 * 1024
 """So many bytes or less travel along: with what is said beside them they are below the 100 KiB at which Ray stops."""
@@ -77,9 +76,6 @@ class Lent:
         return _opened(self._sent)
 
     def release(self) -> None:
-        """The driver does that."""
-
-    def expire(self) -> None:
         """The call is answered: hold nothing of the store."""
         self._sent = None
 
@@ -94,7 +90,7 @@ def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
     Raises:
         PayloadLost: Ray has lost it.
     """
-    if isinstance(body, bytes | Freight):
+    if isinstance(body, bytes | Large):
         return unpacked(body)
     if why := gone():
         raise PayloadLost(f"the body of a parcel is lost: {why}")
@@ -106,14 +102,11 @@ def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
 
 def packed(value: Any) -> Wire:
     """Make a value ready to travel; its arrays must not change until Ray has it."""
-    pickled: list[pickle.PickleBuffer] = []
-    beside: list[Any] = []
-    file = io.BytesIO()
-    _RayPickler(file, pickled, beside).dump(value)
-    head, buffers = file.getvalue(), [buffer.raw() for buffer in pickled]
-    if beside or len(head) + sum(buffer.nbytes for buffer in buffers) > SMALL:
-        return Freight(head, [pickle.PickleBuffer(buffer) for buffer in buffers], beside)
-    return pickle.dumps((head, [bytearray(buffer) for buffer in buffers]))
+    pickler = _RayPickler()
+    made = pickler.pack(value)
+    if pickler.beside or made.size > SMALL:
+        return Large(made.head, [pickle.PickleBuffer(buffer) for buffer in made.buffers], pickler.beside)
+    return pickle.dumps((made.head, made.copies()))
 
 
 def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -> Any:
@@ -126,8 +119,8 @@ def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -
     """
     if isinstance(wire, bytes):
         head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
-        return _loaded(head, buffers, _Beside([], lent))
-    return _loaded(wire.head, owned(wire.buffers) if own else wire.buffers, _Beside(wire.beside, lent))
+        return _loaded(head, buffers, [], lent)
+    return _loaded(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent)
 
 
 def replied(answer: Reply | bytes) -> tuple[Reply, Any]:
@@ -146,14 +139,14 @@ def replied(answer: Reply | bytes) -> tuple[Reply, Any]:
 def _opened(sent: Any) -> Any:
     if isinstance(sent, bytes):
         head, buffers = pickle.loads(sent)  # noqa: S301  our own driver wrote it
-        return unpacked(Freight(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
+        return unpacked(Large(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
     return unpacked(_ray().get(sent, timeout=_FETCH_S))
 
 
 class _RayPickler(Pickler):
-    def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer], beside: list[Any]) -> None:
-        super().__init__(file, protocol=PROTOCOL, buffer_callback=buffers.append)
-        self._beside = beside
+    def __init__(self) -> None:
+        super().__init__()
+        self.beside: list[Any] = []
         self._reference = _reference_type()
 
     def reducer_override(self, obj: Any) -> Any:
@@ -163,50 +156,31 @@ class _RayPickler(Pickler):
             return super().reducer_override(obj)
         sent = obj.sent() if kind is RayShared else obj
         if not isinstance(sent, bytes):
-            self._beside.append(sent)
-            sent = len(self._beside) - 1
+            self.beside.append(sent)
+            sent = len(self.beside) - 1
         return _found, (kind is RayShared, sent)
 
 
-class _Beside(NamedTuple):
-    """What travelled beside a pickle.
-
-    Attributes:
-        values: references.
-        lent: collects shared values; `None` for nobody.
-    """
-
-    values: Sequence[Any]
-    lent: list[Lent] | None
+_loading: ContextVar[tuple[Sequence[Any], list[Lent]]] = ContextVar("swath_loading")
+"""Of the pickle that this thread loads: the references that travelled beside it, and the shared values in it."""
 
 
-class _Loading(threading.local):
-    """The pickle that this thread loads."""
-
-    beside = _Beside((), None)
-
-
-_loading = _Loading()
-
-
-def _loaded(head: bytes, buffers: Sequence[Any], beside: _Beside) -> Any:
-    outer, _loading.beside = _loading.beside, beside
+def _loaded(head: bytes, buffers: Sequence[Any], beside: Sequence[Any], lent: list[Lent] | None) -> Any:
+    outer = _loading.set((beside, [] if lent is None else lent))
     try:
         return unpack(head, buffers)
     finally:
-        _loading.beside = outer
+        _loading.reset(outer)
 
 
 def _found(shared: bool, sent: int | bytes) -> Any:
     """What stood where the pickle is, as it is to be used here."""
-    beside = _loading.beside
-    value = beside.values[sent] if isinstance(sent, int) else sent
-    if not shared:
-        return value
-    lent = Lent(value)
-    if beside.lent is not None:
-        beside.lent.append(lent)
-    return lent
+    beside, lent = _loading.get()
+    value = beside[sent] if isinstance(sent, int) else sent
+    if shared:
+        value = Lent(value)
+        lent.append(value)
+    return value
 
 
 @cache
