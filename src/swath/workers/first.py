@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from swath.workers.hosting import attempted
+from swath.workers.hosting import attempted, sending
 from swath.workers.outcome import Outcome, Value
 
 
@@ -30,13 +30,8 @@ def travelling(function: Callable[[], Any] | None) -> bytes:
     """
     if function is None:
         return b""
-    try:
-        with _by_value(_home(function)):
-            data: bytes = cloudpickle.dumps(function)
-    except Exception as error:
-        raise TypeError(
-            f"before={function!r} cannot be sent to a worker: {error}; make what it refers to in the worker, inside it"
-        ) from error
+    with sending(f"before={function!r}", "a worker"), _by_value(_home(function)):
+        data: bytes = cloudpickle.dumps(function)
     return data
 
 

@@ -91,7 +91,7 @@ class Fleet:
     @property
     def abandoned(self) -> int:
         """Lives that are over but cannot be ended, where there are such."""
-        return int(getattr(self._backend, "abandoned", 0))
+        return len(self.left_behind)
 
     @property
     def left_behind(self) -> tuple[str, ...]:

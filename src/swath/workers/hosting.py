@@ -7,7 +7,8 @@ An exception is an answer. What is no `Exception` (`SystemExit`, say) is the end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +32,13 @@ class Hosted:
         self._built = False
         self._object: Any = None
 
-    def build(self, before: Callable[[], Any] | None, load: Callable[[], Callable[[], Any]]) -> Outcome:
-        """Run `before`, then make the object with what `load` gives; the value is `None`."""
-        return attempted(self._build, before, load)
+    def build(self, before: Outcome, load: Callable[[], Callable[[], Any]]) -> Outcome:
+        """Make the object with what `load` gives, if what comes before it went well; the value is `None`."""
+        return before if isinstance(before, Error) else attempted(self._build, load)
 
-    def answer(self, method: str, args: Sequence[Any]) -> Outcome:
-        """Call a method of the object."""
-        return attempted(lambda: self.method(method)(*args))
+    def answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Outcome:
+        """Call a method of the object with the arguments that `load` gives."""
+        return attempted(self._answer, method, load)
 
     def method(self, name: str) -> Callable[..., Any]:
         """A method of the object.
@@ -50,9 +51,11 @@ class Hosted:
         method: Callable[..., Any] = getattr(self._object, name)
         return method
 
-    def _build(self, before: Callable[[], Any] | None, load: Callable[[], Callable[[], Any]]) -> None:
-        if before is not None:
-            before()
+    def _answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Any:
+        args = load()
+        return self.method(method)(*args)
+
+    def _build(self, load: Callable[[], Callable[[], Any]]) -> None:
         self._object = load()()
         self._built = True
 
@@ -63,6 +66,17 @@ def attempted(function: Callable[..., Any], *args: Any) -> Outcome:
         return Value(function(*args))
     except Exception as error:  # noqa: BLE001  whatever users' code raises is an answer
         return Error(error)
+
+
+@contextmanager
+def sending(what: str, place: str) -> Iterator[None]:
+    """Say what cannot be pickled, and where it was to go, as a `TypeError`."""
+    try:
+        yield
+    except Exception as error:
+        raise TypeError(
+            f"{what} cannot be sent to {place}: {error}; make what it refers to in the worker, inside it"
+        ) from error
 
 
 def described(name: Name) -> str:

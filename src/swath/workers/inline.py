@@ -12,14 +12,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from swath.errors import Closed
-from swath.workers.base import Handle, Job, OnBoard
+from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
-from swath.workers.local import LocalHandle, LocalShared, LocalWatched, QueuedCall
-from swath.workers.tickets import Board, Ticket
+from swath.workers.local import LocalBackend, LocalHandle, QueuedCall
+from swath.workers.tickets import Ticket
 
 
-class InlineBackend(OnBoard):
+class InlineBackend(LocalBackend):
     """Workers that need no thread and no process; the reference for all other places.
 
     Several threads may wait: one at a time carries out calls. `KeyboardInterrupt` leaves `wait`; the call that it broke
@@ -27,11 +26,10 @@ class InlineBackend(OnBoard):
     """
 
     def __init__(self) -> None:
-        super().__init__(Board())
+        super().__init__()
         self._lock = threading.Lock()
         self._queue: deque[tuple[LocalHandle, QueuedCall]] = deque()
         self._handles: set[LocalHandle] = set()
-        self._closed = False
         self._running = False
 
     def spawn(self, job: Job) -> Handle:
@@ -40,8 +38,7 @@ class InlineBackend(OnBoard):
         Raises:
             Closed: the backend is closed.
         """
-        if self._closed:
-            raise Closed("no worker can be spawned: the backend is closed")
+        self.require_open()
         handle = LocalHandle(job)
         self._handles.add(handle)
         self._enqueue(handle, QueuedCall(handle.ready))
@@ -75,14 +72,6 @@ class InlineBackend(OnBoard):
                 self._board.wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
             if left == 0:
                 return [ticket for ticket in tickets if ticket.done]
-
-    def watched(self, size: int) -> LocalWatched:
-        """See `Backend.watched`."""
-        return LocalWatched(size)
-
-    def share(self, value: Any) -> LocalShared:
-        """Copy the value once."""
-        return LocalShared(value)
 
     def kill(self, handle: Handle) -> None:
         """Forget the worker; a call that another thread is carrying out is abandoned."""

@@ -207,10 +207,7 @@ class Lives:
         if self.listener is not None and isinstance(event, Ready | Died):
             self.listener(event)
         self.changes += 1
-        self.up = {worker: handle for worker, handle in self.handles.items() if self._can_be_called(handle)}
-
-    def _can_be_called(self, handle: Handle) -> bool:
-        return self.state.lives(handle.name) and self._is_up(handle)
+        self.up = {handle.name.worker: handle for handle in self._living() if self._is_up(handle)}
 
     def _carry_out(self) -> None:
         """Do what was asked for; what an interrupt leaves undone is done the next time."""

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from swath.workers.base import Job, OwingHandle
-from swath.workers.hosting import Hosted, Loss
+from swath.errors import Closed
+from swath.workers.base import Job, OnBoard, OwingHandle
+from swath.workers.hosting import Hosted, Loss, attempted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
-from swath.workers.tickets import Received, Ticket
+from swath.workers.tickets import Board, Received, Ticket
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,15 @@ class LocalHandle(OwingHandle):
 
     def end(self, how: Loss) -> list[Ticket]:
         """Let go of the object; what is open. None the second time."""
-        left = super().end(how)
-        if left:
-            self._hosted = Hosted(self.job.name)
-        return left
+        self._hosted = Hosted(self.job.name)
+        return super().end(how)
 
     def carry_out(self, call: QueuedCall) -> Outcome:
         """Build, or call the method; what comes back shares no memory with the worker but the body of a parcel."""
         if call.method is None:
-            return self._hosted.build(self.job.before, lambda: self.job.build)
-        return _handed_over(self._hosted.answer(call.method, call.args))
+            before = Value(None) if self.job.before is None else attempted(self.job.before)
+            return self._hosted.build(before, lambda: self.job.build)
+        return _handed_over(self._hosted.answer(call.method, lambda: call.args))
 
 
 class LocalShared:
@@ -87,6 +87,27 @@ class LocalWatched:
 
     def release(self) -> None:
         """Their memory goes when nobody holds them any more."""
+
+
+class LocalBackend(OnBoard):
+    """A backend of this process."""
+
+    def __init__(self) -> None:
+        super().__init__(Board())
+        self._closed = False
+
+    def require_open(self) -> None:
+        """Raise `Closed` when it is closed."""
+        if self._closed:
+            raise Closed("no worker can be spawned: the backend is closed")
+
+    def watched(self, size: int) -> LocalWatched:
+        """See `Backend.watched`."""
+        return LocalWatched(size)
+
+    def share(self, value: Any) -> LocalShared:
+        """Copy the value once."""
+        return LocalShared(value)
 
 
 def _handed_over(outcome: Outcome) -> Outcome:

@@ -54,8 +54,8 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Bytes of all of it."""
-        return len(self.head) + sum(buffer.nbytes for buffer in self.buffers)
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
 
     def copies(self) -> list[bytearray]:
         """Of the buffers."""

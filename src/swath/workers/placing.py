@@ -72,13 +72,9 @@ class Placing:
 
     def _due(self, worker: int, until: float) -> float:
         """When it is to be ready: counted from when it was placed, if that counts, else with all the others."""
-        since = self._placed_at(worker)
-        patience = self._survival.start_timeout_s
+        handle, patience = self._lives.handles.get(worker), self._survival.start_timeout_s
+        since = None if handle is None else handle.placed.settled
         return until if since is None or patience is None else since + patience
-
-    def _placed_at(self, worker: int) -> float | None:
-        handle = self._lives.handles.get(worker)
-        return None if handle is None else handle.placed.settled
 
     def _raise_refusal(self) -> None:
         if self._lives.refused is not None:
@@ -107,17 +103,14 @@ class Placing:
 
     def _not_placed(self, missing: Sequence[Handle], n: int) -> PlacementFailed:
         asked, available = self._backend.room(missing[0])
+        workers = ", ".join(str(handle.name.worker) for handle in missing)
         return PlacementFailed(
-            f"{len(missing)} of {n} workers ({_names(missing)}) were not ready after "
+            f"{len(missing)} of {n} workers ({workers}) were not ready after "
             f"{self._survival.said('placement_timeout_s')}: each asks for {asked}; there is {available}; use fewer "
             "workers, or make room",
             asked=asked,
             available=available,
         )
-
-
-def _names(handles: Sequence[Handle]) -> str:
-    return ", ".join(str(handle.name.worker) for handle in handles)
 
 
 def _is_ready(handle: Handle) -> bool:

@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from swath.errors import Closed
-from swath.workers.base import Handle, Job, OnBoard
+from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
-from swath.workers.local import LocalHandle, LocalShared, LocalWatched, QueuedCall
-from swath.workers.tickets import Board, Ticket
+from swath.workers.local import LocalBackend, LocalHandle, QueuedCall
+from swath.workers.tickets import Ticket
 
 _JOIN_S = 1.0
 
@@ -47,22 +46,16 @@ class ThreadHandle(LocalHandle):
         return self.was_busy and self.thread.is_alive()
 
 
-class ThreadBackend(OnBoard):
+class ThreadBackend(LocalBackend):
     """Workers that share this process: its memory, its random generators, its interpreter lock."""
 
     def __init__(self) -> None:
-        super().__init__(Board())
+        super().__init__()
         self._handles: set[ThreadHandle] = set()
-        self._closed = False
-
-    @property
-    def abandoned(self) -> int:
-        """How many threads were to end and are busy still."""
-        return len(self.left_behind)
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """The names of these threads."""
+        """The names of threads that were to end and are busy still."""
         return tuple(handle.thread.name for handle in list(self._handles) if handle.abandoned)
 
     def spawn(self, job: Job) -> Handle:
@@ -71,8 +64,7 @@ class ThreadBackend(OnBoard):
         Raises:
             Closed: the backend is closed.
         """
-        if self._closed:
-            raise Closed("no worker can be spawned: the backend is closed")
+        self.require_open()
         handle = ThreadHandle(job, self._serve)
         handle.opened(handle.ready)
         handle.queue.put(QueuedCall(handle.ready))
@@ -90,14 +82,6 @@ class ThreadBackend(OnBoard):
         else:
             self._board.settle(call.ticket, ended.error())
         return call.ticket
-
-    def watched(self, size: int) -> LocalWatched:
-        """See `Backend.watched`."""
-        return LocalWatched(size)
-
-    def share(self, value: Any) -> LocalShared:
-        """Copy the value once."""
-        return LocalShared(value)
 
     def kill(self, handle: Handle) -> None:
         """End the thread once it is idle; what it is busy with is abandoned, and its result ignored."""

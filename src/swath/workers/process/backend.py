@@ -24,6 +24,7 @@ from swath.errors import Closed
 from swath.workers.base import Handle, Job, OnBoard
 from swath.workers.first import travelling
 from swath.workers.garbage import GarbageWatch
+from swath.workers.hosting import sending
 from swath.workers.packing import pack
 from swath.workers.process import fork_server
 from swath.workers.process.handle import ProcessHandle
@@ -165,12 +166,8 @@ class _Running:
 
 def _setup(job: Job) -> Setup:
     before = travelling(job.before)
-    try:
+    with sending(f"build={job.build!r}", "a process"):
         build = pack(job.build)
-    except Exception as error:
-        raise TypeError(
-            f"build={job.build!r} cannot be sent to a process: {error}; make what it refers to in the worker, inside it"
-        ) from error
     return Setup(
         name=job.name,
         environ=dict(os.environ),

@@ -76,7 +76,8 @@ class ProcessHandle(Handle):
         self._pipe, said = multiprocessing.Pipe(duplex=False)
         with theirs, said:
             server.start(self._number, name, [theirs.fileno(), said.fileno(), setup])
-        reader.post(self._follow)
+        reader.watch(self._sock, self._read)
+        reader.watch(self._pipe, self._read_news)
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """Send a call, soon if not now.
@@ -124,10 +125,6 @@ class ProcessHandle(Handle):
         self._pool.give_back(block.id for block in blocks)
 
     # What follows happens in the reader's thread.
-
-    def _follow(self) -> None:
-        self._reader.watch(self._sock, self._read)
-        self._reader.watch(self._pipe, self._read_news)
 
     def _read(self) -> None:
         try:

@@ -186,7 +186,7 @@ class SharedBlocks:
 
 def sent(packed: Packed, pool: Pool) -> tuple[Payload, list[Block]]:
     """A value as it travels, and the block that it lies in, if it is large."""
-    if packed.size <= _INLINE_BYTES:
+    if packed.size + len(packed.head) <= _INLINE_BYTES:
         return Payload(packed.head, packed.copies()), []
     payload, block = pool.lend(packed)
     return payload, [block]

@@ -20,20 +20,20 @@ class Reader:
         self._due = sched.scheduler(time.monotonic)
         self._woken, self._waker = socket.socketpair()
         self._waker.settimeout(0)
-        self._closing = False
+        self._closing = threading.Event()
         self.watch(self._woken, lambda: self._woken.recv(1 << 12))
         self._thread = threading.Thread(target=self._run, name="swath reads from workers", daemon=True)
         self._thread.start()
 
-    def post(self, action: Callable[[], None], seconds: float = 0.0) -> None:
+    def post(self, action: Callable[[], object], seconds: float = 0.0) -> None:
         """Call this soon, or after so many seconds. From any thread."""
         self._due.enter(seconds, 0, action)
         with contextlib.suppress(OSError):  # it is full: the thread is about to wake anyway
             self._waker.send(b"\0")
 
     def watch(self, file: Any, readable: Callable[[], object]) -> None:
-        """From now on call this whenever the file can be read. In the thread."""
-        self._selector.register(file, selectors.EVENT_READ, readable)
+        """From now on call this whenever the file can be read. From any thread."""
+        self.post(lambda: self._selector.register(file, selectors.EVENT_READ, readable))
 
     def unwatch(self, file: Any) -> None:
         """Look at the file no longer. In the thread."""
@@ -42,16 +42,11 @@ class Reader:
 
     def close(self, timeout: float) -> None:
         """End the thread once it watches nothing; wait for that, but not longer. From any other thread."""
-        self.post(self._close)
+        self.post(self._closing.set)
         self._thread.join(timeout)
 
-    def _close(self) -> None:
-        self._closing = True
-
     def _run(self) -> None:
-        while not self._closing or len(self._selector.get_map()) > 1:
-            for key, _ in self._selector.select(self._due.run(blocking=False)):
-                key.data()
-        self._selector.close()
-        self._woken.close()
-        self._waker.close()
+        with self._selector, self._woken, self._waker:
+            while not self._closing.is_set() or len(self._selector.get_map()) > 1:
+                for key, _ in self._selector.select(self._due.run(blocking=False)):
+                    key.data()

@@ -6,11 +6,12 @@ import contextlib
 import pickle
 import socket
 import sys
+from functools import partial
 from typing import Any
 
-from swath.workers.hosting import Hosted, attempted
+from swath.workers.hosting import Hosted
 from swath.workers.message import begin_process, reply_to
-from swath.workers.outcome import Error, Outcome
+from swath.workers.outcome import Outcome
 from swath.workers.packing import pack, unpack
 from swath.workers.process.memory import Block, of_driver, sent
 from swath.workers.process.message import Answer, Inbox, Payload, Request, Setup, close_all, send
@@ -35,18 +36,14 @@ class WorkerServer:
         Raises:
             EOFError: nobody asks any more.
         """
-        if not isinstance(before, Error):
-            begin_process(self._setup.threads)
-            before = self._hosted.build(None, lambda: unpack(*self._setup.build))
-        self._answer(0, before)
+        begin_process(self._setup.threads)
+        self._answer(0, self._hosted.build(before, partial(unpack, *self._setup.build)))
         inbox = Inbox(self._sock)
         while True:
             for message, fds in inbox.arrived():
                 request: Request = pickle.loads(message)  # noqa: S301  our own driver wrote it
                 of_driver.learn(request.news, fds)
-                args = attempted(of_driver.own, request.args)
-                outcome = args if isinstance(args, Error) else self._hosted.answer(request.method, args.value)
-                self._answer(request.serial, outcome)
+                self._answer(request.serial, self._hosted.answer(request.method, partial(of_driver.own, request.args)))
 
     def _answer(self, serial: int, outcome: Outcome) -> None:
         blocks: list[Block] = []

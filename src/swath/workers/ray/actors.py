@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from swath.errors import Closed, PayloadLost
 from swath.extras import need
 from swath.workers.base import Job
 from swath.workers.first import travelling
-from swath.workers.hosting import THREAD_SETTINGS, Loss
+from swath.workers.hosting import THREAD_SETTINGS, Loss, sending
 from swath.workers.message import Reply
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
 from swath.workers.ray.handle import RayHandle
-from swath.workers.ray.messages import Setup, Wire
+from swath.workers.ray.messages import Setup
 from swath.workers.ray.values import fetched, packed, replied
 from swath.workers.ray.worker import RayWorker, public
 from swath.workers.tickets import Board, Received, Ticket
@@ -149,7 +149,7 @@ class RayActors:
             built = actor.swath_ready.options(num_returns=2, concurrency_group="aside").remote()
         self._await(handle, handle.ready, built)
         life = actor.swath_live.options(concurrency_group="life").remote()
-        life.future().add_done_callback(partial(self._died, handle))
+        life.future().add_done_callback(lambda future: self._ended(handle, future.exception()))
         if handle.ended.done:  # closed meanwhile
             self._ray.kill(handle.actor, no_restart=True)
 
@@ -180,9 +180,6 @@ class RayActors:
     def _placed(self, handle: RayHandle, future: Any) -> None:
         if future.exception() is None:  # else its end will tell
             self._settle(handle, handle.placed, Value(None))
-
-    def _died(self, handle: RayHandle, future: Any) -> None:
-        self._ended(handle, future.exception())
 
     def _ended(self, handle: RayHandle, error: BaseException) -> None:
         if isinstance(error, self._ray.exceptions.ActorDiedError):
@@ -242,15 +239,8 @@ _OURS = {
 def _setup(job: Job) -> Setup:
     given = (job.resources.get("runtime_env") or {}).get("env_vars") or {}
     variables = {name: str(job.threads) for name in THREAD_SETTINGS if name not in given}
-    before, build = travelling(job.before), _packed(job.build)
+    before = travelling(job.before)
+    with sending(f"build={job.build!r}", "Ray"):
+        build = packed(job.build)
     path = [entry or str(Path.cwd()) for entry in sys.path]
     return Setup(job.name, path, variables, job.threads, before, build)
-
-
-def _packed(function: Callable[[], Any]) -> Wire:
-    try:
-        return packed(function)
-    except Exception as error:
-        raise TypeError(
-            f"build={function!r} cannot be sent to Ray: {error}; make what it refers to in the worker, inside it"
-        ) from error

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from typing import TypeAlias
 
-from swath.workers.hosting import Hosted, attempted
+from swath.workers.hosting import Hosted
 from swath.workers.message import Reply, begin_process, reply_to
-from swath.workers.outcome import Error, Outcome
+from swath.workers.outcome import Outcome
 from swath.workers.ray.messages import Large, Setup, Wire
 from swath.workers.ray.values import Lent, packed, unpacked
 
@@ -32,16 +32,13 @@ class WorkerServer:
         begin_process(setup.threads)
         self._hosted = Hosted(setup.name)
         self.method = self._hosted.method
-        if not isinstance(before, Error):
-            before = self._hosted.build(None, lambda: unpacked(setup.build, own=True))
-        self.built = _answer(before)
+        self.built = _answer(self._hosted.build(before, lambda: unpacked(setup.build, own=True)))
 
     def answer(self, method: str, wire: Wire) -> Answer:
         """Call a method of the object."""
         lent: list[Lent] = []
-        args = attempted(lambda: unpacked(wire, lent, own=True))
         try:
-            return _answer(args if isinstance(args, Error) else self._hosted.answer(method, args.value))
+            return _answer(self._hosted.answer(method, lambda: unpacked(wire, lent, own=True)))
         finally:
             for shared in lent:
                 shared.release()

@@ -104,7 +104,7 @@ def packed(value: Any) -> Wire:
     """Make a value ready to travel; its arrays must not change until Ray has it."""
     pickler = _RayPickler()
     made = pickler.pack(value)
-    if pickler.beside or made.size > SMALL:
+    if pickler.beside or len(made.head) + made.size > SMALL:
         return Large(made.head, [pickle.PickleBuffer(buffer) for buffer in made.buffers], pickler.beside)
     return pickle.dumps((made.head, made.copies()))
 
@@ -147,7 +147,7 @@ class _RayPickler(Pickler):
     def __init__(self) -> None:
         super().__init__()
         self.beside: list[Any] = []
-        self._reference = _reference_type()
+        self._reference = _ray().ObjectRef
 
     def reducer_override(self, obj: Any) -> Any:
         """Where a shared value, or a reference, is; a persistent id would be asked for of every number, too."""
@@ -184,10 +184,5 @@ def _found(shared: bool, sent: int | bytes) -> Any:
 
 
 @cache
-def _reference_type() -> type:
-    kind: type = _ray().ObjectRef
-    return kind
-
-
 def _ray() -> Any:
     return need("ray", extra="ray", why="for workers on Ray")
