@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from swath.options import Survival
 from swath.workers.tickets import Name
@@ -200,9 +200,9 @@ class FleetState:
     def _handle(self, event: Event, now: float) -> list[Instruction]:
         match event:
             case Placed(name):
-                self._started(name, placed=True, since=now)
+                self._started(name, "starting", now, placed=True)
             case Ready(name):
-                self._started(name, phase="up", since=now)
+                self._started(name, "up", now, placed=False)
             case Died(name, cause):
                 return self._died(name, cause, now)
             case Added():
@@ -213,10 +213,10 @@ class FleetState:
                 self._forgive()
         return self._due(now)
 
-    def _started(self, name: Name, **changes: Any) -> None:
+    def _started(self, name: Name, phase: Phase, now: float, *, placed: bool) -> None:
         standing = self._workers[name.worker]
         if (standing.life, standing.phase) == (name.life, "starting"):
-            self._workers[name.worker] = replace(standing, **changes)
+            self._workers[name.worker] = replace(standing, phase=phase, placed=placed or standing.placed, since=now)
 
     def _died(self, name: Name, cause: BaseException, now: float) -> list[Instruction]:
         if not self.lives(name):
