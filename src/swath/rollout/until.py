@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.spaces import Array
 
 _NEVER = 1 << 62
 
@@ -22,9 +19,10 @@ class StepLimit:
     """
 
     def __init__(self, limits: Sequence[int | None]) -> None:
-        self._limits = np.array([_NEVER if limit is None else limit for limit in limits])
-        self._none = np.full_like(self._limits, _NEVER)
-        self._clock, self._due, self._next = 0, self._limits.copy(), int(self._limits.min())
+        self._limits = [_NEVER if limit is None else limit for limit in limits]
+        self._clock = 0
+        self._due = list(self._limits)
+        self._next = min(self._due)
         self._unlimited = self._next == _NEVER
 
     @classmethod
@@ -35,23 +33,28 @@ class StepLimit:
 
     def restart(self, envs: Sequence[int]) -> None:
         """An episode begins in these envs."""
-        self._put(envs, self._limits)
-
-    def stop(self, envs: Sequence[int]) -> None:
-        """No episode is going on in these envs."""
-        self._put(envs, self._none)
+        if self._unlimited:
+            return
+        for env in envs:
+            self._due[env] = self._clock + self._limits[env]
+        self._next = min(self._due)
 
     def tick(self) -> Sequence[int]:
         """One step was made: the envs whose episode has now reached its limit. Each is named once an episode."""
         self._clock += 1
-        if self._clock < self._next:
-            return ()
-        expired: list[int] = (self._due <= self._clock).nonzero()[0].tolist()
-        self._put(expired, self._none)
-        return expired
+        return () if self._clock < self._next else self._expire()
 
-    def _put(self, envs: Sequence[int], limits: Array) -> None:
-        if not self._unlimited:
-            at = [*envs]
-            self._due[at] = self._clock + limits[at]
-            self._next = int(self._due.min())
+    def stop(self, envs: Sequence[int]) -> None:
+        """No episode is going on in these envs."""
+        if self._unlimited:
+            return
+        for env in envs:
+            self._due[env] = _NEVER
+        self._next = min(self._due)
+
+    def _expire(self) -> list[int]:
+        expired = [env for env, due in enumerate(self._due) if due <= self._clock]
+        for env in expired:
+            self._due[env] = _NEVER
+        self._next = min(self._due)
+        return expired
