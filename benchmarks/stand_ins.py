@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from answering import StandIn, sealed
-from swath.collect.asks import Head
-from swath.collect.books import FragmentBooks
 from swath.collect.counters import Counters
 from swath.collect.joining import batch_of, stacked
+from swath.collect.messages import Head
 from swath.collect.plan import FragmentPlan, Renewal
 from swath.collect.service import CollectorService, Making
 from swath.collect.shaping import Shaper
+from swath.collect.tracker import FragmentTracker
 from swath.collect.worker import Tally
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import WorkerGroup
@@ -69,8 +69,8 @@ def collection_of(
     fleet.bring_up()
     group = WorkerGroup(fleet, Channel(places.share))
     counters, share, budget = Counters(), dict.fromkeys(range(n_workers), made.frames), Budget(made.frames)
-    books = group.books = FragmentBooks(group, counters)
-    plan = FragmentPlan(group, books, share, budget, Renewal(Due(Automatic()), print))
+    tracker = group.tracker = FragmentTracker(group, counters)
+    plan = FragmentPlan(group, tracker, share, budget, Renewal(Due(Automatic()), print))
     layout = Layout((envs,), ("observation",), ("action", "action_log_prob"))
     return CollectorService(
         group=group,

@@ -4,11 +4,11 @@ import pytest
 from fleet_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
-from swath.collect import books, plan, service
+from swath.collect import plan, service, tracker
 from swath.group import gather, group
 from swath.testing import check_lives
 
-OURS = {module.__file__ for module in (books, service, gather, group, plan)}
+OURS = {module.__file__ for module in (tracker, service, gather, group, plan)}
 STRIDE = 53
 
 

@@ -1,6 +1,5 @@
 """Whatever befalls workers, what a group gathers is what was asked for: whole, once, and in order."""
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from staged import NEVER, Staged, job
+from fates import FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
+from staged import Staged, job
 from swath.errors import Closed, FleetFailed, WorkerLost
 from swath.group.gather import AsReady, InOrder, Plan
 from swath.group.group import Call, WorkerGroup
@@ -20,7 +20,7 @@ from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name
 
-N, DRAWS, DEADLINE_S = 3, 6, 20.0
+DRAWS = 6
 
 
 class Scripted(Staged):
@@ -102,32 +102,13 @@ def drawn(gather, group):
     return requests
 
 
-NAMES = st.builds(Name, st.integers(0, N - 1), st.integers(0, 3))
-FATES = {
-    "starts": st.dictionaries(NAMES, st.sampled_from([0.0, 4.0, NEVER, (OSError("no more processes"),)]), max_size=4),
-    "dies": st.dictionaries(NAMES, st.sampled_from([0.0, 0.5, 1.0, 7.0]), max_size=5),
-    "hangs": st.sets(NAMES, max_size=2),
+ALL_FATES = FATES | {
     "failing": st.sets(st.tuples(st.integers(0, N - 1), st.integers(1, 8)), max_size=3),
     "publishes": st.sets(st.integers(0, DRAWS), max_size=4),
     "forgets": st.dictionaries(
         st.integers(0, DRAWS), st.none() | st.sets(st.integers(0, N - 1), min_size=1), max_size=2
     ),
 }
-SURVIVALS = st.builds(
-    Survival,
-    st.builds(Restarts, max_per_worker=st.integers(0, 3), backoff_s=st.sampled_from([0.0, 2.0])),
-    min_workers=st.none() | st.integers(1, N),
-    fragment_timeout_s=st.just(DEADLINE_S),
-    placement_timeout_s=st.just(30.0),
-)
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    """Nobody reads of thousands of restarts."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def play(kind, survival, ahead, fates):
@@ -177,7 +158,7 @@ def check_once_and_in_order(got):
         numbers[name], versions[name] = request.number, version
 
 
-@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(FATES))
+@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(ALL_FATES))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 def test_rounds_are_whole_once_and_in_order(survival, ahead, fates):
     group, got, raised, failed = play(InOrder, survival, ahead, fates)
@@ -190,7 +171,7 @@ def test_rounds_are_whole_once_and_in_order(survival, ahead, fates):
     assert raised <= len(fates["failing"])
 
 
-@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(FATES))
+@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(ALL_FATES))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 def test_replies_as_they_are_ready_come_once_and_in_order(survival, ahead, fates):
     _, got, raised, failed = play(AsReady, survival, ahead, fates)
@@ -293,7 +274,7 @@ def test_workers_that_die_give_no_answer_and_those_that_come_back_are_waited_for
     stage.starts = {1: 5.0}
     stage.at(0.5, partial(stage.end, group.fleet.handle(1)))
     assert group.call("state").keys() == {0, 2}
-    assert group.call_each(group.calls("state"))[1] == (Name(1, 1), "state", 0)
+    assert group.call_each(group.to_all("state"))[1] == (Name(1, 1), "state", 0)
 
 
 def test_the_first_that_is_left_answers():

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from swath.collect.books import WorkerRecord
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
 from swath.collect.remote import PUBLIC, RemoteRequest, build_remote
+from swath.collect.tracker import WorkerRecord
 from swath.collect.worker import Seeding
 from swath.collect.writing import Writers
 from swath.options import Hooks

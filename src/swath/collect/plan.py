@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from swath.collect.asks import Ask
-from swath.collect.books import FragmentBooks, head_of
+from swath.collect.messages import FragmentRequest
+from swath.collect.tracker import FragmentTracker, head_of
 from swath.group.gather import Plan
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
@@ -56,7 +56,7 @@ class FragmentPlan(Plan):
 
     Attributes:
         group: the workers.
-        books: what is known of them.
+        tracker: what is known of them.
         frames: asked of one worker at a time, by worker; the rows of synchronous batches.
         budget: how much to collect.
         renewal: renews weights that were used for too long.
@@ -67,7 +67,7 @@ class FragmentPlan(Plan):
     """
 
     group: WorkerGroup
-    books: FragmentBooks
+    tracker: FragmentTracker
     frames: Mapping[int, int]
     budget: Budget
     renewal: Renewal
@@ -84,7 +84,7 @@ class FragmentPlan(Plan):
         if total is None:
             return True
         out: int = sum(request.asked.frames for request in self.group.out if not (request.dropped or request.closed))
-        return self.books.counters.frames + out < total
+        return self.tracker.counters.frames + out < total
 
     def next_round(self) -> Mapping[int, Share]:
         """A share of every worker."""
@@ -111,7 +111,7 @@ class FragmentPlan(Plan):
 
     def ask(self, worker: int, asked: Share, *, insisted: bool = False) -> Request:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
-        ask = Ask(asked.frames, asked.randomly, self.group.last_number + 1, self.bell, worker)
+        ask = FragmentRequest(asked.frames, asked.randomly, self.group.last_number + 1, self.bell, worker)
         request = self.group.request(worker, "collect", ask, asked=asked, insisted=insisted)
         self.renewal.due.asked(request.name, self.group.channel.version_of(worker))
         return request
@@ -137,10 +137,10 @@ class FragmentPlan(Plan):
     def stale(self, request: Request, *, delivered: bool) -> None:
         """Count a fragment that is too old."""
         if delivered:
-            self.books.counters.overdue()
+            self.tracker.counters.overdue()
         else:
-            self.books.counters.drop(head_of(request).frames)
-            self.books.skip(request.worker, head_of(request).next_id)
+            self.tracker.counters.drop(head_of(request).frames)
+            self.tracker.skip(request.worker, head_of(request).next_id)
 
     def _is_next_random(self) -> bool:
         """Whether the next batch to be asked for is random; it is then counted."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from swath.collect.asks import Ask, Head
 from swath.collect.description import Description, signature_of
 from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
+from swath.collect.messages import FragmentRequest, Head
 from swath.collect.paths import follow
 from swath.collect.responding import Responder
 from swath.collect.saving import load_worker, save_worker
@@ -98,7 +98,7 @@ class RemoteWorker(Responder):
         self._cut_last = request.worker.episodes.set_truncated
         self._sums = EpisodeSums(self.worker.host.spec.num_envs)
         self._frames = self._batches = 0
-        self._ask = Ask()
+        self._ask = FragmentRequest()
         self._bell: Any = None
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
         if request.writing is not None:
@@ -133,7 +133,7 @@ class RemoteWorker(Responder):
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        fragment = self._collect(Ask())
+        fragment = self._collect(FragmentRequest())
         fragment.ended(self._sums)
         self._gap = self.worker.next_id
         return self._cut(fragment).to_tensordict(self._layout)
@@ -221,7 +221,7 @@ class RemoteWorker(Responder):
             self.worker.seeding = seeding
         self.worker.move_to(index)
 
-    def _make(self, ask: Ask) -> Parcel:
+    def _make(self, ask: FragmentRequest) -> Parcel:
         if self.pre_collect_hook is not None:
             with noted(f"pre_collect_hook in {self.worker.who}"):
                 self.pre_collect_hook()
@@ -245,7 +245,7 @@ class RemoteWorker(Responder):
         )
         return Parcel(head, body)
 
-    def _collect(self, ask: Ask) -> Fragment:
+    def _collect(self, ask: FragmentRequest) -> Fragment:
         self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
         return self.worker.collect(randomly=ask.randomly)
 

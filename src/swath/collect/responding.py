@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swath.collect.asks import Ask, Broken, Head
 from swath.collect.description import Description
+from swath.collect.messages import Broken, FragmentRequest, Head
 from swath.collect.paths import call_at, call_each, follow
 from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
@@ -79,7 +79,7 @@ class Responder(Member):
         """Seed everything and begin fresh episodes."""
 
     @abstractmethod
-    def _make(self, ask: Ask) -> Parcel:
+    def _make(self, ask: FragmentRequest) -> Parcel:
         """Make one fragment."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Responder(Member):
             return replace(reply, error=frozen(reply.error, one_note=True))
         return reply
 
-    def collect(self, ask: Ask) -> Parcel | Broken:
+    def collect(self, ask: FragmentRequest) -> Parcel | Broken:
         """Make one fragment."""
         before = self._tally().env_errors
         try:
@@ -224,7 +224,7 @@ class Responder(Member):
                     "update_policy_weights_() of its handle, or of that collector"
                 )
 
-    def _made(self, ask: Ask) -> Parcel:
+    def _made(self, ask: FragmentRequest) -> Parcel:
         """A fragment, which is written if that is to be done from here.
 
         Its head says whether some of what came before it was given to others, and what was sent before it: a reply may

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from swath.collect.books import FragmentBooks, head_of
 from swath.collect.counters import Counters
 from swath.collect.jobs import WorkerJobs
 from swath.collect.plan import FragmentPlan
 from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
+from swath.collect.tracker import FragmentTracker, head_of
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed, PayloadLost
 from swath.group.gather import Gather
@@ -54,7 +54,6 @@ class CollectorService:
         shaper: what happens to batches on their way out.
         budget: how much to collect.
         batch_frames: frames of a batch.
-        counters: of what was delivered.
         buffer: where batches are written, if anywhere.
         gate: who may draw; whether it is open.
     """
@@ -79,18 +78,18 @@ class CollectorService:
         self.whole = None if no_whole else WholeEpisodes(wanted, self.counters, writing)
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         if self.whole is not None:
-            self.books.skip = self.whole.skip
+            self.tracker.skip = self.whole.skip
         self._further_writes = 0
 
     @property
-    def books(self) -> FragmentBooks:
+    def tracker(self) -> FragmentTracker:
         """What is known of the workers."""
-        return self.plan.books
+        return self.plan.tracker
 
     @property
     def counters(self) -> Counters:
         """Totals."""
-        return self.plan.books.counters
+        return self.plan.tracker.counters
 
     @property
     def completed(self) -> bool:
@@ -99,7 +98,7 @@ class CollectorService:
         return total is not None and self.counters.frames >= total
 
     @property
-    def calls(self) -> WorkerGroup:
+    def open_group(self) -> WorkerGroup:
         """The workers, to be called between two fragments.
 
         Raises:
@@ -161,7 +160,7 @@ class CollectorService:
     @contextmanager
     def forgetting(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> Iterator[None]:
         """Calls sent within come after what is dropped, and before whatever is asked for later."""
-        self.gate.require_open()
+        self.gate.require_between()
         with self.group.lock:
             self.forget(workers, envs)
             yield
@@ -202,7 +201,7 @@ class CollectorService:
         finally:
             self.forget()
             self.group.sweep()
-            self.books.end()
+            self.tracker.end()
             self.plan.bell = None
         for other in raised[1:]:
             raised[0].add_note(f"another worker raised, too: {other!r}")
@@ -309,7 +308,7 @@ class CollectorService:
             return share.reply.open()
         except PayloadLost:
             with self.group.lock:
-                self.books.gone(share)
+                self.tracker.gone(share)
                 self.group.close(share)
             return None
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from swath.collect.asks import Head, Written
 from swath.collect.counters import Counters
+from swath.collect.messages import Head, Written
 from swath.collect.shaping import Part, Shaper, noted
 from swath.collect.whole import WholeEpisodes
 from swath.options import Hooks, Trajectories

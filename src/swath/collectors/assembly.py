@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from swath.collect.books import FragmentBooks, head_of
 from swath.collect.counters import Counters
 from swath.collect.description import Description
 from swath.collect.jobs import WorkerJobs, frozen_request
@@ -17,6 +16,7 @@ from swath.collect.plan import FragmentPlan, Renewal, nothing
 from swath.collect.remote import RemoteWorker
 from swath.collect.service import CollectorService, Making
 from swath.collect.shaping import Shaper
+from swath.collect.tracker import FragmentTracker, head_of
 from swath.collect.worker import Seeding
 from swath.collect.writing import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
@@ -188,11 +188,11 @@ def _collection(
     described, order, budget = jobs.described, request.order, request.budget
     frames = {worker: one.frames for worker, one in described.items()}
     batch_frames = sum(frames.values()) if order.sync else described[0].frames
-    books = group.books = FragmentBooks(group, Counters(), jobs.replaces)
-    jobs.known = books.workers
+    tracker = group.tracker = FragmentTracker(group, Counters(), jobs.replaces)
+    jobs.known = tracker.workers
     renewal = Renewal(Due(request.automatic), republish)
     random_batches = budget.random_batches(batch_frames)
-    plan = FragmentPlan(group, books, frames, budget, renewal, bell, random_batches, order.max_staleness)
+    plan = FragmentPlan(group, tracker, frames, budget, renewal, bell, random_batches, order.max_staleness)
     hooks = request.hooks if jobs.here else Hooks(postproc=request.hooks.postproc)
     layout, trajectories = described[0].layout, request.trajectories
     shaper = Shaper(layout, trajectories, hooks, keep_ids=request.entries.track_ids)

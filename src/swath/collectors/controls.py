@@ -164,9 +164,9 @@ class InThisProcess(BaseCollector):
         return self._request.workers[0].devices.storing
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        worker, books = self._member.worker, self.collection.books
-        books.note(FIRST, replace(worker.tally))
-        known = books.workers[0]
+        worker, tracker = self._member.worker, self.collection.tracker
+        tracker.note(FIRST, replace(worker.tally))
+        known = tracker.workers[0]
         known.version, known.life, known.lag = worker.version, worker.life, self.collection.version - worker.version
         facts, own = facts_of(self.collection, self._background)
         own["worker_0/state"] = local_state(self.collection, self._background)

@@ -55,7 +55,7 @@ class ManyWorkers(BaseCollector):
         chosen = None if reset_idx is None else self._chosen(reset_idx)
         collection = self.collection
         with collection.forgetting(chosen):
-            calls = collection.group.calls("reset")
+            calls = collection.group.to_all("reset")
             tickets = collection.group.send({worker: calls[worker] for worker in chosen or calls})
         collection.group.answers(tickets)
 
@@ -66,8 +66,8 @@ class ManyWorkers(BaseCollector):
             AttributeError: a part is missing.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        group = self.collection.calls
-        return list(group.call_each(group.calls("get_distant_attr", path)).values())
+        group = self.collection.open_group
+        return list(group.call_each(group.to_all("get_distant_attr", path)).values())
 
     def map_fn(
         self,
@@ -99,15 +99,15 @@ class ManyWorkers(BaseCollector):
             worker: Call("invoke", (method_name, args, kwargs))
             for worker, args, kwargs in zip(workers, positional, named, strict=True)
         }
-        return list(self.collection.calls.call_each(calls).values())
+        return list(self.collection.open_group.call_each(calls).values())
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's first env."""
-        return self.collection.calls.call_first("cascade_execute", "getattr_env", name)
+        return self.collection.open_group.call_first("cascade_execute", "getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self.collection.calls.call_first("cascade_execute", "getattr_policy", name)
+        return self.collection.open_group.call_first("cascade_execute", "getattr_policy", name)
 
     def get_model(self, model_id: str) -> Any:
         """A copy of the model of an id, as the first worker has it.
@@ -115,7 +115,7 @@ class ManyWorkers(BaseCollector):
         Raises:
             AttributeError: a path that leads nowhere.
         """
-        return self.collection.calls.call_first("get_model", model_id)
+        return self.collection.open_group.call_first("get_model", model_id)
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Frames asked of one worker at a time.
@@ -169,7 +169,7 @@ class ManyWorkers(BaseCollector):
 
     def _set_hooks(self, **changed: Any) -> None:
         hooks = self.collection.jobs.hooks = replace(self._hooks, **changed)
-        self.collection.calls.call("set_hooks", hooks)
+        self.collection.open_group.call("set_hooks", hooks)
 
     def _chosen(self, reset_idx: Any) -> list[int]:
         asked, n_workers = np.asarray(reset_idx), len(self.collection.jobs.described)

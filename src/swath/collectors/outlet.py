@@ -120,14 +120,14 @@ class WeightOutlet:
 
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run what is meant for them now."""
-        calls, addressed = self._collection.calls.calls("touch"), self.addressed(worker_ids)
+        calls, addressed = self._collection.open_group.to_all("touch"), self.addressed(worker_ids)
         asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}
         for worker, version in self._collection.group.answers(self._collection.group.send(asked), timeout_s).items():
-            self._collection.books.workers[worker].version = version
+            self._collection.tracker.workers[worker].version = version
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._collection.books.workers, self._collection.group.fleet.standings()
+        known, standings = self._collection.tracker.workers, self._collection.group.fleet.standings()
         there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
         return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
 
@@ -322,7 +322,7 @@ class WeightOutlet:
         return self._manifests[model_id]
 
     def _asked(self, model_id: str) -> Manifest:
-        manifest: Manifest = self._collection.calls.call_first("manifest_of", model_id)
+        manifest: Manifest = self._collection.open_group.call_first("manifest_of", model_id)
         return manifest
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
 
-from swath.collect.asks import Ask, Head
 from swath.collect.description import Description
+from swath.collect.messages import FragmentRequest, Head
 from swath.collect.paths import follow
 from swath.collect.remote import RemoteRequest
 from swath.collect.responding import Responder
@@ -147,7 +147,7 @@ class RemoteCollector(Responder):
         lives = {f"worker{number}": {LIFE: life} for number in range(self._collector.num_workers)}
         self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
 
-    def _make(self, ask: Ask) -> Parcel:
+    def _make(self, ask: FragmentRequest) -> Parcel:
         self._collection.be_random(ask.randomly)
         batch = self._drawn()
         ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)

@@ -24,8 +24,8 @@ OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 
 def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
-    answers = collection.calls.call("state_dict")
-    known = collection.books.workers
+    answers = collection.open_group.call("state_dict")
+    known = collection.tracker.workers
     saved = {}
     for worker in sorted(collection.jobs.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(collection, worker)
@@ -46,7 +46,7 @@ def load_fleet(
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
     jobs = collection.jobs
-    counters, known = collection.counters, collection.books.workers
+    counters, known = collection.counters, collection.tracker.workers
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
@@ -86,7 +86,7 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
         saved[WEIGHTS] = weights
     seeding = jobs.seeding.get(worker)
     saved["env_state_dict"] = OrderedDict()
-    saved["traj_pool"] = {"traj_id": torch.tensor(collection.books.workers[worker].next_id, dtype=torch.int64)}
+    saved["traj_pool"] = {"traj_id": torch.tensor(collection.tracker.workers[worker].next_id, dtype=torch.int64)}
     saved["policy_version"] = collection.group.channel.version_for(worker)
     saved["seed"] = None if seeding is None else seeding.root
     saved["life"] = jobs.last_life(worker)

@@ -14,8 +14,8 @@ LONGEST_ERROR = 300
 
 def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
-    fleet, books = collection.group.fleet, collection.books
-    standings, tally, known = fleet.standings(), books.tally(), books.workers
+    fleet, tracker = collection.group.fleet, collection.tracker
+    standings, tally, known = fleet.standings(), tracker.tally(), tracker.workers
     there = [worker for worker, standing in standings.items() if standing.phase != "gone"]
     common = _common(collection, background)
     own = {
@@ -27,7 +27,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         "restarts": fleet.restarts + tally.restarts,
         "workers_lost": fleet.workers_lost,
         "late": fleet.late,
-        "fragments_lost": books.fragments_lost + tally.fragments_lost,
+        "fragments_lost": tracker.fragments_lost + tally.fragments_lost,
         "env_errors": tally.env_errors,
         "frames_discarded": common["frames_discarded"] + tally.frames_discarded,
     }

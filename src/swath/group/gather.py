@@ -17,8 +17,9 @@ from itertools import islice
 from typing import Any
 
 from swath.errors import Closed
-from swath.group.group import Interrupted, WorkerGroup
+from swath.group.group import WorkerGroup
 from swath.group.request import Request
+from swath.workers.watch import Interrupted
 
 
 class Plan(ABC):

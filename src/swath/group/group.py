@@ -11,7 +11,7 @@ request brings. Here is what was asked for and has not come to its end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import Any, NamedTuple
@@ -23,9 +23,8 @@ from swath.group.request import Request
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import thawed
-from swath.workers.tickets import Name, Ticket
-
-Interrupted = Callable[[], bool]
+from swath.workers.tickets import Name, Received, Ticket
+from swath.workers.watch import Interrupted
 
 
 class Call(NamedTuple):
@@ -36,7 +35,7 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any] | None = None
 
 
-class Books:
+class RequestTracker:
     """Counts what comes of requests; here nothing is counted. All calls come under the group's lock."""
 
     def arrived(self, request: Request) -> bool:  # noqa: ARG002
@@ -64,7 +63,7 @@ class WorkerGroup:
         out: requests that have not come to their end, in the order in which they were made.
         held: no further requests are to be made for now.
         last_number: of the request that was made last.
-        books: count what comes of requests.
+        tracker: count what comes of requests.
     """
 
     def __init__(self, fleet: Fleet | LocalFleet, channel: Channel | LocalChannel) -> None:
@@ -73,7 +72,7 @@ class WorkerGroup:
         self.lock = RLock()
         self.out: dict[Request, None] = {}
         self.held = False
-        self.books = Books()
+        self.tracker = RequestTracker()
         self.last_number = 0
 
     @property
@@ -125,11 +124,11 @@ class WorkerGroup:
         """
         try:
             request.reply = self._value(request.ticket)
-            useful = self.books.arrived(request)
+            useful = self.tracker.arrived(request)
         except Exception as error:
             lost = isinstance(error, WorkerLost) and request.reply is None
             if lost:
-                self.books.lost(request)
+                self.tracker.lost(request)
             self.close(request)
             if not (lost or request.dropped):
                 raise
@@ -158,13 +157,13 @@ class WorkerGroup:
         """It has come to its end; memory of its reply goes back. Twice is fine."""
         request.closed = True
         self.out.pop(request, None)
-        if hasattr(request.reply, "close"):
+        if isinstance(request.reply, Received):
             request.reply.close()
 
     def discard(self, request: Request) -> None:
         """Nobody will get its reply; nothing if it is closed."""
         if not request.closed:
-            self.books.unwanted(request)
+            self.tracker.unwanted(request)
             self.close(request)
 
     def drop(self, workers: Collection[int] | None = None) -> list[Request]:
@@ -192,7 +191,7 @@ class WorkerGroup:
             for request in [one for one in self.out if one.dropped and not one.taken and one.ticket.done]:
                 self.settle(request)
 
-    def calls(self, method: str, *args: Any) -> dict[int, Call]:
+    def to_all(self, method: str, *args: Any) -> dict[int, Call]:
         """The same call for every worker."""
         return dict.fromkeys(self.fleet.standings(), Call(method, args))
 
@@ -228,7 +227,7 @@ class WorkerGroup:
 
     def call(self, method: str, *args: Any) -> dict[int, Any]:
         """Call every worker that is up, and wait; see `answers`."""
-        return self.answers(self.send(self.calls(method, *args)))
+        return self.answers(self.send(self.to_all(method, *args)))
 
     def call_each(self, calls: Mapping[int, Call]) -> dict[int, Any]:
         """As `call`, with a call for each worker; those that are being replaced are waited for, and called then.
@@ -250,7 +249,7 @@ class WorkerGroup:
         Raises:
             FleetFailed, WorkerLost: there is none.
         """
-        for worker, call in sorted(self.calls(method, *args).items()):
+        for worker, call in sorted(self.to_all(method, *args).items()):
             if answers := self.call_each({worker: call}):
                 return answers[worker]
         self.require_enough()

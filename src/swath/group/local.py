@@ -8,8 +8,8 @@ No copies, no deaths: what the member is given and what it gives are the objects
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Never
 
 from swath.errors import FleetFailed
@@ -39,7 +39,7 @@ class LocalFleet:
     def __init__(self, member: Any, gate: Gate) -> None:
         self.member, self._gate = member, gate
         self.up: Mapping[int, Handle] = {0: Handle(Job(object, FIRST))}
-        self._open: dict[Ticket, tuple[str, Sequence[Any], Mapping[str, Any] | None]] = {}
+        self._open: dict[Ticket, Sequence[Any]] = {}
 
     def standings(self) -> dict[int, Standing]:
         """It is up."""
@@ -49,12 +49,11 @@ class LocalFleet:
         """Its handle."""
         return self.up[worker]
 
-    def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
+    def call(self, handle: Handle, method: str, update: Any, *call: Any, late: bool = False) -> Ticket:  # noqa: ARG002
         """Call the member between two requests; a request (`late`) is left for `wait`."""
-        _, *call = args
         ticket = Ticket(handle.name, method)
         if late:
-            self._open[ticket] = (call[0], call[1], call[2])
+            self._open[ticket] = call
         else:
             with self._gate.control():
                 ticket.settle(attempted(self._carry_out, *call))
@@ -152,7 +151,6 @@ class LocalChannel:
         """Nothing rides along."""
         return nullcontext()
 
-    @contextmanager
-    def steady(self) -> Iterator[None]:
+    def steady(self) -> AbstractContextManager[None]:
         """Requests and publications come one after another in any case."""
-        yield
+        return nullcontext()

@@ -64,9 +64,7 @@ class Gate:
             WorkerLate: the running fragment did not end in time.
             RuntimeError: called by what runs within the fragment that it would have to wait for.
         """
-        self.require_open()
-        if getattr(self._inside, "fragment", False):
-            raise RuntimeError(f"a control call of this {self.name} cannot run inside its own fragment; call it later")
+        self.require_between()
         patience = CONTROL_DEADLINE_S if deadline is None else deadline
         with self._turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
@@ -80,6 +78,12 @@ class Gate:
         """Do it now if no fragment is being made, else right after it."""
         self.require_open()
         self._leave(action)
+
+    def require_between(self) -> None:
+        """Raise `Closed` after shutdown, `RuntimeError` for who is called within the fragment."""
+        self.require_open()
+        if getattr(self._inside, "fragment", False):
+            raise RuntimeError(f"a control call of this {self.name} cannot run inside its own fragment; call it later")
 
     def require_open(self) -> None:
         """Raise `Closed` after shutdown."""

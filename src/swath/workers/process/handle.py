@@ -100,7 +100,7 @@ class ProcessHandle(Handle):
                     self._send(request, fds)
                 else:
                     self._unsent.append((serial, request, fds))
-                self._blocks.said(news)
+                self._blocks.note_sent(news)
                 return
         self._give_back(named)
         self._lose([ticket], self._loss)

@@ -131,20 +131,20 @@ class SharedBlocks:
         self._returned: deque[int] = deque()
 
     def news(self, named: Iterable[Block]) -> tuple[News, list[int]]:
-        """What the next message, which names these blocks, is to say; and copies of descriptors that it brings."""
+        """What goes into the next message, which names these blocks; and copies of descriptors that it brings."""
         fresh = [block for block in named if block.id not in self._shown]
         shown = tuple((block.id, block.view.nbytes) for block in fresh)
         returned = tuple(self._returned.popleft() for _ in range(len(self._returned)))
         return (shown, self.pool.gone(self._shown), returned), [os.dup(block.fd) for block in fresh]
 
-    def said(self, news: News) -> None:
-        """A message has said so. Should Ctrl-C come between, blocks are shown again, which does no harm."""
+    def note_sent(self, news: News) -> None:
+        """A message with this was sent. If Ctrl-C comes before, blocks are shown again, which does no harm."""
         shown, gone, _ = news
         self._shown.update(block_id for block_id, _ in shown)
         self._shown.difference_update(gone)
 
     def learn(self, news: News, fds: Sequence[int]) -> None:
-        """What a message of the other side says."""
+        """Take in what a message of the other side has brought."""
         shown, gone, returned = news
         for (block_id, size), fd in zip(shown, fds, strict=True):
             try:

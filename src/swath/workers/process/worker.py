@@ -63,4 +63,4 @@ class WorkerServer:
                 send(self._sock, pickle.dumps(Answer(serial, reply, news)), fds)
         finally:
             close_all(fds)
-        of_driver.said(news)
+        of_driver.note_sent(news)

@@ -1,7 +1,7 @@
 """What crosses between a collection and its workers.
 
-Ask ──▶ worker: one fragment ──▶ Head (small) + body (arrays), or Broken
-                             └─▶ Head with Written, where the worker writes to a replay buffer itself
+FragmentRequest ──▶ worker: one fragment ──▶ Head (small) + body (arrays), or Broken
+                                         └─▶ Head with Written, where the worker writes to a replay buffer itself
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 
 
 @dataclass(frozen=True)
-class Ask:
+class FragmentRequest:
     """A request for one fragment.
 
     Attributes:

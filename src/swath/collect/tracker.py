@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-from swath.collect.asks import Broken, Head, Written
 from swath.collect.counters import Counters
+from swath.collect.messages import Broken, Head, Written
 from swath.collect.worker import Tally
-from swath.group.group import Books, WorkerGroup
+from swath.group.group import RequestTracker, WorkerGroup
 from swath.group.request import Request
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name
@@ -66,8 +66,8 @@ def head_of(request: Request) -> Head:
 
 
 @dataclass
-class FragmentBooks(Books):
-    """Counts fragments, good and lost; the `Books` of a collection's workers.
+class FragmentTracker(RequestTracker):
+    """Counts fragments, good and lost; the `RequestTracker` of a collection's workers.
 
     Attributes:
         group: the workers.
