@@ -10,9 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 from swath.errors import Superseded
 from swath.evaluate.eval_actor import Ask, EvalActor, Token
 from swath.seeds import derive
-from swath.weights.manifest import Manifest
-from swath.weights.names import flat_weights
-from swath.weights.snapshot import copied
+from swath.weights.manifest import snapshot_of
 
 LENGTHS = (3, 9)
 NUMBERS = {
@@ -60,7 +58,7 @@ class Constant(torch.nn.Module):
 
 class Lent:
     def __init__(self, policy):
-        self._snapshot = copied(flat_weights(policy), Manifest.of_weights(policy))
+        self._snapshot = snapshot_of(policy)
 
     def open(self):
         return self._snapshot

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from swath.weights.channel import Channel, Update
-from swath.weights.manifest import Manifest
+from swath.weights.manifest import Manifest, take
 from swath.weights.register import Mark, Register, Sent
-from swath.weights.snapshot import take
 
 
 class Kept:

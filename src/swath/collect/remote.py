@@ -30,8 +30,7 @@ from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.rollout.tensordicts import TensorDictRows
 from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, fitting
+from swath.weights.snapshot import POLICY, Snapshot, fitting
 from swath.workers.packing import Parcel, travels
 
 PUBLIC = (

@@ -25,9 +25,8 @@ from swath.errors import Closed, FleetFailed
 from swath.group.member import Member
 from swath.seeds import derive
 from swath.weights.channel import Update
-from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, take
+from swath.weights.manifest import Manifest, take
+from swath.weights.snapshot import POLICY
 from swath.workers.outcome import frozen
 from swath.workers.packing import Parcel
 
@@ -191,7 +190,7 @@ class Responder(Member):
         )
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
-        self._set({one: _plain(source) for one, source in by_model.items()})
+        self._set(by_model)
 
     def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
         """Set weights; without any nothing happens: the collector's come with its requests.
@@ -268,7 +267,3 @@ def sources_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, A
     if model_id is not None:
         raise ValueError("weights_dict and model_id are both given; the dict names the models")
     return models
-
-
-def _plain(source: Any) -> Any:
-    return source.weights() if isinstance(source, Snapshot) else source

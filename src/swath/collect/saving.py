@@ -11,7 +11,7 @@ import torch
 from swath.collect.making.acting import Acting
 from swath.collect.worker import Worker
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
-from swath.weights.loading import plan
+from swath.weights.manifest import plan
 
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)

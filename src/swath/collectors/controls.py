@@ -21,7 +21,7 @@ from swath.collectors.status import facts_of, local_state
 from swath.group.group import Call
 from swath.options import Hooks
 from swath.rollout.hosts.base import first_of
-from swath.weights.names import POLICY
+from swath.weights.snapshot import POLICY
 from swath.workers.fleet_state import FIRST
 
 OF_MANY = ("workers", "workers_alive", "worker_frames")

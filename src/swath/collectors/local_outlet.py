@@ -10,8 +10,7 @@ from swath.collect.service import CollectorService
 from swath.collectors.outlet import WeightOutlet
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot
+from swath.weights.snapshot import POLICY, Snapshot
 
 
 class LocalOutlet(WeightOutlet):

@@ -20,9 +20,8 @@ from swath.collect.making.devices import as_device
 from swath.collect.service import CollectorService
 from swath.weight_update.outlet import OUTLETS, Newest
 from swath.weight_update.scheme import WeightSyncScheme
-from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY, by_worker
-from swath.weights.snapshot import Snapshot, take
+from swath.weights.manifest import Manifest, by_worker, take
+from swath.weights.snapshot import POLICY, Snapshot
 
 Items: TypeAlias = dict[str, Any]
 """By model, weights that were checked and copied; `None` for a model without weights."""

@@ -28,8 +28,7 @@ from swath.options import Hooks
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.seeds import fresh_root
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot
+from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers.packing import Parcel
 
 FAREWELL_S = 24 * 3600.0

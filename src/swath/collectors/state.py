@@ -15,9 +15,8 @@ from swath.collect.service import CollectorService
 from swath.collect.worker import Seeding
 from swath.collectors.assembly import spread_seed
 from swath.group.group import Call
-from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, take
+from swath.weights.manifest import Manifest, take
+from swath.weights.snapshot import POLICY, Snapshot
 
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 

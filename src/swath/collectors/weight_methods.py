@@ -16,7 +16,7 @@ from swath.options import deadline
 from swath.weight_update.declared import require_schemes
 from swath.weight_update.outlet import OF_COLLECTORS
 from swath.weight_update.scheme import WeightSyncScheme
-from swath.weights.names import POLICY
+from swath.weights.snapshot import POLICY
 
 
 class TakesWeights:

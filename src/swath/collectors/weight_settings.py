@@ -10,7 +10,7 @@ from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.weight_update.declared import require_schemes
 from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.due import Automatic
-from swath.weights.names import POLICY
+from swath.weights.snapshot import POLICY
 
 Schemes = Mapping[str, WeightSyncScheme]
 

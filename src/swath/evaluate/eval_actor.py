@@ -30,8 +30,8 @@ from swath.rollout.hosts.base import first_of
 from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive, fresh_root
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import apply, take
+from swath.weights.manifest import Manifest, take
+from swath.weights.snapshot import apply
 from swath.workers.packing import Parcel
 
 PUBLIC = ("announce",)
@@ -188,7 +188,7 @@ class EvalActor:
 
     def _take(self, weights: Shared, version: int) -> None:
         policy = self._setting.policy
-        fitting = take(weights.open().weights(), Manifest.of(policy))
+        fitting = take(weights.open(), Manifest.of(policy))
         if fitting is None:
             raise TypeError(f"weights were submitted, but the policy {type(policy).__name__} has none; submit None")
         apply(fitting, policy)

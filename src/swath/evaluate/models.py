@@ -21,8 +21,7 @@ from swath.evaluate.privacy import module_of
 from swath.evaluate.setting import Setting
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY, owner
-from swath.weights.snapshot import Snapshot, fitting
+from swath.weights.snapshot import POLICY, Snapshot, fitting, owner
 
 _ENV = "env"
 _STEP = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<index>-?\d+)\]")

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from swath.weights.channel import Channel
-from swath.weights.manifest import Manifest
-from swath.weights.names import POLICY
-from swath.weights.snapshot import Snapshot, take
+from swath.weights.manifest import Manifest, take
+from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers.base import Shared
 
 Ask: TypeAlias = Callable[..., Any]
@@ -80,7 +79,7 @@ class Sending:
             self._manifests.update(ask("manifests", unknown))
 
     def _fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
-        fitting = take(weights.weights(), self._manifests[model_id])
+        fitting = take(weights, self._manifests[model_id])
         if fitting is None:
             raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
         return fitting

@@ -17,7 +17,7 @@ from swath.evaluate.privacy import module_of
 from swath.evaluate.result import EvalResult
 from swath.report.atomic import replacing
 from swath.rollout.policies.calling import the_policy
-from swath.weights.names import POLICY
+from swath.weights.snapshot import POLICY
 
 _SUFFIX = ".safetensors"
 

@@ -15,9 +15,9 @@ from swath.evaluate.jobs import WorkerOptions
 from swath.evaluate.reading import Reading
 from swath.evaluators.asked import NUM_GPUS, place_of, resources_of
 from swath.evaluators.rollout_handle import Address, RolloutHandle
-from swath.evaluators.weights import snapshot_of
 from swath.options import count
 from swath.rollout.policies.calling import ExplorationType
+from swath.weights.manifest import snapshot_of
 
 NAMESPACE = "swath"
 

@@ -14,9 +14,8 @@ from swath.evaluate.models import has_moments, moments_of
 from swath.evaluate.privacy import module_of
 from swath.evaluate.queue import Brief
 from swath.weight_update.declared import require_schemes
-from swath.weights.manifest import Manifest
-from swath.weights.names import EXTRA_STATE, POLICY, flat_weights, is_extra
-from swath.weights.snapshot import Snapshot, copied
+from swath.weights.manifest import snapshot_of
+from swath.weights.snapshot import EXTRA_STATE, POLICY, flat_weights, is_extra
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Source:
         if weights is not None and given.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
         sent = {
-            model_id: snapshot_of(source, moments=model_id != POLICY)
+            model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
             for model_id, source in given.items()
             if model_id not in self.declared.left
         }
@@ -90,23 +89,6 @@ def _by_id(weights_dict: Any) -> dict[str, Any]:
     if not isinstance(weights_dict, Mapping) or not all(isinstance(model_id, str) for model_id in weights_dict):
         raise TypeError(f"weights_dict is {weights_dict!r}; give a dict of weights by model id")
     return dict(weights_dict)
-
-
-def snapshot_of(source: Any, *, moments: bool = False) -> Snapshot:
-    """A copy of weights, whatever model they are for.
-
-    Args:
-        source: has them.
-        moments: whether it may be an object or a mapping with `mean`, `var` and `count`.
-
-    Raises:
-        TypeError: not weights.
-    """
-    if isinstance(source, Snapshot):
-        return source
-    if moments and has_moments(source):
-        source = moments_of(source)
-    return copied(flat_weights(source), Manifest.of_weights(source))
 
 
 def extract_weights(policy: Any) -> TensorDict:

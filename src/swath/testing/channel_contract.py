@@ -26,8 +26,8 @@ from torch import nn
 
 from swath.testing.backend.asking import result, visiting
 from swath.weights.channel import Channel, Shared, Update
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import Snapshot, apply, take
+from swath.weights.manifest import Manifest, take
+from swath.weights.snapshot import Snapshot, apply
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.tickets import Name, Ticket
 

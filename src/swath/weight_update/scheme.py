@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from swath.errors import Closed
 from swath.weight_update.outlet import OUTLETS, Outlet, outlet_of
 from swath.weight_update.strategy import Form, WeightStrategy
-from swath.weights.names import POLICY
+from swath.weights.snapshot import POLICY
 
 BY_COLLECTORS = (
     "schemes connect collectors of one process (weight_sync_schemes= sends, a copy in weight_recv_schemes= receives); "

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import MutableMapping
 from typing import Any, Literal
 
-import torch
-from tensordict import TensorDict, TensorDictBase
-from torch import nn
+from tensordict import TensorDict
 
 from swath.options import one_of
-from swath.weights.loading import plan, plan_into
-from swath.weights.names import EXTRA_STATE, Flat, flat_weights, is_extra, owner
-from swath.weights.snapshot import Snapshot
+from swath.weights.manifest import plan
+from swath.weights.snapshot import EXTRA_STATE, Flat, Snapshot, flat_weights, is_extra, owner, renew
 
 Form = Literal["tensordict", "state_dict"]
 
@@ -70,11 +66,8 @@ class WeightStrategy:
             ValueError: another shape, or a dtype that is not cast.
         """
         if not inplace:
-            _renew(destination)
-        if isinstance(destination, nn.Module):
-            plan(destination, weights)()
-        else:
-            plan_into(destination, weights)()
+            renew(destination)
+        plan(destination, weights)()
 
     def __repr__(self) -> str:
         """As it is built."""
@@ -89,16 +82,3 @@ def _nested(flat: Flat) -> TensorDict:
         else:
             nested.set(tuple(name.split(".")), value)
     return nested
-
-
-def _renew(destination: Any) -> None:
-    """Put copies in the place of all tensors, so that who holds the old ones sees no change."""
-    if isinstance(destination, nn.Module):
-        for tensor in (*destination.parameters(), *destination.buffers()):
-            tensor.data = tensor.data.clone()
-        return
-    for key, value in list(destination.items()):
-        if isinstance(value, torch.Tensor):
-            destination[key] = value.detach().clone()
-        elif isinstance(value, TensorDictBase | MutableMapping):
-            _renew(value)

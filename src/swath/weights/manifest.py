@@ -1,19 +1,27 @@
 """What weights a model wants: made where the model is, checked where weights come from.
 
 worker                                   caller
-Manifest.of(module) ──(travels)──▶ manifest.fitted(source): its names and values, or why they do not fit
+Manifest.of(module) ──(travels)──▶ take(source, manifest): a snapshot that fits, or why it does not
+
+Contract: names and shapes are checked before anything is changed; a missing parameter or an unknown name is a
+`KeyError` that lists them, another shape a `ValueError`; buffers and extra state may be missing; prefixes of `module`
+are added or removed where exactly one way fits; floating dtypes are cast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 from torch import nn
 
-from swath.weights.names import Flat, flat_weights, held_by, held_in, is_extra, renamed
+from swath.weights.snapshot import Flat, Snapshot, copied, entries, fitting, flat_weights, is_extra
+
+_PREFIX = "module."
+_DEEPEST = 4
 
 
 @dataclass(frozen=True)
@@ -38,19 +46,14 @@ class Weight:
         Raises:
             ValueError: another shape, or a dtype that is not cast.
         """
-        if self.shape == tuple(value.shape) and self._casts(value.dtype):
-            return True
-        if self.loose:
-            return False
-        what, got, wanted = (
-            ("dtype", value.dtype, self.dtype)
-            if self.shape == tuple(value.shape)
-            else ("shape", tuple(value.shape), self.shape)
-        )
-        raise ValueError(f"weight {name} has {what} {got}, the policy's has {wanted}; nothing was changed")
-
-    def _casts(self, dtype: torch.dtype) -> bool:
-        return self.dtype == dtype or (self.dtype.is_floating_point and dtype.is_floating_point)
+        casts = self.dtype == value.dtype or (self.dtype.is_floating_point and value.dtype.is_floating_point)
+        fits = casts and self.shape == tuple(value.shape)
+        if not (fits or self.loose):
+            raise ValueError(
+                f"weight {name} has shape {tuple(value.shape)} and dtype {value.dtype}, the policy's has {self.shape} "
+                f"and {self.dtype}; nothing was changed"
+            )
+        return fits
 
 
 @dataclass(frozen=True)
@@ -68,38 +71,35 @@ class Manifest:
     extras: frozenset[str]
 
     @classmethod
-    def of(cls, model: Any) -> Manifest:
-        """That of a module; empty for what has no weights, as a plain function."""
-        if not isinstance(model, nn.Module):
-            return cls({}, {}, frozenset())
-        held, state = held_by(model), set(model.state_dict(keep_vars=True))
-        tensors = {name: value for name, value in held.items() if not is_extra(name)}
-        first: dict[int, str] = {}
-        for name, tensor in tensors.items():
-            first.setdefault(id(tensor), name)
-        weights = {name: _wanted(tensors[name], loose=name not in state) for name in first.values()}
-        aliases = {name: first[id(tensor)] for name, tensor in tensors.items() if name not in weights}
-        return cls(weights, aliases, frozenset(filter(is_extra, held)))
-
-    @classmethod
-    def of_weights(cls, source: Any, *, required: bool = True) -> Manifest:
-        """That of weights without their model.
+    def of(cls, model: Any, *, required: bool = True) -> Manifest:
+        """That of a module, or of weights without their module; empty for anything else, as a plain function.
 
         Args:
-            source: a module, a TensorDict or a dict.
-            required: whether parameters must be there; where none are marked as such, all weights must.
+            model: a module, a TensorDict or a dict.
+            required: whether parameters must be there; where weights mark none as such, all must.
 
         Raises:
-            TypeError: not weights.
+            TypeError: a dict of something else.
         """
-        held = held_in(source)
-        tensors = {name: value for name, value in held.items() if not is_extra(name)}
-        parameters = {name for name, value in tensors.items() if isinstance(value, nn.Parameter)} or set(tensors)
+        if not isinstance(model, nn.Module | TensorDictBase | Mapping):
+            return cls({}, {}, frozenset())
+        held = entries(model)
+        tensors = {name: entry.value for name, entry in held.items() if not is_extra(name)}
+        wanted, state = {name for name, value in tensors.items() if isinstance(value, nn.Parameter)}, set(tensors)
+        if isinstance(model, nn.Module):
+            state = set(model.state_dict(keep_vars=True))
+        elif not wanted:
+            wanted = state
+        first: dict[int, str] = {}
+        for name, value in tensors.items():
+            first.setdefault(id(value), name)
         weights = {
-            name: Weight(tuple(value.shape), value.dtype, required=required and name in parameters)
+            name: Weight(tuple(value.shape), value.dtype, required and name in wanted, name not in state)
             for name, value in tensors.items()
+            if first[id(value)] == name
         }
-        return cls(weights, {}, frozenset(filter(is_extra, held)))
+        aliases = {name: first[id(value)] for name, value in tensors.items() if name not in weights}
+        return cls(weights, aliases, frozenset(filter(is_extra, held)))
 
     @property
     def empty(self) -> bool:
@@ -114,12 +114,21 @@ class Manifest:
             KeyError: a parameter is missing or a name unknown.
             ValueError: another shape, or a dtype that is not cast.
         """
-        ways = (renamed(theirs, self._fits) for theirs in _forms(source))
-        fitting = next((way for way in ways if way is not None), None)
-        if fitting is None:
-            raise self._misfit(flat_weights(source))
-        once = {self.aliases.get(name, name): value for name, value in fitting.items()}
+        theirs = flat_weights(source)
+        missing, unknown = self._misfit(theirs)
+        if missing or unknown:
+            ways = [way for way in _renamed(theirs) if not any(self._misfit(way))]
+            if len(ways) != 1:
+                raise KeyError(
+                    f"weights do not fit the policy: missing {missing}, unknown {unknown}; nothing was changed"
+                )
+            theirs = ways[0]
+        once = {self.aliases.get(name, name): value for name, value in theirs.items()}
         return {name: value for name, value in once.items() if is_extra(name) or self.weights[name].takes(name, value)}
+
+    def copied(self, weights: Flat) -> Snapshot:
+        """A snapshot of weights that fit, of all or of some."""
+        return copied(weights, {name: weight.dtype for name, weight in self.weights.items()})
 
     def difference(self, other: Manifest) -> str:
         """What the other has in another way, in words; empty if the two are the same."""
@@ -130,33 +139,91 @@ class Manifest:
         names = {name for name, _ in {*self.aliases.items()} ^ {*other.aliases.items()}} | (self.extras ^ other.extras)
         return f"{min(names)} is shared, or there, in one of them only" if names else ""
 
-    def _misfit(self, theirs: Flat) -> KeyError:
-        return KeyError(
-            f"weights do not fit the policy: missing {self._missing(theirs)}, unknown {self._unknown(theirs)}; "
-            "nothing was changed"
-        )
-
-    def _fits(self, theirs: Flat) -> bool:
-        return not self._unknown(theirs) and not self._missing(theirs)
-
-    def _missing(self, theirs: Flat) -> list[str]:
+    def _misfit(self, theirs: Flat) -> tuple[list[str], list[str]]:
+        """Names that are missing, and names that are unknown here."""
         given = {self.aliases.get(name, name) for name in theirs}
-        return sorted(name for name, weight in self.weights.items() if weight.required and name not in given)
-
-    def _unknown(self, theirs: Flat) -> list[str]:
-        return sorted(set(theirs) - set(self.weights) - set(self.aliases) - self.extras)
+        missing = sorted(name for name, weight in self.weights.items() if weight.required and name not in given)
+        return missing, sorted(given - set(self.weights) - self.extras)
 
 
-def _forms(source: Any) -> Iterator[Flat]:
-    """A module's weights with buffers that it does not count as its state, then without: they may be missing here."""
-    yield flat_weights(source)
-    if isinstance(source, nn.Module):
-        yield flat_weights(source.state_dict())
+def take(source: Any, manifest: Manifest) -> Snapshot | None:
+    """Copy weights for the model of a manifest, in its dtypes; `None` if it has none. Nothing is read later.
+
+    Args:
+        source: a module, a TensorDict, or a mapping with string keys, nested or dotted; only read, on any device.
+        manifest: of the model that gets them.
+
+    Raises:
+        TypeError: not weights.
+        KeyError: a parameter is missing or a name unknown; all are listed.
+        ValueError: another shape, or a dtype that is not cast.
+    """
+    return None if manifest.empty else manifest.copied(manifest.fitted(source))
 
 
-def _wanted(tensor: torch.Tensor, *, loose: bool) -> Weight:
-    return Weight(tuple(tensor.shape), tensor.dtype, isinstance(tensor, nn.Parameter), loose)
+def snapshot_of(source: Any) -> Snapshot:
+    """Copy weights, whatever model they are for.
+
+    Raises:
+        TypeError: not weights.
+    """
+    if isinstance(source, Snapshot):
+        return source
+    manifest = Manifest.of(source)
+    return manifest.copied(manifest.fitted(source))
+
+
+def plan(target: Any, source: Any, *, required: bool = True) -> Callable[[], None]:
+    """Check weights against a model of this process; the function that copies them in, which then cannot fail.
+
+    Values are read when the plan is made: changes of the source after that do not show. What already is the model's
+    own memory is not copied, so that a plan that is carried out later takes nothing back.
+
+    Args:
+        target: a module, a TensorDict or a dict, whose tensors get the values.
+        source: has them.
+        required: as in `Manifest.of`.
+
+    Raises:
+        TypeError: not weights.
+        KeyError: a parameter is missing or a name unknown.
+        ValueError: another shape, or a dtype that is not cast.
+    """
+    manifest, held = Manifest.of(target, required=required), entries(target)
+    fitted = manifest.fitted(source)
+    weights = {name: value for name, value in fitted.items() if not _is_same_memory(held[name].value, value)}
+    return fitting(manifest.copied(weights), target)
+
+
+def by_worker(weights: Any) -> dict[int, Any] | None:
+    """Weights of their own for some workers, if that is what these are.
+
+    Raises:
+        ValueError: numbers of workers and names are mixed as keys.
+    """
+    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
+        return None
+    if not all(isinstance(key, int) for key in weights):
+        raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
+    return weights
+
+
+def _renamed(theirs: Flat) -> Iterator[Flat]:
+    """The same weights with one, two, … prefixes less, then more."""
+    less = theirs
+    for depth in range(1, _DEEPEST + 1):
+        if all(name.startswith(_PREFIX) for name in less):
+            less = {name.removeprefix(_PREFIX): value for name, value in less.items()}
+            yield less
+        yield {_PREFIX * depth + name: value for name, value in theirs.items()}
 
 
 def _described(weight: Weight | None) -> str:
     return "missing" if weight is None else f"{weight.dtype} {weight.shape}"
+
+
+def _is_same_memory(mine: Any, theirs: Any) -> bool:
+    if not (isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor)):
+        return False
+    forms = [(one.shape, one.stride(), one.dtype, one.data_ptr()) for one in (mine, theirs)]
+    return forms[0] == forms[1] and mine.data_ptr() != 0

@@ -1,15 +1,16 @@
-"""Copies of weights that travel well, and how they get into a module.
+"""What weights are called, copies of them that travel well, and how these get into a model.
 
-    module | TensorDict | dict ──take: checked, one copy──▶ Snapshot ──apply: in place, whole──▶ module
-                                                            one flat buffer per dtype
+    module | TensorDict | dict ──▶ tensors by name ──copied──▶ Snapshot ──fitting: checked, in place, whole──▶ model
+                                                               one flat buffer per dtype
 
-A snapshot has nothing of the module but values: it is detached, on the CPU, and pickles as a few numpy arrays.
+Nested keys and dotted names are the same. A snapshot has nothing of a module but values: it is detached, on the
+CPU, and pickles as a few numpy arrays.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -17,12 +18,89 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from tensordict import TensorDictBase, is_non_tensor
 from torch import nn
 
-from swath.weights.manifest import Manifest
-from swath.weights.names import Flat, held_by, is_extra, owner
-
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+Flat = dict[str, Any]
+"""Tensors by their dotted names; what `get_extra_state()` gave under names that end in `_extra_state`."""
+
+POLICY = "policy"
+"""The id of the policy among the models that take weights."""
+
+EXTRA_STATE = "__extra_state__"
+"""What extra state is called where weights are a TensorDict, beside the weights of its module."""
+
+_EXTRA = "_extra_state"
+
+
+class Entry(NamedTuple):
+    """A weight, or extra state, and where it is kept.
+
+    Attributes:
+        holder: a TensorDict, a mapping, or the module itself.
+        key: its name there.
+        value: what is there.
+    """
+
+    holder: Any
+    key: str
+    value: Any
+
+    def put_extra(self, state: Any) -> None:
+        """Put other extra state in its place."""
+        if isinstance(self.holder, nn.Module):
+            self.holder.get_submodule(owner(self.key)).set_extra_state(state)
+        elif isinstance(self.holder, TensorDictBase):
+            self.holder.set_non_tensor(self.key, state)
+        else:
+            self.holder[self.key] = state
+
+
+def entries(source: Any) -> dict[str, Entry]:
+    """All weights by name, the tensors themselves, of a module, a TensorDict, or a mapping, nested or dotted.
+
+    Raises:
+        TypeError: anything else, or with something else in it.
+    """
+    if isinstance(source, nn.Module):
+        held: Flat = source.state_dict(keep_vars=True)
+        buffers = source.named_buffers(remove_duplicate=False)
+        held |= {name: buffer for name, buffer in buffers if name not in held}
+        return {name: Entry(source, name, value) for name, value in held.items()}
+    if isinstance(source, Snapshot):
+        source = source.weights()
+    if isinstance(source, TensorDictBase | Mapping):
+        return dict(_walk(source, ""))
+    raise TypeError(f"weights are of type {type(source).__name__}; pass a module, a TensorDict, or a dict of tensors")
+
+
+def flat_weights(source: Any) -> Flat:
+    """Names and tensors, without gradients; see `entries`."""
+    values = {name: entry.value for name, entry in entries(source).items()}
+    return {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+def renew(target: Any) -> None:
+    """Put copies in the place of all tensors, so that who holds the old ones sees no further change."""
+    for name, (holder, key, value) in entries(target).items():
+        if is_extra(name):
+            continue
+        if isinstance(holder, nn.Module):
+            value.data = value.data.clone()
+        else:
+            holder[key] = value.detach().clone()
+
+
+def is_extra(name: str) -> bool:
+    """Whether it is a module's extra state."""
+    return name.rpartition(".")[2] == _EXTRA
+
+
+def owner(name: str) -> str:
+    """Path of the submodule that a weight belongs to; empty for the module itself."""
+    return name.rpartition(".")[0]
 
 
 class Place(NamedTuple):
@@ -39,7 +117,7 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """The weights of one model at one moment.
 
@@ -70,86 +148,85 @@ class Snapshot:
             for name, place in self.places.items()
         }
 
-
-def take(source: Any, manifest: Manifest) -> Snapshot | None:
-    """Copy weights for the model of a manifest, in its dtypes; `None` if it has none. Nothing is read later.
-
-    Args:
-        source: a module, a TensorDict, or a mapping with string keys, nested or dotted; only read, on any device.
-        manifest: of the model that gets them.
-
-    Raises:
-        TypeError: not weights.
-        KeyError: a parameter is missing or a name unknown; all are listed.
-        ValueError: another shape, or a dtype that is not cast.
-    """
-    return None if manifest.empty else copied(manifest.fitted(source), manifest)
+    def equals(self, other: Snapshot) -> bool:
+        """Whether the other has the same names and values; false where there is extra state, which is not compared."""
+        if self.extras or other.extras or self.places != other.places:
+            return False
+        return all(np.array_equal(buffer, other.buffers[dtype]) for dtype, buffer in self.buffers.items())
 
 
-def copied(weights: Flat, manifest: Manifest) -> Snapshot:
-    """A snapshot of weights that fit the manifest, of all or of some."""
+def copied(weights: Flat, dtypes: Mapping[str, torch.dtype]) -> Snapshot:
+    """A snapshot of weights, cast to these dtypes."""
     sizes: dict[torch.dtype, int] = {}
     places: dict[str, Place] = {}
-    for name in weights:
+    for name, value in weights.items():
         if not is_extra(name):
-            wanted = manifest.weights[name]
-            places[name] = Place(wanted.dtype, sizes.get(wanted.dtype, 0), wanted.shape)
-            sizes[wanted.dtype] = places[name].start + prod(wanted.shape)
+            dtype = dtypes[name]
+            places[name] = Place(dtype, sizes.get(dtype, 0), tuple(value.shape))
+            sizes[dtype] = places[name].start + value.numel()
     buffers = {dtype: np.empty(size * dtype.itemsize, np.uint8) for dtype, size in sizes.items()}
-    extras = {name: _own(value) for name, value in weights.items() if is_extra(name)}
-    snapshot = Snapshot(places, buffers, extras)
+    snapshot = Snapshot(places, buffers, {name: _own(value) for name, value in weights.items() if is_extra(name)})
     for name, view in snapshot.tensors().items():
         view.copy_(weights[name])
     return snapshot
 
 
-def apply(snapshot: Snapshot, module: nn.Module) -> None:
-    """Copy the values into a module's own tensors; parameters stay the objects they are.
+def apply(snapshot: Snapshot, model: Any) -> None:
+    """Copy the values into a model's own tensors; see `fitting`. Where that raises nothing has changed."""
+    fitting(snapshot, model)()
+
+
+def fitting(snapshot: Snapshot, model: Any) -> Callable[[], None]:
+    """Check that a snapshot fits; the function that applies it, while the snapshot's memory is there.
+
+    Args:
+        snapshot: of all of its weights, or of some.
+        model: a module, a TensorDict or a dict; its tensors stay the objects they are.
 
     Raises:
-        KeyError: the module has no such weight.
-        ValueError: it has another shape there. In both cases nothing has changed.
-    """
-    fitting(snapshot, module)()
-
-
-def fitting(snapshot: Snapshot, module: nn.Module) -> Callable[[], None]:
-    """Check that a snapshot fits a module; the function that applies it, while the snapshot's memory is there.
-
-    Raises:
-        KeyError: the module has no such weight.
+        KeyError: the model has no such weight.
         ValueError: it has another shape there.
     """
-    held = held_by(module)
-    pairs = [(_target(held, name, value), value) for name, value in snapshot.tensors().items()]
-    extras = [(_part(module, name), value) for name, value in snapshot.extras.items()]
+    held = entries(model)
+    missing = sorted({*snapshot.places, *snapshot.extras} - set(held))
+    if missing:
+        raise KeyError(f"the model has no {', '.join(missing)}; it has {sorted(held)}; nothing was changed")
+    for name, place in snapshot.places.items():
+        if place.shape != tuple(held[name].value.shape):
+            raise ValueError(
+                f"weight {name} has shape {place.shape}, the model's has {tuple(held[name].value.shape)}; nothing was "
+                "changed"
+            )
 
     def copy_in() -> None:
         with torch.no_grad():
-            for target, value in pairs:
-                target.copy_(value)
-        for part, value in extras:
-            part.set_extra_state(_own(value))
+            for name, value in snapshot.tensors().items():
+                held[name].value.copy_(value)
+        for name, value in snapshot.extras.items():
+            held[name].put_extra(_own(value))
 
     return copy_in
 
 
-def _part(module: nn.Module, name: str) -> nn.Module:
-    try:
-        return module.get_submodule(owner(name))
-    except AttributeError as error:
-        raise KeyError(f"the model has no {name}: {error}; nothing was changed") from None
+def _walk(source: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
+    for key, value in source.items():
+        if not isinstance(key, str):
+            raise TypeError(f"weights have the key {key!r}; names of weights are strings")
+        if key == EXTRA_STATE:
+            yield prefix + _EXTRA, Entry(source, key, _unwrapped(value))
+        elif isinstance(value, torch.Tensor) or is_extra(key):
+            yield prefix + key, Entry(source, key, value)
+        elif isinstance(value, TensorDictBase | Mapping):
+            yield from _walk(value, f"{prefix}{key}.")
+        else:
+            raise TypeError(f"weight {prefix}{key} is of type {type(value).__name__}; it must be a tensor")
 
 
-def _target(held: Flat, name: str, value: torch.Tensor) -> torch.Tensor:
-    if name not in held:
-        raise KeyError(f"the model has no weight {name}; it has {sorted(held)}; nothing was changed")
-    target: torch.Tensor = held[name]
-    if target.shape != value.shape:
-        raise ValueError(
-            f"weight {name} has shape {tuple(value.shape)}, the model's has {tuple(target.shape)}; nothing was changed"
-        )
-    return target
+def _unwrapped(extra: Any) -> Any:
+    """Extra state as its module gave it, also out of a TensorDict, which keeps dicts as TensorDicts."""
+    if is_non_tensor(extra):
+        return extra.data
+    return extra.to_dict() if isinstance(extra, TensorDictBase) else extra
 
 
 def _own(extra: Any) -> Any:

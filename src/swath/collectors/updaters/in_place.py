@@ -9,8 +9,8 @@ from tensordict import TensorDict
 from torch import nn
 
 from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.weights.loading import plan_into
-from swath.weights.names import POLICY
+from swath.weights.manifest import plan
+from swath.weights.snapshot import POLICY
 
 
 class _InPlace(WeightUpdaterBase):
@@ -28,9 +28,9 @@ class _InPlace(WeightUpdaterBase):
         """Copy into tensors; with a collector when they do not act, and to its workers, too."""
         outlet = self._outlet()
         if outlet is None:
-            plan_into(target, weights)()
+            plan(target, weights)()
             return
-        copy_in = plan_into(target, weights, required=False)  # what is missing is checked by its policy
+        copy_in = plan(target, weights, required=False)  # what is missing is checked by its policy
         outlet.publish({POLICY: weights}, worker_id, also=copy_in)
 
 

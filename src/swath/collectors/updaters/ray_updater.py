@@ -7,8 +7,7 @@ from typing import Any
 
 from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.extras import need
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import Snapshot, copied
+from swath.weights.manifest import snapshot_of
 
 
 class RayWeightUpdater(WeightUpdaterBase):
@@ -112,8 +111,7 @@ class Stored:
     def __init__(self, source: Any) -> None:
         if isinstance(source, _ray().ObjectRef):
             source = _ray().get(source)
-        manifest = Manifest.of_weights(source)
-        self.snapshot: Snapshot = copied(manifest.fitted(source), manifest)
+        self.snapshot = snapshot_of(source)
         self.weights = self.snapshot.weights()
         self._reference: Any = None
 
