@@ -88,10 +88,6 @@ class Budget:
             optional_count("init_random_frames", init_random_frames) or 0,
         )
 
-    def steps(self, num_envs: int) -> int:
-        """Steps of `num_envs` envs in a batch, rounded up."""
-        return -(-self.frames_per_batch // num_envs)
-
     def warn_if_rounded(self, batch_frames: int) -> None:
         """Say so if batches have more frames than were asked for."""
         if batch_frames != self.frames_per_batch:
@@ -103,21 +99,6 @@ class Budget:
     def random_batches(self, batch_frames: int) -> int:
         """How many of the first batches are random."""
         return -(-self.init_random_frames // batch_frames)
-
-
-@dataclass(frozen=True)
-class EpisodeRules:
-    """When episodes begin and end.
-
-    Attributes:
-        max_frames: most steps of an episode, after which it is truncated.
-        reset_at_each_iter: begin new episodes with every fragment.
-        set_truncated: mark the last step of each fragment as truncated.
-    """
-
-    max_frames: int | None = None
-    reset_at_each_iter: bool = False
-    set_truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,22 +147,6 @@ class Trajectories:
     def least(self, *, writing: bool) -> int:
         """How many complete episodes a batch, or a write to a replay buffer, waits for."""
         return (self.per_write if writing else self.per_batch) or 1
-
-
-@dataclass(frozen=True)
-class Faults:
-    """What to do when things go wrong.
-
-    Attributes:
-        on_env_error: `"raise"`, `"reset"` (that env only) or `"restart"` (the whole source).
-        check_finite: raise when an observation, reward or policy output is NaN or infinite.
-    """
-
-    on_env_error: OnEnvError = "raise"
-    check_finite: bool = False
-
-    def __post_init__(self) -> None:
-        one_of("on_env_error", self.on_env_error, OnEnvError)
 
 
 @dataclass(frozen=True)

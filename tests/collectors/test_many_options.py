@@ -72,12 +72,12 @@ def flat(options, prefix=""):
 
 KEYWORDS = {
     # keyword: (one value, or one per worker; where it lands; what is there then)
-    "max_frames_per_traj": (5, "worker.episodes.max_frames", [5, 5]),
+    "max_frames_per_traj": (5, "worker.options.max_frames_per_traj", [5, 5]),
     "create_env_kwargs": ([{"x": 1}, {"x": 2}], "worker.source.kwargs", [{"x": 1}, {"x": 2}]),
-    "exploration_type": ("mean", "worker.policy.exploration", [ExplorationType.MEAN] * 2),
-    "set_truncated": (True, "worker.episodes.set_truncated", [True, True]),
-    "on_env_error": (["reset", "raise"], "worker.faults.on_env_error", ["reset", "raise"]),
-    "replay_buffer": (BUFFER, "buffer", BUFFER),
+    "exploration_type": ("mean", "worker.options.exploration_type", ["mean"] * 2),
+    "set_truncated": (True, "worker.options.set_truncated", [True, True]),
+    "on_env_error": (["reset", "raise"], "worker.options.on_env_error", ["reset", "raise"]),
+    "replay_buffer": (BUFFER, "options.replay_buffer", BUFFER),
 }
 
 
@@ -90,7 +90,7 @@ def test_collector_kwargs_decide_where_ray_collector_is_at_its_default(name, req
 
 def test_an_argument_and_another_value_in_collector_kwargs_are_refused(requested):
     both = {"max_frames_per_traj": 5, "collector_kwargs": {"max_frames_per_traj": 5}}
-    assert requested(RayCollector, **both)["worker.episodes.max_frames"] == [5, 5]
+    assert requested(RayCollector, **both)["worker.options.max_frames_per_traj"] == [5, 5]
     with pytest.raises(ValueError, match=r"max_frames_per_traj=5 here, but 6 in collector_kwargs; give one of them"):
         RayCollector(
             "CartPole-v1", frames_per_batch=20, max_frames_per_traj=5, collector_kwargs={"max_frames_per_traj": 6}
@@ -125,7 +125,7 @@ DEFAULTS = {
     "no_cuda_sync": (False, None),
     **dict.fromkeys(WEIGHTS, (None, None)),
     "trajs_per_batch": (None, None),
-    "collector_class": (None, Collector),
+    "collector_class": (None, "single"),
     **dict.fromkeys(("envs_per_worker", "seed", "prefetch", "max_staleness", "min_workers"), (None, None)),
     "restarts": (Restarts(), Restarts()),
     "fragment_timeout_s": (600.0, 600.0),
@@ -164,7 +164,7 @@ def test_the_defaults_are_those_of_the_contract():
             defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
             wanted = {name: both[column] for name, both in DEFAULTS.items()} | own
             assert {name: defaults[name] for name in wanted} == wanted
-            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "args", "check_finite", "progress"}
+            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "check_finite", "progress"}
 
 
 def test_torch_has_as_many_threads_as_a_worker_has_cpus(requested):
@@ -193,8 +193,8 @@ def test_torch_has_as_many_threads_as_a_worker_has_cpus(requested):
 )
 def test_the_number_of_actors_is_given_or_that_of_a_list(options, number, requested):
     found = requested(RayCollector, frames_per_batch=12, **options)
-    assert len(found["worker.share.frames_per_batch"]) == number
-    assert set(found["worker.share.frames_per_batch"]) == {12 // number}
+    assert len(found["worker.frames"]) == number
+    assert set(found["worker.frames"]) == {12 // number}
 
 
 BAD = [
@@ -318,7 +318,6 @@ def test_in_this_process_keywords_of_others_pass_at_their_defaults_only():
     own = inspect.signature(Collector).parameters
     there = {name: value for name, value in further.items() if name not in own}
     Collector("CartPole-v1", frames_per_batch=2, **there).shutdown()
-    Collector("CartPole-v1", frames_per_batch=2, collector_class=Collector).shutdown()
     for name in there:
         refusal = (
             "Collector calls it num_collectors" if name == "num_workers" else "is for collectors with workers elsewhere"

@@ -63,17 +63,17 @@ class WorkerJobs:
 
     def replaces(self, worker: int) -> bool:
         """Whether this worker is replaced when its env raises."""
-        return not self.here and self.requests[worker].faults.on_env_error == "restart"
+        return not self.here and self.requests[worker].options.on_env_error == "restart"
 
     def job(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
         core = self.requests[name.worker]
         life = self.lives[name.worker] = max(name.life, self.last_life(name.worker) + 1)
-        faults = replace(core.faults, on_env_error="raise") if self.replaces(name.worker) else core.faults
+        options = replace(core.options, on_env_error="raise") if self.replaces(name.worker) else core.options
         worker = replace(
-            core, worker=self.first + name.worker, life=life, seed=self.seeding.get(name.worker), faults=faults
+            core, worker=self.first + name.worker, life=life, seed=self.seeding.get(name.worker), options=options
         )
-        writing = None if self.writers is None else self.writers.request(worker.devices.storing)
+        writing = None if self.writers is None else self.writers.request(options.devices.storing)
         model = self.described.get(name.worker)
         request = RemoteRequest(worker, self.hooks, model, writing, self.key, self.here)
         return Job(
@@ -88,11 +88,11 @@ class WorkerJobs:
 
 def frozen_request(request: WorkerRequest, policies: dict[int, Frozen]) -> WorkerRequest:
     """The same with policy and env instances as they are now, each frozen once."""
-    policy, env = request.policy.policy, request.source.env
+    policy, env = request.policy, request.source.env
     if policy is not None and not isinstance(policy, RandomPolicy | Frozen):
         instead = "policy_factory, which builds it in the worker,"
         held = policies.setdefault(id(policy), Frozen.of(policy, "policy", instead))
-        request = replace(request, policy=replace(request.policy, policy=held))
+        request = replace(request, policy=held)
     if request.source.is_instance:
         held = Frozen.of(env, "an env", "a callable that builds it")
         request = replace(request, source=replace(request.source, env=held), twin=True)

@@ -94,7 +94,7 @@ class RemoteWorker(Responder):
         self._here = request.here
         core = request.worker if self._here else replace(request.worker, stopped=self._stopped)
         self.worker, self.acting, self._layout = build_worker(core)
-        self._cut_last = request.worker.episodes.set_truncated
+        self._cut_last = request.worker.options.set_truncated
         self._sums = EpisodeSums(self.worker.host.spec.num_envs)
         self._frames = self._batches = 0
         self._ask = FragmentRequest()
@@ -304,9 +304,8 @@ def build_remote(request: RemoteRequest) -> Responder:
     """
     worker = request.worker
     source = replace(worker.source, env=thawed(worker.source.env))
-    policy = replace(worker.policy, policy=thawed(worker.policy.policy))
     make: Callable[[RemoteRequest], Responder] = worker.make or RemoteWorker
-    built = make(replace(request, worker=replace(worker, source=source, policy=policy)))
+    built = make(replace(request, worker=replace(worker, source=source, policy=thawed(worker.policy))))
     difference = "" if request.model is None else request.model.difference(built.describe())
     if difference:
         built.close()

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from swath.collect.options import WorkerOptions
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
-from swath.options import EpisodeRules, Faults
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
@@ -97,8 +97,7 @@ class Worker:
         policy: bound to the host.
         observation: leaves of the host's first reset, with which the first episodes begin.
         place: who this worker is.
-        episodes: when episodes begin and end.
-        faults: what to do when envs fail.
+        options: when episodes begin and end, and what to do when envs fail.
         version: of the policy's weights.
         device: where the policy runs; `None` for the CPU.
         life: which of its lives.
@@ -109,8 +108,7 @@ class Worker:
     policy: BoundPolicy
     observation: Leaves
     place: Place
-    episodes: EpisodeRules = field(default_factory=EpisodeRules)
-    faults: Faults = field(default_factory=Faults)
+    options: WorkerOptions = field(default_factory=WorkerOptions)
     version: int = 0
     device: torch.device | None = None
     life: int = 0
@@ -162,7 +160,7 @@ class Worker:
             except EnvRaised as raised:
                 self.tally.env_errors += 1
                 failures += 1
-                self._broken = raised.cause if self.faults.on_env_error == "restart" else None
+                self._broken = raised.cause if self.options.on_env_error == "restart" else None
                 if self._broken is None or failures == MOST_FAILURES_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
 
@@ -266,7 +264,7 @@ class Worker:
         rows, made = self._buffer.open(), 0
         try:
             with torch.no_grad(), self._random_states():
-                if self._stale or self.episodes.reset_at_each_iter:
+                if self._stale or self.options.reset_at_each_iter:
                     self._reset(None)
                 source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
                 while made < self.place.n_steps:
@@ -285,7 +283,7 @@ class Worker:
         self._buffer.seal(rows)
         if made < self.place.n_steps:
             rows.blank_from(made)
-        if self.faults.check_finite:
+        if self.options.check_finite:
             keys = (REWARD, *self.host.spec.observed)
             require_finite("next", keys, [rows.reward, *rows.next_observation])
         if rows.restarted:
@@ -329,7 +327,7 @@ class Worker:
             self._begin_with(observation)
 
     def _checked(self, policy: BoundPolicy) -> Actor:
-        return Finite(policy, self.host.spec.observed) if self.faults.check_finite else policy
+        return Finite(policy, self.host.spec.observed) if self.options.check_finite else policy
 
     def _lose(self, rows: Rows | TensorDictRows, made: int) -> None:
         self._stale = True
@@ -341,9 +339,9 @@ class Worker:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
 
     def _make_rules(self) -> Rules:
-        limit = StepLimit.of(self.host.spec, self.episodes.max_frames)
+        limit = StepLimit.of(self.host.spec, self.options.max_frames)
         limit.restart(range(self.host.spec.num_envs))
-        resets = self.faults.on_env_error == "reset"
+        resets = self.options.on_env_error == "reset"
         return Rules(limit, go_on, Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures())
 
     def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  it is borne

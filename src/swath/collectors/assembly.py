@@ -20,12 +20,11 @@ from swath.collect.tracker import FragmentTracker, head_of
 from swath.collect.worker import Seeding
 from swath.collect.writing import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
-from swath.errors import warn_of_no_effect
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import LocalChannel, LocalFleet
 from swath.group.request import Request
-from swath.options import Entries, Hooks, Trajectories
+from swath.options import Hooks
 from swath.rollout.episodes.ids import MOST_WORKERS
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.sources import claim, require_free
@@ -52,16 +51,16 @@ def assemble_here(request: CollectorRequest) -> CollectorService:
     """
     (core,) = request.workers
     require_free(core.source.env)
-    gate, jobs = Gate(request.name), WorkerJobs({0: core}, here=True, first=request.index)
+    gate, jobs = Gate(request.name), WorkerJobs({0: core}, here=True, first=request.options.index)
     member: RemoteWorker = jobs.job(FIRST).build()
     member.worker.stop_when(lambda: gate.halted)
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
     jobs.described[0] = member.describe()
     collection = _collection(request, jobs, group, gate, None, nothing)
-    if request.seed is not None:
+    if request.options.seed is not None:
         try:
-            seed_all(collection, Seeding(request.seed))
+            seed_all(collection, Seeding(request.options.seed))
         except BaseException:
             collection.close(GOODBYE_S, close_env=not core.source.is_instance)
             raise
@@ -91,8 +90,8 @@ def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> C
         collection = _collection(request, jobs, group, Gate(request.name), bell, republish)
         if request.order.sync:
             group.send({worker: Call("conform", (collection.jobs.described[worker],)) for worker in late})
-        if request.seed is not None:
-            seed_all(collection, Seeding(request.seed))
+        if request.options.seed is not None:
+            seed_all(collection, Seeding(request.options.seed))
     except BaseException:
         group.fleet.close(GOODBYE_S)
         raise
@@ -154,8 +153,8 @@ def _jobs(request: CollectorRequest) -> WorkerJobs:
     policies: dict[int, Any] = {}
     requests = {worker: frozen_request(core, policies) for worker, core in enumerate(request.workers)}
     writers = _writers(request)
-    hooks = replace(request.hooks, postproc=None if writers is None else request.hooks.postproc)
-    first = first_worker(request.index, len(requests))
+    hooks = replace(request.options.hooks, postproc=None if writers is None else request.options.postproc)
+    first = first_worker(request.options.index, len(requests))
     return WorkerJobs(requests, request.init_fn, writers, request.backend == "thread", hooks=hooks, first=first)
 
 
@@ -165,7 +164,7 @@ def _writers(request: CollectorRequest) -> Writers | None:
     Raises:
         ValueError: what is too old cannot be left out of what is written at once.
     """
-    client = first_client(request.buffer)
+    client = first_client(request.options.replay_buffer)
     if client is None:
         return None
     if request.order.max_staleness is not None:
@@ -173,8 +172,10 @@ def _writers(request: CollectorRequest) -> Writers | None:
             "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or give "
             "a buffer without client()"
         )
-    asked = WriteRequest(client, request.trajectories, request.entries.track_ids, cut=request.order.cat_dim == -1)
-    return Writers(request.buffer, asked, [client])
+    asked = WriteRequest(
+        client, request.options.trajectories, request.options.track_traj_ids, cut=request.order.cat_dim == -1
+    )
+    return Writers(request.options.replay_buffer, asked, [client])
 
 
 def _collection(
@@ -185,7 +186,7 @@ def _collection(
     bell: Watched | None,
     republish: Callable[[], Any],
 ) -> CollectorService:
-    described, order, budget = jobs.described, request.order, request.budget
+    described, order, budget = jobs.described, request.order, request.options.budget
     frames = {worker: one.frames for worker, one in described.items()}
     batch_frames = sum(frames.values()) if order.sync else described[0].frames
     tracker = group.tracker = FragmentTracker(group, Counters(), jobs.replaces)
@@ -193,9 +194,9 @@ def _collection(
     renewal = Renewal(Due(request.automatic), republish)
     random_batches = budget.random_batches(batch_frames)
     plan = FragmentPlan(group, tracker, frames, budget, renewal, bell, random_batches, order.max_staleness)
-    hooks = request.hooks if jobs.here else Hooks(postproc=request.hooks.postproc)
-    layout, trajectories = described[0].layout, request.trajectories
-    shaper = Shaper(layout, trajectories, hooks, keep_ids=request.entries.track_ids)
+    hooks = request.options.hooks if jobs.here else Hooks(postproc=request.options.postproc)
+    layout, trajectories = described[0].layout, request.options.trajectories
+    shaper = Shaper(layout, trajectories, hooks, keep_ids=request.options.track_traj_ids)
     budget.warn_if_rounded(batch_frames)
     enough = order.enough(len(frames))
     return CollectorService(
@@ -208,7 +209,7 @@ def _collection(
         budget=budget,
         batch_frames=batch_frames,
         gate=gate,
-        buffer=request.buffer,
+        buffer=request.options.replay_buffer,
     )
 
 
@@ -275,8 +276,8 @@ def require_joinable(described: Mapping[int, Description], cat_dim: int | None) 
 
 def _making(request: CollectorRequest, described: Mapping[int, Description]) -> Making:
     dim, sync = request.order.cat_dim, request.order.sync
-    several = sync or request.trajectories.per_batch is not None
-    homes = Homes([worker.devices.storing for worker in request.workers], joined=several)
+    several = sync or request.options.trajectories.per_batch is not None
+    homes = Homes([worker.options.devices.storing for worker in request.workers], joined=several)
 
     def parts(shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
         made = [
@@ -295,7 +296,7 @@ def _making(request: CollectorRequest, described: Mapping[int, Description]) -> 
 
 def _making_here(request: CollectorRequest, layout: Layout) -> Making:
     """The fragment's arrays are fresh: they become the batch's."""
-    device = request.workers[0].devices.storing
+    device = request.workers[0].options.devices.storing
 
     def parts(shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:  # noqa: ARG001  there is one
         made = [body.to_tensordict(layout) if isinstance(body, Fragment) else body for body in bodies]
@@ -307,17 +308,3 @@ def _making_here(request: CollectorRequest, layout: Layout) -> Making:
 def _cut(share: Request, part: Any) -> Any:
     """Without the steps that were not made."""
     return part[..., : head_of(share).steps]
-
-
-def require_agreement(entries: Entries, trajectories: Trajectories, *, writes: bool) -> None:
-    """Check options of different groups against each other.
-
-    Raises:
-        ValueError: they contradict each other.
-    """
-    if trajectories.split and not entries.track_ids:
-        raise ValueError("split_trajs=True needs trajectory ids: leave track_traj_ids at True")
-    if trajectories.per_write is not None and not writes:
-        raise ValueError("trajs_per_write is the size of writes to a replay buffer: pass replay_buffer=")
-    if trajectories.layout == "padded" and writes:
-        warn_of_no_effect("traj_format='padded'", "episodes are written to a replay buffer flat")

@@ -59,7 +59,7 @@ class BaseCollector(TakesWeights, ABC):
 
     collection: CollectorService
     _request: CollectorRequest
-    _frames_per_batch: Any
+    _worker_idx: int | None
     _progress: Progress | None = None
 
     @abstractmethod
@@ -261,7 +261,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def frames_per_batch(self) -> Any:
         """The number given."""
-        return self._frames_per_batch
+        return self._request.options.frames_per_batch
 
     @property
     def requested_frames_per_batch(self) -> int:

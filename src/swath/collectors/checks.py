@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from swath.errors import warn_of_no_effect
 from swath.options import count
 from swath.rollout.episodes.ids import MOST_WORKERS
 
-BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
-
 
 def check_peers_knobs(
-    *,
-    return_same_td: bool = False,
-    reset_when_done: bool = True,
-    use_buffers: bool | None = None,
-    extend_buffer: bool = True,
+    return_same_td: bool, reset_when_done: bool, use_buffers: bool | None, extend_buffer: bool
 ) -> None:
     """Raise for settings of TorchRL's that cannot be followed, warn of those that do nothing.
 
@@ -32,16 +25,6 @@ def check_peers_knobs(
         warn_of_no_effect("use_buffers", "buffers are always used")
     if not extend_buffer:
         warn_of_no_effect("extend_buffer", "a replay buffer is always extended")
-
-
-def check_direct(num_collectors: int | None, sync: bool | None, backend_options: Mapping[str, Any] | None) -> None:
-    """Raise `ValueError` for what one worker in this process cannot be."""
-    if num_collectors is not None and num_collectors > 1:
-        raise ValueError(f"num_collectors={num_collectors}: backend 'direct' takes at most one collector")
-    if sync is not None:
-        raise ValueError(f"sync={sync!r}: backend 'direct' has one worker and takes no sync; leave it out")
-    if backend_options:
-        raise ValueError(f"backend_options={backend_options!r}: backend 'direct' takes no options; leave it out")
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -80,19 +63,6 @@ def one_source(source: Any) -> Any:
     return source
 
 
-def env_keywords(keywords: Any) -> Mapping[str, Any]:
-    """The keywords for the env source.
-
-    Raises:
-        TypeError: not a dict with names as keys.
-    """
-    if keywords is None:
-        return {}
-    if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
-        raise TypeError(f"create_env_kwargs is {keywords!r}; it must be a dict of keywords for the env source")
-    return keywords
-
-
 def with_method(name: str, value: Any, method: str) -> Any:
     """The value itself, if it is `None` or has this method.
 
@@ -102,15 +72,3 @@ def with_method(name: str, value: Any, method: str) -> Any:
     if value is not None and not callable(getattr(value, method, None)):
         raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
     return value
-
-
-def require_backend(backend: str | None, num_collectors: int | None) -> str:
-    """The backend that is meant; several collectors without one are processes.
-
-    Raises:
-        ValueError: an unknown one.
-    """
-    meant = ("direct" if num_collectors is None else "process") if backend is None else backend
-    if meant not in BACKENDS:
-        raise ValueError(f"backend={backend!r} is unknown; backends are {', '.join(map(repr, BACKENDS))}")
-    return meant

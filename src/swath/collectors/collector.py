@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 from swath.collect.background import Background
+from swath.collect.options import WorkerOptions
 from swath.collect.worker import never
-from swath.collectors.assembly import assemble_here, require_agreement
+from swath.collectors.assembly import assemble_here
 from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, end_quietly
-from swath.collectors.checks import (
-    check_direct,
-    check_peers_knobs,
-    one_source,
-    whole_number,
-    with_method,
-    worker_index,
-)
+from swath.collectors.checks import one_source, with_method
 from swath.collectors.controls import InThisProcess
-from swath.collectors.dispatch import built_elsewhere, require_here
+from swath.collectors.dispatch import built_elsewhere, require_direct
 from swath.collectors.local_outlet import LocalOutlet
-from swath.collectors.request import CollectorRequest, Order
+from swath.collectors.options import AnyOptions, CollectorOptions, with_options
+from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import WorkerSettings
 from swath.group.local import LocalFleet
-from swath.options import Budget, Hooks, OnEnvError, Survival, Trajectories, TrajFormat, seconds
-from swath.report.progress import Progress, as_progress
-from swath.rollout.policies.calling import ExplorationType
+from swath.options import count, seconds
+from swath.report.progress import as_progress
 
 
 class _OfAnyBackend(InThisProcess):
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
         """As TorchRL's does, `Collector(backend=…)` returns another class: the one place where building one does so."""
-        other = built_elsewhere(cls, args, keywords) if cls is Collector else None
+        other = built_elsewhere(args, keywords) if cls is Collector else None
         return super().__new__(cls) if other is None else other
 
 
@@ -104,129 +95,30 @@ class Collector(_OfAnyBackend):
         KeyError: the policy reads an entry that is not there, or gives no action.
     """
 
-    def __init__(
-        self,
-        create_env_fn: Any,
-        policy: Any = None,
-        *args: Any,
-        policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-        frames_per_batch: int,
-        total_frames: int | None = -1,
-        envs_per_worker: int | None = None,
-        create_env_kwargs: Mapping[str, Any] | None = None,
-        seed: int | None = None,
-        device: Any = None,
-        storing_device: Any = None,
-        env_device: Any = None,
-        policy_device: Any = None,
-        max_frames_per_traj: int | None = None,
-        init_random_frames: int | None = None,
-        reset_at_each_iter: bool = False,
-        set_truncated: bool = False,
-        split_trajs: bool | None = None,
-        trajs_per_batch: int | None = None,
-        traj_format: TrajFormat | None = None,
-        trajs_per_write: int | None = None,
-        replay_buffer: Any = None,
-        postproc: Callable[[Any], Any] | None = None,
-        pre_collect_hook: Callable[[], Any] | None = None,
-        post_collect_hook: Callable[[Any], Any] | None = None,
-        exploration_type: ExplorationType | str = ExplorationType.RANDOM,
-        trust_policy: bool | None = None,
-        compile_policy: bool | Mapping[str, Any] | None = None,
-        cudagraph_policy: bool | Mapping[str, Any] | None = None,
-        auto_register_policy_transforms: bool | None = None,
-        no_cuda_sync: bool = False,  # noqa: ARG002  both values hold: copies made here wait for their data
-        compact_obs: bool = False,
-        weight_updater: Any = None,
-        weight_sync_schemes: Mapping[str, Any] | None = None,
-        weight_recv_schemes: Mapping[str, Any] | None = None,
-        track_policy_version: Any = False,
-        track_traj_ids: bool = True,
-        worker_idx: int | None = None,
-        interruptor: Any = None,
-        on_env_error: OnEnvError = "raise",
-        check_finite: bool = False,
-        progress: Any = None,
-        backend: str | None = None,  # noqa: ARG002  another one builds another class
-        backend_options: Mapping[str, Any] | None = None,
-        num_collectors: int | None = None,
-        sync: bool | None = None,
-        return_same_td: bool = False,
-        reset_when_done: bool = True,
-        use_buffers: bool | None = None,
-        extend_buffer: bool = True,
-        **others: Any,
-    ) -> None:
-        if args:
-            raise TypeError(f"Collector takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
-        require_here(others)
-        check_direct(num_collectors, sync, backend_options)
-        check_peers_knobs(
-            return_same_td=return_same_td,
-            reset_when_done=reset_when_done,
-            use_buffers=use_buffers,
-            extend_buffer=extend_buffer,
+    @with_options(AnyOptions, own=CollectorOptions)
+    def __init__(self, options: AnyOptions) -> None:
+        require_direct(options)
+        incoming = WeightSettings.of(
+            options.policy, options.policy_factory, options.weight_updater, (None, None), options.weight_recv_schemes
         )
-        if weight_sync_schemes is not None:
-            raise ValueError(
-                "weight_sync_schemes: a Collector in this process acts with the policy itself; leave it out, or "
-                "receive with weight_recv_schemes"
-            )
-        incoming = WeightSettings.of(policy, policy_factory, weight_updater, (None, None), weight_recv_schemes)
-        view = as_progress(progress)
-        stopping = with_method("interruptor", interruptor, "collection_stopped")
-        self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
-        self._frames_per_batch = frames_per_batch
-        settings = WorkerSettings(
-            policy_factory=policy_factory,
-            create_env_kwargs=create_env_kwargs,
-            envs_per_worker=envs_per_worker,
-            device=device,
-            storing_device=storing_device,
-            env_device=env_device,
-            policy_device=policy_device,
-            max_frames_per_traj=max_frames_per_traj,
-            reset_at_each_iter=reset_at_each_iter,
-            set_truncated=set_truncated,
-            exploration_type=exploration_type,
-            trust_policy=trust_policy,
-            compile_policy=compile_policy,
-            cudagraph_policy=cudagraph_policy,
-            auto_register_policy_transforms=auto_register_policy_transforms,
-            compact_obs=compact_obs,
-            track_policy_version=track_policy_version,
-            track_traj_ids=track_traj_ids,
-            on_env_error=on_env_error,
-            check_finite=check_finite,
-        )
-        trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
-        budget = Budget.asked(frames_per_batch, total_frames, init_random_frames)
-        worker = replace(
-            settings.request(one_source(create_env_fn), policy, frames_per_batch, trajectories),
-            worker=self._worker_idx or 0,
+        stopping = with_method("interruptor", options.interruptor, "collection_stopped")
+        settings = WorkerOptions(**{name: getattr(options, name) for name in SETTINGS})
+        (worker,) = requests_of(
+            options,
+            [one_source(options.create_env_fn)],
+            options.policy,
+            [settings],
+            [count("frames_per_batch", options.frames_per_batch)],
+            worker=options.index,
             stopped=never if stopping is None else stopping.collection_stopped,
         )
-        buffer = with_method("replay_buffer", replay_buffer, "extend")
-        require_agreement(settings.entries, trajectories, writes=buffer is not None)
-        request = CollectorRequest(
-            workers=(worker,),
-            order=Order(sync=True),
-            budget=budget,
-            entries=settings.entries,
-            trajectories=trajectories,
-            hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
-            survival=Survival(),
-            buffer=buffer,
-            seed=None if seed is None else whole_number("seed", seed),
-            name="Collector",
-            index=self._worker_idx or 0,
-        )
-        self._begin(request, incoming, view)
+        self._begin(CollectorRequest(options, (worker,)), incoming)
 
-    def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
+    def _begin(self, request: CollectorRequest, settings: WeightSettings) -> None:
         """Build env and policy; if the rest of the construction fails all is closed but an env of the user's."""
-        self._request, collection = request, assemble_here(request)
+        view = as_progress(request.options.progress)
+        self._request, self._worker_idx = request, request.options.worker_idx
+        collection = assemble_here(request)
         fleet = collection.group.fleet
         assert isinstance(fleet, LocalFleet)
         self.collection, self._member = collection, fleet.member

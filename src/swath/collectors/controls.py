@@ -146,7 +146,7 @@ class InThisProcess(BaseCollector):
     @property
     def device(self) -> torch.device | None:
         """The device given for all."""
-        return self._request.workers[0].devices.common
+        return self._request.workers[0].options.devices.common
 
     @property
     def env_device(self) -> torch.device:
@@ -161,7 +161,7 @@ class InThisProcess(BaseCollector):
     @property
     def storing_device(self) -> torch.device | None:
         """Where batches live; `None` sets no device."""
-        return self._request.workers[0].devices.storing
+        return self._request.workers[0].options.devices.storing
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         worker, tracker = self._member.worker, self.collection.tracker

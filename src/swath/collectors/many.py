@@ -23,7 +23,7 @@ from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
 from swath.group.group import Call
 from swath.options import Hooks
-from swath.report.progress import Progress
+from swath.report.progress import as_progress
 from swath.workers.garbage import GarbageWatch
 
 
@@ -132,7 +132,7 @@ class ManyWorkers(BaseCollector):
     @property
     def device(self) -> list[torch.device | None]:
         """The device given for all, by worker."""
-        return [worker.devices.common for worker in self._request.workers]
+        return [worker.options.devices.common for worker in self._request.workers]
 
     @property
     def env_device(self) -> list[torch.device | None]:
@@ -147,7 +147,7 @@ class ManyWorkers(BaseCollector):
     @property
     def storing_device(self) -> list[torch.device | None]:
         """Where batches live, by worker; `None` sets no device."""
-        return [worker.devices.storing for worker in self._request.workers]
+        return [worker.options.devices.storing for worker in self._request.workers]
 
     def fake_tensordict(self) -> Any:
         """Not here.
@@ -177,14 +177,15 @@ class ManyWorkers(BaseCollector):
             raise ValueError(f"reset_idx={reset_idx!r} must be one bool per worker ({n_workers})")
         return [int(worker) for worker in np.flatnonzero(asked)]
 
-    def _begin(self, request: CollectorRequest, settings: WeightSettings, view: Progress | None) -> None:
+    def _begin(self, request: CollectorRequest, settings: WeightSettings) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy.
 
         Raises:
             ValueError: automatic updates have nothing to publish.
         """
         settings.require_source(request.automatic)
-        self._request = request
+        view = as_progress(request.options.progress)
+        self._request, self._worker_idx = request, request.options.worker_idx
         collection = self.collection = assemble_fleet(request, _weakly(self))
         self._background = Background(collection)
         self._watch = GarbageWatch(self, partial(end_quietly, collection, self._background), at_exit=True)

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 
+from swath.collect.options import WorkerOptions
 from swath.collect.saving import TRAJ_POOL, require_state
-from swath.collectors.assembly import require_agreement
 from swath.collectors.base import SHUTDOWN_S, BaseCollector
-from swath.collectors.checks import check_peers_knobs, whole_number, with_method, worker_index
 from swath.collectors.many import ManyWorkers
-from swath.collectors.request import CollectorRequest, Order
+from swath.collectors.options import MultiOptions, with_options
+from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of
 from swath.collectors.state import OWN, load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import requests_of, settings_of, shares_of, sources_of, total_of
 from swath.errors import warn_of_no_effect
-from swath.nearest import spelled
-from swath.options import (
-    RESTARTS,
-    Budget,
-    Hooks,
-    OnEnvError,
-    Restarts,
-    Survival,
-    Trajectories,
-    TrajFormat,
-    count,
-    seconds,
-)
-from swath.report.progress import as_progress
-from swath.rollout.policies.calling import ExplorationType
+from swath.options import count, seconds
 from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
 
@@ -114,149 +99,44 @@ class LocalMultiCollector(ManyWorkers):
 
     _sync: ClassVar[bool]
 
-    @spelled
-    def __init__(
-        self,
-        create_env_fn: Any,
-        policy: Any = None,
-        *args: Any,
-        policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-        frames_per_batch: int | Sequence[int],
-        total_frames: int | None = -1,
-        sync: bool | None = None,
-        num_workers: int | None = None,
-        envs_per_worker: int | None = None,
-        create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        seed: int | None = None,
-        device: Any = None,
-        storing_device: Any = None,
-        env_device: Any = None,
-        policy_device: Any = None,
-        max_frames_per_traj: int | None = None,
-        init_random_frames: int | None = None,
-        reset_at_each_iter: bool = False,
-        set_truncated: bool = False,
-        split_trajs: bool | None = None,
-        trajs_per_batch: int | None = None,
-        traj_format: TrajFormat | None = None,
-        trajs_per_write: int | None = None,
-        replay_buffer: Any = None,
-        postproc: Callable[[Any], Any] | None = None,
-        pre_collect_hook: Callable[[], Any] | None = None,
-        post_collect_hook: Callable[[Any], Any] | None = None,
-        exploration_type: ExplorationType | str = ExplorationType.RANDOM,
-        trust_policy: bool | None = None,
-        compile_policy: bool | Mapping[str, Any] | None = None,
-        cudagraph_policy: bool | Mapping[str, Any] | None = None,
-        auto_register_policy_transforms: bool | None = None,
-        no_cuda_sync: bool = False,  # noqa: ARG002  both values hold: copies wait for their data
-        compact_obs: bool = False,
-        weight_updater: Any = None,
-        weight_sync_schemes: Mapping[str, Any] | None = None,
-        weight_recv_schemes: Mapping[str, Any] | None = None,
-        track_policy_version: Any = False,
-        track_traj_ids: bool = True,
-        worker_idx: int | None = None,
-        preemptive_threshold: float | None = None,
-        cat_results: str | int | None = None,
-        num_threads: int | None = None,
-        num_sub_threads: int = 1,
-        init_fn: Callable[[], Any] | None = None,
-        update_at_each_batch: bool = False,
-        backend: str = "process",
-        prefetch: int | None = None,
-        max_staleness: int | None = None,
-        restarts: Restarts = RESTARTS,
-        min_workers: int | None = None,
-        fragment_timeout_s: float | None = 600.0,
-        placement_timeout_s: float | None = 300.0,
-        on_env_error: OnEnvError = "raise",
-        check_finite: bool = False,
-        progress: Any = None,
-        collector_class: Any = None,
-        return_same_td: bool = False,
-        reset_when_done: bool = True,
-        use_buffers: bool | None = None,
-        extend_buffer: bool = True,
-    ) -> None:
-        if sync not in (None, self._sync):
-            raise ValueError(f"sync={sync} is not what {type(self).__name__} does; leave it out, or use MultiCollector")
+    @with_options(MultiOptions)
+    def __init__(self, options: MultiOptions) -> None:
         name = type(self).__name__
-        if args:
-            raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
-        check_peers_knobs(
-            return_same_td=return_same_td,
-            reset_when_done=reset_when_done,
-            use_buffers=use_buffers,
-            extend_buffer=extend_buffer,
+        if options.sync not in (None, self._sync):
+            raise ValueError(f"sync={options.sync} is not what {name} does; leave it out, or use MultiCollector")
+        require_plain(options.collector_class)
+        envs = sources_of(options.create_env_fn, options.num_workers, "num_workers")
+        threads = None if options.num_threads is None else count("num_threads", options.num_threads)
+        order = Order(
+            self._sync, options.prefetch, options.max_staleness, options.preemptive_threshold, options.cat_results
         )
-        require_plain(collector_class)
-        self._worker_idx = None if worker_idx is None else worker_index(worker_idx)
-        self._frames_per_batch = frames_per_batch
-        envs = sources_of(create_env_fn, num_workers, "num_workers")
-        n_workers = len(envs)
-        threads = None if num_threads is None else count("num_threads", num_threads)
-        order = Order(self._sync, prefetch, max_staleness, preemptive_threshold, cat_results)
-        buffer = with_method("replay_buffer", replay_buffer, "extend")
-        trajectories = Trajectories(bool(split_trajs), trajs_per_batch, trajs_per_write, traj_format)
         weight_settings = WeightSettings.of(
-            policy,
-            policy_factory,
-            weight_updater,
-            (weight_sync_schemes, SharedMemWeightSyncScheme),
-            weight_recv_schemes,
+            options.policy,
+            options.policy_factory,
+            options.weight_updater,
+            (options.weight_sync_schemes, SharedMemWeightSyncScheme),
+            options.weight_recv_schemes,
         )
-        view = as_progress(progress)
-        settings = settings_of(
-            n_workers,
-            policy_factory=policy_factory,
-            create_env_kwargs=create_env_kwargs,
-            envs_per_worker=envs_per_worker,
-            device=device,
-            storing_device=storing_device,
-            env_device=env_device,
-            policy_device=policy_device,
-            max_frames_per_traj=max_frames_per_traj,
-            reset_at_each_iter=reset_at_each_iter,
-            set_truncated=set_truncated,
-            exploration_type=exploration_type,
-            trust_policy=trust_policy,
-            compile_policy=compile_policy,
-            cudagraph_policy=cudagraph_policy,
-            auto_register_policy_transforms=auto_register_policy_transforms,
-            compact_obs=compact_obs,
-            track_policy_version=track_policy_version,
-            track_traj_ids=track_traj_ids,
-            on_env_error=on_env_error,
-            check_finite=check_finite,
-        )
-        require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
-        shares = shares_of(frames_per_batch, n_workers, sync=self._sync)
+        given = {setting: getattr(options, setting) for setting in SETTINGS}
         request = CollectorRequest(
-            workers=requests_of(
+            options,
+            requests_of(
+                options,
                 envs,
                 weight_settings.acting,
-                settings,
-                shares,
-                trajectories,
-                threads=threads_of_worker(num_sub_threads, backend),
-                masked=preemptive_threshold is not None,
+                [WorkerOptions(**row) for row in settings_of(given, len(envs))],
+                shares_of(options.frames_per_batch, len(envs), sync=self._sync),
+                threads=threads_of_worker(options.num_sub_threads, options.backend),
+                masked=options.preemptive_threshold is not None,
             ),
-            order=order,
-            budget=Budget.asked(total_of(frames_per_batch), total_frames, init_random_frames),
-            entries=settings[0].entries,
-            trajectories=trajectories,
-            hooks=Hooks(postproc, pre_collect_hook, post_collect_hook),
-            survival=Survival(restarts, min_workers, fragment_timeout_s, placement_timeout_s),
-            automatic=Automatic.asked(after_each_batch=update_at_each_batch, before_first=self._sync),
-            buffer=buffer,
-            seed=None if seed is None else whole_number("seed", seed),
-            name=name,
-            index=self._worker_idx or 0,
-            backend=local_backend(backend),
-            init_fn=init_fn,
+            order,
+            options.survival,
+            Automatic.asked(after_each_batch=options.update_at_each_batch, before_first=self._sync),
+            name,
+            local_backend(options.backend),
+            init_fn=options.init_fn,
         )
-        self._begin(request, weight_settings, view)
+        self._begin(request, weight_settings)
         self._threads_before: int | None = None
         if threads is not None:
             self._threads_before = torch.get_num_threads()
@@ -357,7 +237,29 @@ def MultiCollector(*args: Any, sync: bool, **keywords: Any) -> LocalMultiCollect
     return (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **keywords)
 
 
-def local_backend(name: str) -> str:
+def shares_of(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
+    """Frames asked of each worker at a time.
+
+    Args:
+        frames_per_batch: of a batch, or of each worker's share.
+        n_workers: W.
+        sync: whether a batch has a share of every worker.
+
+    Raises:
+        ValueError: no positive integers, or a sequence of another length.
+    """
+    if isinstance(frames_per_batch, Sequence) and not isinstance(frames_per_batch, str):
+        if len(frames_per_batch) != n_workers:
+            raise ValueError(
+                f"frames_per_batch has {len(frames_per_batch)} entries for {n_workers} workers; give one per worker"
+            )
+        shares = [count("frames_per_batch", frames) for frames in frames_per_batch]
+        return shares if sync else [sum(shares)] * n_workers
+    frames = count("frames_per_batch", frames_per_batch)
+    return [-(-frames // n_workers) if sync else frames] * n_workers
+
+
+def local_backend(name: str | None) -> str:
     """Where the workers of this machine live.
 
     Raises:
@@ -368,7 +270,7 @@ def local_backend(name: str) -> str:
     return name
 
 
-def threads_of_worker(number: int, backend: str) -> int:
+def threads_of_worker(number: int, backend: str | None) -> int:
     """Torch's threads in a worker; threads of this process have none of their own.
 
     Raises:

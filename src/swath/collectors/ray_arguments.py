@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
+from swath.collect.options import WorkerOptions
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.options import CollectorOptions, LocalOptions, RayOptions, SharedOptions, defaults
 from swath.collectors.remote_collector import RemoteCollector
-from swath.collectors.worker_settings import BY_WORKER, SETTINGS, WorkerSettings, spread
-from swath.options import Survival, Trajectories, count
+from swath.collectors.request import SETTINGS, settings_of, spread
+from swath.options import Survival, count
 
 WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
 KINDS = (Collector, MultiSyncCollector, MultiAsyncCollector)
@@ -48,9 +49,10 @@ class Nesting:
     def inside(
         self,
         workers: Sequence[WorkerRequest],
-        settings: Sequence[WorkerSettings],
+        settings: Sequence[WorkerOptions],
         further: Sequence[Mapping[str, Any]],
-        whole: Trajectories,
+        *,
+        whole: bool,
     ) -> tuple[WorkerRequest, ...]:
         """What each worker is made of, if collectors of this class are built in them.
 
@@ -58,21 +60,21 @@ class Nesting:
             workers: what they are made of.
             settings: by worker.
             further: keywords of the class itself, by worker.
-            whole: how batches are made of episodes.
+            whole: whether batches are made of whole episodes.
 
         Raises:
             TypeError: batches of whole episodes, of other classes than `Collector`.
         """
         if self.kind is None:
             return tuple(workers)
-        if whole.per_batch is not None:
+        if whole:
             self.require_plain("trajs_per_batch")
         return tuple(
             replace(core, make=partial(RemoteCollector, kind=self.kind, keywords={**self._of_settings(one), **more}))
             for core, one, more in zip(workers, settings, further, strict=True)
         )
 
-    def _of_settings(self, settings: WorkerSettings) -> dict[str, Any]:
+    def _of_settings(self, settings: WorkerOptions) -> dict[str, Any]:
         """What is not at its default; sub-processes that are late are replaced before the actor is.
 
         Batches are moved to where they live by whoever joins them.
@@ -80,7 +82,7 @@ class Nesting:
         given = {name: getattr(settings, name) for name in SETTINGS if name != "storing_device"}
         if given["on_env_error"] == "restart" and not self.is_multi:
             given["on_env_error"] = "raise"  # the actor is replaced
-        given = {name: value for name, value in given.items() if value is not _DEFAULTS[name]}
+        given = {name: value for name, value in given.items() if value is not OF_WORKERS[name]}
         if self.is_multi:
             patience = self.survival.fragment_timeout_s
             given |= {
@@ -124,7 +126,7 @@ def nesting_of(
     return Nesting(None if kind is Collector else kind, 1, survival), n if n > 1 else envs_per_worker
 
 
-_DEFAULTS = {name: getattr(WorkerSettings(), name) for name in SETTINGS}
+OF_WORKERS = defaults(WorkerOptions)
 
 
 COLLECTION = (
@@ -147,7 +149,7 @@ COLLECTION = (
 """Keywords of `Collector` of which a collection has one value."""
 
 ELSEWHERE = ("interruptor", "backend_options")
-DECIDED = inspect.signature(Collector).parameters.keys() - {*SETTINGS, *COLLECTION, "backend"}
+DECIDED = {one.name for one in fields(CollectorOptions)} - {*SETTINGS, *COLLECTION, "backend"}
 MANY = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
 """Keywords of the multi classes that `RayCollector` sets itself, or that have no meaning in an actor."""
 
@@ -172,42 +174,43 @@ def number_of_workers(source: Any, num_collectors: int | None, *lists: Any) -> i
 
 
 def merged(
-    own: Mapping[str, tuple[Any, Any]], collector_kwargs: Any, n_workers: int, nesting: Nesting
-) -> tuple[list[WorkerSettings], dict[str, Any], list[dict[str, Any]]]:
-    """What a collector and its `collector_kwargs` say together.
+    own: Mapping[str, Any], at_default: Collection[str], collector_kwargs: Any, n_workers: int, nesting: Nesting
+) -> list[dict[str, Any]]:
+    """By worker, what a collector and its `collector_kwargs` say together: settings, and what a collection has once.
 
     Args:
-        own: arguments of the face itself: value and default.
+        own: arguments of the face itself.
+        at_default: those that nobody gave.
         collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
         n_workers: W.
-        nesting: what is built in each actor.
-
-    Returns:
-        The settings of each worker, the values of the collection, and keywords by worker of the class that is built in
-        its actor, which others do not have.
+        nesting: what is built in each actor; keywords of such a class are taken, too.
 
     Raises:
         TypeError: no keyword of `Collector`.
         ValueError: what the face decides; an argument given twice with different values; workers that differ in what
             a collection has only once.
     """
-    columns = {
-        name: (spread(name, value, n_workers) if name in BY_WORKER else [value] * n_workers, default)
-        for name, (value, default) in own.items()
-    }
-    rows = []
+    rows = settings_of(own, n_workers)
     for worker, keywords in enumerate(spread("collector_kwargs", collector_kwargs or {}, n_workers)):
-        mine = {name: (column[worker], default) for name, (column, default) in columns.items()}
-        rows.append(_row(mine, keywords, nesting))
-    settings = [WorkerSettings(**{name: value for name, value in row.items() if name in SETTINGS}) for row in rows]
-    ours = {*SETTINGS, *COLLECTION}
-    further = [{name: value for name, value in row.items() if name not in ours} for row in rows]
-    collection = {name: value for name, value in rows[0].items() if name in COLLECTION}
+        if not isinstance(keywords, Mapping):
+            raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
+        row = rows[worker]
+        for name, value in keywords.items():
+            _require_known(name, nesting)
+            if name in own and name not in at_default and not same(row[name], value):
+                raise ValueError(f"{name}={row[name]!r} here, but {value!r} in collector_kwargs; give one of them")
+            row[name] = value
     for worker, row in enumerate(rows):
         for name in COLLECTION:
-            if not _same(row.get(name), collection.get(name)):
+            if not same(row.get(name), rows[0].get(name)):
                 raise ValueError(f"collector_kwargs: {name} differs between workers 0 and {worker}; give one value")
-    return settings, collection, further
+    return rows
+
+
+def of_collection(options: RayOptions, row: Mapping[str, Any]) -> LocalOptions:
+    """The options of the collection, after `collector_kwargs`."""
+    own = {one.name: getattr(options, one.name) for one in fields(SharedOptions)}
+    return LocalOptions(**{**own, **{name: value for name, value in row.items() if name in {*SETTINGS, *COLLECTION}}})
 
 
 def with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tuple[WorkerRequest, ...]:
@@ -241,19 +244,6 @@ def whole_share(frames_per_batch: int, n_workers: int) -> int:
     return frames_per_batch // n_workers
 
 
-def _row(own: Mapping[str, tuple[Any, Any]], keywords: Any, nesting: Nesting) -> dict[str, Any]:
-    if not isinstance(keywords, Mapping):
-        raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
-    row = {name: value for name, (value, _) in own.items()}
-    for name, value in keywords.items():
-        _require_known(name, nesting)
-        given, default = own.get(name, (None, None))
-        if name in own and not _same(given, default) and not _same(given, value):
-            raise ValueError(f"{name}={given!r} here, but {value!r} in collector_kwargs; give one of them")
-        row[name] = value
-    return row
-
-
 def _require_known(name: str, nesting: Nesting) -> None:
     if name in ELSEWHERE or (name == "backend" and not nesting.is_multi):
         raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
@@ -263,7 +253,8 @@ def _require_known(name: str, nesting: Nesting) -> None:
         raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Whether two arguments say the same."""
     if one is other:
         return True
     return type(one) is type(other) and isinstance(one, bool | int | float | str | Mapping | list) and one == other

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from swath.collect.jobs import frozen_request
+from swath.collect.options import WorkerOptions
 from swath.collectors.adding import add_workers
-from swath.collectors.assembly import require_agreement
 from swath.collectors.base import SHUTDOWN_S
-from swath.collectors.checks import check_peers_knobs, whole_number, with_method
-from swath.collectors.collector import Collector
 from swath.collectors.many import ManyWorkers
+from swath.collectors.options import RayOptions, SharedOptions, defaults, with_options
 from swath.collectors.ray_arguments import (
+    COLLECTION,
     merged,
     nesting_of,
     number_of_workers,
+    of_collection,
+    same,
     whole_share,
     with_resources,
 )
-from swath.collectors.request import CollectorRequest, Order
+from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, sources_of
 from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
-from swath.collectors.worker_settings import SETTINGS, requests_of, sources_of
 from swath.extras import need
-from swath.nearest import spelled
-from swath.options import RESTARTS, Budget, Hooks, OnEnvError, Restarts, Survival, Trajectories, count, seconds
-from swath.report.progress import as_progress
-from swath.rollout.policies.calling import ExplorationType
+from swath.options import count, seconds
 from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
 
@@ -104,125 +102,49 @@ class RayCollector(ManyWorkers):
         Exception: what building an env or a policy raised, as its own type.
     """
 
-    @spelled
-    def __init__(
-        self,
-        create_env_fn: Any,
-        policy: Any = None,
-        *args: Any,
-        policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-        frames_per_batch: int,
-        total_frames: int | None = -1,
-        sync: bool = False,
-        num_collectors: int | None = None,
-        ray_init_config: Mapping[str, Any] | None = None,
-        remote_configs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        collector_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        collector_class: Any = Collector,
-        num_workers_per_collector: int = 1,
-        create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        device: Any = None,
-        storing_device: Any = None,
-        env_device: Any = None,
-        policy_device: Any = None,
-        max_frames_per_traj: int | None = -1,
-        init_random_frames: int | None = -1,
-        reset_at_each_iter: bool = False,
-        split_trajs: bool = False,
-        trajs_per_batch: int | None = None,
-        replay_buffer: Any = None,
-        postproc: Callable[[Any], Any] | None = None,
-        pre_collect_hook: Callable[[], Any] | None = None,
-        post_collect_hook: Callable[[Any], Any] | None = None,
-        exploration_type: ExplorationType | str = ExplorationType.RANDOM,
-        trust_policy: bool | None = None,
-        no_cuda_sync: bool | None = None,
-        weight_updater: Any = None,
-        weight_sync_schemes: Mapping[str, Any] | None = None,
-        weight_recv_schemes: Mapping[str, Any] | None = None,
-        update_after_each_batch: bool = False,
-        max_weight_update_interval: int = -1,
-        use_env_creator: bool = False,
-        envs_per_worker: int | None = None,
-        seed: int | None = None,
-        prefetch: int | None = None,
-        max_staleness: int | None = None,
-        restarts: Restarts = RESTARTS,
-        min_workers: int | None = None,
-        fragment_timeout_s: float | None = 600.0,
-        placement_timeout_s: float | None = 300.0,
-        on_env_error: OnEnvError = "raise",
-        check_finite: bool = False,
-        progress: Any = None,
-    ) -> None:
-        if args:
-            raise TypeError(f"RayCollector takes at most 2 positional arguments (env, policy), got {2 + len(args)}")
-        self._worker_idx = None
-        self._frames_per_batch = count("frames_per_batch", frames_per_batch)
-        n_workers = number_of_workers(create_env_fn, num_collectors, collector_kwargs, remote_configs)
-        envs = sources_of(_with_env_creator(create_env_fn) if use_env_creator else create_env_fn, n_workers, NUMBER)
-        survival = Survival(restarts, min_workers, fragment_timeout_s, placement_timeout_s)
-        nesting, envs_per_worker = nesting_of(collector_class, num_workers_per_collector, envs_per_worker, survival)
-        view = as_progress(progress)
-        given = {
-            "policy_factory": policy_factory,
-            "create_env_kwargs": create_env_kwargs,
-            "envs_per_worker": envs_per_worker,
-            "device": device,
-            "storing_device": storing_device,
-            "env_device": env_device,
-            "policy_device": policy_device,
-            "max_frames_per_traj": max_frames_per_traj,
-            "reset_at_each_iter": reset_at_each_iter,
-            "exploration_type": exploration_type,
-            "trust_policy": trust_policy,
-            "on_env_error": on_env_error,
-            "check_finite": check_finite,
-            "init_random_frames": init_random_frames,
-            "no_cuda_sync": no_cuda_sync,
-            "postproc": postproc,
-            "pre_collect_hook": pre_collect_hook,
-            "post_collect_hook": post_collect_hook,
-            "replay_buffer": replay_buffer,
-            "seed": seed,
-            "split_trajs": split_trajs,
-            "trajs_per_batch": trajs_per_batch,
-        }
-        own = {name: (value, DEFAULTS[name]) for name, value in given.items()}
-        settings, whole, further = merged(own, collector_kwargs, len(envs), nesting)
+    @with_options(RayOptions)
+    def __init__(self, options: RayOptions) -> None:
+        frames, configs = count("frames_per_batch", options.frames_per_batch), options.remote_configs
+        number = number_of_workers(
+            options.create_env_fn, options.num_collectors, options.collector_kwargs, options.remote_configs
+        )
+        source = options.create_env_fn
+        envs = sources_of(_with_env_creator(source) if options.use_env_creator else source, number, "num_collectors")
+        survival = options.survival
+        nesting, envs_per_worker = nesting_of(
+            options.collector_class, options.num_workers_per_collector, options.envs_per_worker, survival
+        )
+        own = {name: getattr(options, name) for name in OWN} | {"envs_per_worker": envs_per_worker}
+        at_default = [name for name in OWN if same(own[name], defaults(RayOptions)[name])]
+        rows = merged(own, at_default, options.collector_kwargs, len(envs), nesting)
+        local = of_collection(options, rows[0])
+        settings = [WorkerOptions(**{name: row[name] for name in SETTINGS if name in row}) for row in rows]
         self._settings, self._nesting = settings[0], nesting
         weight_settings = WeightSettings.of(
-            policy,
+            options.policy,
             self._settings.policy_factory,
-            weight_updater,
-            (weight_sync_schemes, RayWeightSyncScheme),
-            weight_recv_schemes,
+            options.weight_updater,
+            (options.weight_sync_schemes, RayWeightSyncScheme),
+            options.weight_recv_schemes,
         )
-        check_peers_knobs(**{name: whole[name] for name in UNSERVED if name in whole})
-        order = Order(sync, prefetch, max_staleness)
-        trajectories = Trajectories(
-            bool(whole["split_trajs"]), whole["trajs_per_batch"], whole.get("trajs_per_write"), whole.get("traj_format")
-        )
-        buffer = with_method("replay_buffer", whole["replay_buffer"], "extend")
-        require_agreement(settings[0].entries, trajectories, writes=buffer is not None)
-        share = whole_share(frames_per_batch, len(envs)) if sync else frames_per_batch
-        cores = requests_of(envs, weight_settings.acting, settings, [share] * len(envs), trajectories)
+        order = Order(bool(options.sync), options.prefetch, options.max_staleness)
+        share = whole_share(frames, len(envs)) if order.sync else frames
+        cores = requests_of(local, envs, weight_settings.acting, settings, [share] * len(envs))
+        further = [{name: row[name] for name in row.keys() - {*SETTINGS, *COLLECTION}} for row in rows]
+        whole = local.trajectories.per_batch is not None
         request = CollectorRequest(
-            workers=nesting.inside(with_resources(cores, remote_configs), settings, further, trajectories),
-            order=order,
-            budget=Budget.asked(frames_per_batch, total_frames, whole["init_random_frames"]),
-            entries=settings[0].entries,
-            trajectories=trajectories,
-            hooks=Hooks(whole["postproc"], whole["pre_collect_hook"], whole["post_collect_hook"]),
-            survival=survival,
-            automatic=Automatic.asked(after_each_batch=update_after_each_batch, interval=max_weight_update_interval),
-            buffer=buffer,
-            seed=None if whole["seed"] is None else whole_number("seed", whole["seed"]),
-            name="RayCollector",
-            backend="ray",
-            backend_options={"init_config": ray_init_config, "workers": len(envs)},
+            local,
+            nesting.inside(with_resources(cores, configs), settings, further, whole=whole),
+            order,
+            survival,
+            Automatic.asked(
+                after_each_batch=options.update_after_each_batch, interval=options.max_weight_update_interval
+            ),
+            "RayCollector",
+            "ray",
+            {"init_config": options.ray_init_config, "workers": len(envs)},
         )
-        self._begin(request, weight_settings, view)
+        self._begin(request, weight_settings)
 
     @property
     def remote_collectors(self) -> list[Any]:
@@ -262,16 +184,16 @@ class RayCollector(ManyWorkers):
         self.collection.gate.require_open()
         self._nesting.require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
-        own = {name: (getattr(self._settings, name),) * 2 for name in SETTINGS}
-        own["envs_per_worker"] = (num_envs, num_envs)
+        own = {name: getattr(self._settings, name) for name in SETTINGS} | {"envs_per_worker": num_envs}
         if policy is not None:
-            own["policy_factory"] = (None, None)
-        settings, _, _ = merged(own, collector_kwargs, len(envs), self._nesting)
-        model, whole = self.collection.jobs.requests[0], self._request.trajectories
-        acts = model.policy.policy if policy is None else policy
-        cores = requests_of(envs, acts, settings, [model.share.frames_per_batch] * len(envs), whole)
+            own["policy_factory"] = None
+        rows = merged(own, own, collector_kwargs, len(envs), self._nesting)
+        settings = [WorkerOptions(**{name: row[name] for name in SETTINGS}) for row in rows]
+        model = self.collection.jobs.requests[0]
+        acts = model.policy if policy is None else policy
+        cores = requests_of(self._request.options, envs, acts, settings, [model.frames] * len(envs))
         new = [frozen_request(core, {}) for core in with_resources(cores, remote_configs)]
-        frames = self._frames_per_batch
+        frames = self.frames_per_batch
         mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None
         add_workers(self.collection, new, mine, own_weights=policy is not None)
 
@@ -341,9 +263,8 @@ class RayCollector(ManyWorkers):
         await asyncio.to_thread(self.shutdown, None, shutdown_ray)
 
 
-NUMBER = "num_collectors"
-UNSERVED = ("return_same_td", "reset_when_done", "use_buffers", "extend_buffer")
-DEFAULTS = {name: one.default for name, one in inspect.signature(RayCollector).parameters.items()}
+OWN = tuple(one.name for one in fields(SharedOptions) if one.name in {*SETTINGS, *COLLECTION})
+"""What may stand in `collector_kwargs`, too."""
 
 
 def _with_env_creator(source: Any) -> Any:

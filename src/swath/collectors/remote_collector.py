@@ -197,8 +197,8 @@ def _built(request: RemoteRequest, kind: type[Inner], keywords: Mapping[str, Any
         warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
         return kind(
             worker.source.env,
-            worker.policy.policy,
-            frames_per_batch=worker.share.frames_per_batch,
+            worker.policy,
+            frames_per_batch=worker.frames,
             total_frames=-1,
             worker_idx=worker.worker,
             pre_collect_hook=request.hooks.before,

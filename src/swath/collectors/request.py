@@ -1,14 +1,21 @@
-"""All that a collector is asked for, as values."""
+"""From the options of a face to all that a collection is made of, as values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
-from swath.options import Budget, Entries, Hooks, Survival, Trajectories, count
+from swath.collect.options import WorkerOptions
+from swath.collectors.options import LocalOptions
+from swath.options import Survival, count
+from swath.rollout.hosts.sources import Source
 from swath.weights.due import Automatic
+
+SETTINGS = tuple(one.name for one in fields(WorkerOptions))
+BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
+"""Settings of which a list has one entry per worker."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +72,23 @@ class CollectorRequest:
     """All that a collection is made of.
 
     Attributes:
+        options: as the user has given them.
         workers: what each of them is made of.
         order: in which order batches are made.
-        budget: how much to collect.
-        entries: what a batch holds.
-        trajectories: how batches are made of episodes.
-        hooks: functions of the user; the two around fragments are called in the workers.
         survival: what happens when workers die.
         automatic: when weights are published without being told to.
-        buffer: where batches are written, if anywhere.
-        seed: root of all seeds; `None` seeds nothing.
         name: of the face.
-        index: of this collection inside a larger one.
         backend: `"process"`, `"thread"`, `"ray"` or `"inline"`; `"direct"` is the thread of the user.
         backend_options: its options.
         init_fn: runs first in each worker.
     """
 
+    options: LocalOptions
     workers: tuple[WorkerRequest, ...]
-    order: Order
-    budget: Budget
-    entries: Entries
-    trajectories: Trajectories
-    hooks: Hooks
-    survival: Survival
+    order: Order = field(default_factory=lambda: Order(sync=True))
+    survival: Survival = field(default_factory=Survival)
     automatic: Automatic = field(default_factory=Automatic)
-    buffer: Any = None
-    seed: int | None = None
-    name: str = "collector"
-    index: int = 0
+    name: str = "Collector"
     backend: str = "direct"
     backend_options: Mapping[str, Any] = field(default_factory=dict)
     init_fn: Callable[[], Any] | None = None
@@ -102,3 +97,88 @@ class CollectorRequest:
         least = self.survival.min_workers
         if least is not None and least > len(self.workers):
             raise ValueError(f"min_workers={least} must be between 1 and the number of workers, {len(self.workers)}")
+
+
+def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:
+    """One env source per worker.
+
+    Args:
+        create_env_fn: a source, or a list of one per worker.
+        n_workers: how many workers; `None` for the length of the list.
+        name: of that number, for messages.
+
+    Raises:
+        ValueError: no list and no number, an empty list, or a number that is not the length of the list.
+    """
+    if n_workers is not None:
+        count(name, n_workers)
+    if isinstance(create_env_fn, list | tuple):
+        if not create_env_fn:
+            raise ValueError("create_env_fn is an empty list; give one env source per worker")
+        if n_workers not in (None, len(create_env_fn)):
+            raise ValueError(
+                f"{name}={n_workers} does not match the list of {len(create_env_fn)} env sources; leave it out"
+            )
+        return list(create_env_fn)
+    if n_workers is None:
+        raise ValueError(f"create_env_fn is one env source: say with {name}= how many workers get it, or give a list")
+    return [create_env_fn] * n_workers
+
+
+def spread(name: str, value: Any, n_workers: int) -> list[Any]:
+    """One value per worker: of a list its entries, of anything else the same for all.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if not isinstance(value, list | tuple):
+        return [value] * n_workers
+    if len(value) != n_workers:
+        raise ValueError(
+            f"{name} has {len(value)} entries for {n_workers} workers; give one per worker, or one for all"
+        )
+    return list(value)
+
+
+def settings_of(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
+    """By worker, what it is set to; lists have one entry per worker.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    columns = {
+        name: spread(name, value, n_workers) if name in BY_WORKER else [value] * n_workers
+        for name, value in options.items()
+    }
+    return [{name: column[worker] for name, column in columns.items()} for worker in range(n_workers)]
+
+
+def requests_of(
+    options: LocalOptions,
+    envs: Sequence[Any],
+    policy: Any,
+    settings: Sequence[WorkerOptions],
+    shares: Sequence[int],
+    **of_all: Any,
+) -> tuple[WorkerRequest, ...]:
+    """What each worker is made of.
+
+    Args:
+        options: of the collection.
+        envs: the source of each.
+        policy: of all of them.
+        settings: what each is set to.
+        shares: frames asked of each at a time.
+        **of_all: further fields of all of them.
+    """
+    whole = options.trajectories.per_batch is not None  # episodes are put together by their ids
+    return tuple(
+        WorkerRequest(
+            Source(env, one.env_kwargs, one.envs_per_worker),
+            policy,
+            replace(one, track_traj_ids=one.track_traj_ids or whole),
+            share,
+            **of_all,
+        )
+        for env, one, share in zip(envs, settings, shares, strict=True)
+    )

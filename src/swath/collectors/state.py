@@ -98,7 +98,7 @@ def _weights_of(collection: CollectorService, worker: int) -> OrderedDict[str, A
         return _as_state_dict(published, collection.jobs.described[worker].manifest)
     if collection.jobs.described[worker].manifest.empty:
         return None
-    policy = thawed(collection.jobs.requests[worker].policy.policy)
+    policy = thawed(collection.jobs.requests[worker].policy)
     return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from swath.collect.making.devices import placed
-from swath.collect.making.policy_request import PolicyRequest
+from swath.collect.options import WorkerOptions
 from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import HostSpec
@@ -29,10 +29,9 @@ class Acting:
     """The policy of one worker in this process: as it was given, and as it acts.
 
     Args:
-        asked: how the policy is called.
+        options: how the policy is called, and where it runs.
         given: the policy.
         spec: the envs that it acts in.
-        device: where it runs; `None` leaves it where it is.
 
     Attributes:
         given: the policy as the user gave it, or as the factory built it.
@@ -40,9 +39,8 @@ class Acting:
         device: where its inputs go; `None` for the CPU.
     """
 
-    def __init__(self, asked: PolicyRequest, given: Any, spec: HostSpec, device: torch.device | None) -> None:
-        self._asked = asked
-        self._spec = spec
+    def __init__(self, options: WorkerOptions, given: Any, spec: HostSpec) -> None:
+        self._options, self._spec, device = options, spec, options.devices.policy
         self.given = given
         self.policy = placed(self.given, device)
         self.device = device or device_of(self.policy)
@@ -68,9 +66,10 @@ class Acting:
             ValueError: its action has the wrong shape.
         """
         self._own = self._bind(self.policy, observation)
-        if not self._own.explores and self._asked.exploration is not ExplorationType.RANDOM:
+        exploration = self._options.exploration
+        if not self._own.explores and exploration is not ExplorationType.RANDOM:
             warn_of_no_effect(
-                f"exploration_type={self._asked.exploration.name}",
+                f"exploration_type={exploration.name}",
                 "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
             )
         return self._own
@@ -83,17 +82,17 @@ class Acting:
     @property
     def compiled(self) -> bool:
         """Whether it acts as torch has compiled it."""
-        return asked_for(self._asked.compile)
+        return asked_for(self._options.compile_policy)
 
     @property
     def captured(self) -> bool:
         """Whether it acts as a CUDA graph."""
-        return asked_for(self._asked.cudagraph)
+        return asked_for(self._options.cudagraph_policy)
 
     @property
     def built(self) -> bool:
         """Whether a factory built the policy, so that there is none of the user's to fetch weights from."""
-        return self._asked.factory is not None
+        return self._options.policy_factory is not None
 
     def enter_background(self, worker: Worker) -> None:
         """From the next fragment on a copy acts, made now."""
@@ -111,13 +110,13 @@ class Acting:
             worker.act_with(self._own)
 
     def _bind(self, module: Any, observation: Leaves) -> BoundPolicy:
-        asked = self._asked
-        called = compiled(module, asked.compile, asked.cudagraph)
+        asked = self._options
+        called = compiled(module, asked.compile_policy, asked.cudagraph_policy)
         options = Binding(
             device=self.device,
             exploration=asked.exploration,
-            trust=asked.trust,
-            recurrent=asked.recurrent is not False,
+            trust=asked.trust_policy,
+            recurrent=asked.auto_register_policy_transforms is not False,
         )
         with preserved(self.device), torch.no_grad():
             return bind(called, self._spec, observation, options)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.collect.making.acting import Acting
-from swath.collect.making.devices import Devices
-from swath.collect.making.policy_request import PolicyRequest
+from swath.collect.options import WorkerOptions
 from swath.collect.worker import Place, Seeding, Worker, never
-from swath.options import Budget, Entries, EpisodeRules, Faults
+from swath.options import count
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import Source, build
@@ -26,18 +25,18 @@ class Given:
     """The policy as the user gave it, or as the factory builds it, once; random actions if there is neither.
 
     Args:
-        asked: which policy.
+        request: says which.
     """
 
-    def __init__(self, asked: PolicyRequest) -> None:
-        self._asked = asked
-        self._policy = RandomPolicy() if asked.policy is None else asked.policy
-        self._to_build = asked.factory is not None
+    def __init__(self, request: WorkerRequest) -> None:
+        self._options = request.options
+        self._policy = RandomPolicy() if request.policy is None else request.policy
+        self._to_build = request.options.policy_factory is not None
 
     def __call__(self, env: Any) -> Any:
         """The policy; a factory that wants an env gets the first one that is asked with."""
         if self._to_build:
-            self._policy = from_factory(self._asked.single_factory(), env)
+            self._policy = from_factory(self._options.factory(), env)
             self._to_build = False
         return self._policy
 
@@ -48,12 +47,9 @@ class WorkerRequest:
 
     Attributes:
         source: the envs.
-        policy: who acts in them.
-        devices: where things are.
-        share: how much is asked of it at a time.
-        episodes: when episodes begin and end.
-        entries: what its fragments hold.
-        faults: what to do when things go wrong.
+        policy: who acts in them; `None` where a factory builds it, or for random actions.
+        options: what users have set for it.
+        frames: asked of it at a time.
         worker: its index.
         life: which of its lives.
         seed: root of its seeds; `None` seeds nothing.
@@ -66,12 +62,9 @@ class WorkerRequest:
     """
 
     source: Source
-    policy: PolicyRequest
-    devices: Devices
-    share: Budget
-    episodes: EpisodeRules
-    entries: Entries
-    faults: Faults
+    policy: Any
+    options: WorkerOptions
+    frames: int
     worker: int = 0
     life: int = 0
     seed: Seeding | None = None
@@ -83,7 +76,15 @@ class WorkerRequest:
     resources: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.faults.on_env_error == "restart" and self.source.is_instance:
+        count("frames_per_batch", self.frames)
+        if self.policy is not None and self.options.policy_factory is not None:
+            raise TypeError("policy and policy_factory are both given; give one or the other")
+        if not (self.policy is None or isinstance(self.policy, RandomPolicy) or callable(self.policy)):
+            raise TypeError(
+                f"policy is of type {type(self.policy).__name__}; it must be None, a callable, an nn.Module "
+                "or a TensorDict module"
+            )
+        if self.options.on_env_error == "restart" and self.source.is_instance:
             raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
 
 
@@ -93,27 +94,23 @@ def build_worker(request: WorkerRequest) -> tuple[Worker, Acting, Layout]:
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
-    given = Given(request.policy)
-    policy = given if request.policy.recurrent else None
-    host = build(request.source, Fitting(request.episodes.max_frames, request.devices.movable_env, policy))
+    given, options = Given(request), request.options
+    policy = given if options.auto_register_policy_transforms else None
+    host = build(request.source, Fitting(options.max_frames, options.devices.movable_env, policy))
     with closed_on_failure(_mine(host, request.source)):
-        request.devices.require_env(host.spec)
-        require_truncated_key(host.spec, request.episodes)
-        instance = request.source.env if request.source.is_instance else None
-        require_resettable(host.spec, request.episodes, request.faults, instance)
+        options.devices.require_env(host.spec)
+        require_truncated_key(host.spec, options)
+        require_resettable(host.spec, options, request.source.env if request.source.is_instance else None)
         observation = _first_reset(host, request)
-        acting = Acting(request.policy, given(first_of(host.env)), host.spec, request.devices.policy)
+        acting = Acting(options, given(first_of(host.env)), host.spec)
         bound = acting.bound(observation)
         limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
-        episodes = replace(request.episodes, max_frames=None) if limited_there else request.episodes
-        n_steps = request.share.steps(host.spec.num_envs)
         worker = Worker(
             host=host,
             policy=bound,
             observation=observation,
-            place=Place(request.worker, n_steps, request.stopped),
-            episodes=episodes,
-            faults=request.faults,
+            place=Place(request.worker, -(-request.frames // host.spec.num_envs), request.stopped),
+            options=replace(options, max_frames_per_traj=None) if limited_there else options,
             device=acting.device,
             life=request.life,
         )
@@ -123,8 +120,8 @@ def build_worker(request: WorkerRequest) -> tuple[Worker, Acting, Layout]:
             batch_shape=host.spec.batch_shape,
             observation=host.spec.observed,
             outputs=bound.keys,
-            extras=request.entries,
-            step_count=request.episodes.max_frames is not None,
+            extras=options.entries,
+            step_count=options.max_frames is not None,
             masked=host.spec.skips or request.masked,
             open=isinstance(host.spec, TensorDictSpec),
         )
@@ -142,7 +139,7 @@ def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
     except EnvRaised as raised:
         raised.cause.add_note(f"raised by the first reset of env {raised.env}")
         raise raised.cause from raised.cause.__cause__
-    if request.faults.check_finite:
+    if request.options.check_finite:
         require_finite("observation", host.spec.observed, observation)
     return observation
 
@@ -154,35 +151,34 @@ def _mine(host: Host, source: Source) -> list[Any]:
     return host.env[1:] if isinstance(host.env, list) else []
 
 
-def require_truncated_key(spec: HostSpec, episodes: EpisodeRules) -> None:
+def require_truncated_key(spec: HostSpec, options: WorkerOptions) -> None:
     """Check that the last step of a fragment can be marked as truncated, if it must be.
 
     Raises:
         RuntimeError: no entry says so.
     """
-    if episodes.set_truncated and not spec.truncates:
+    if options.set_truncated and not spec.truncates:
         raise RuntimeError(
             "set_truncated=True, but no truncated key could be found in the environment; "
             "call env.add_truncated_keys() before handing it in"
         )
 
 
-def require_resettable(spec: HostSpec, episodes: EpisodeRules, faults: Faults, instance: Any) -> None:
+def require_resettable(spec: HostSpec, options: WorkerOptions, instance: Any) -> None:
     """Check that envs which only step as a whole can follow these rules.
 
     Args:
         spec: of their host.
-        episodes: how long one may be.
-        faults: what becomes of those that raise.
+        options: how long an episode may be, and what becomes of envs that raise.
         instance: the env, if it was handed in; None: it is built by us, and can be once more.
 
     Raises:
         ValueError: they cannot; the message says what to use.
     """
-    if episodes.max_frames is not None and not spec.resettable:
+    if options.max_frames is not None and not spec.resettable:
         raise ValueError(
-            f"max_frames_per_traj={episodes.max_frames} must reset single envs of a vector env that cannot; "
+            f"max_frames_per_traj={options.max_frames} must reset single envs of a vector env that cannot; "
             "use one with autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
         )
-    if faults.on_env_error == "reset" and not spec.alone and instance is not None:
+    if options.on_env_error == "reset" and not spec.alone and instance is not None:
         raise ValueError(f"on_env_error='reset' builds {type(instance).__name__} anew: pass a callable that returns it")

@@ -1,0 +1,233 @@
+"""The arguments of collectors: each face takes the fields of one frozen value, which checks itself.
+
+    EveryWorker, LocalWorker ──▶ what can be set for a worker (collect/options.py)
+         │            │
+    SharedOptions     │          what all faces take
+     │     └─▶ LocalOptions      and what those on this machine take, too
+     │          ├─▶ CollectorOptions
+     └─▶ FleetOptions ├─▶ MultiOptions
+              └─▶ RayOptions
+
+What each means stands in the docstrings of the faces.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+
+from swath.collect.options import EveryWorker, LocalWorker
+from swath.collectors.checks import check_peers_knobs, whole_number, with_method, worker_index
+from swath.errors import warn_of_no_effect
+from swath.nearest import unexpected
+from swath.options import RESTARTS, Budget, Hooks, Restarts, Survival, Trajectories, TrajFormat
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Env(Protocol):
+    """An env of gymnasium, TorchRL or PettingZoo."""
+
+    def reset(self, *args: Any, **kwargs: Any) -> Any:
+        """Begin an episode."""
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Advance by one step."""
+
+
+EnvSource: TypeAlias = str | Callable[..., Any] | Env
+"""A gymnasium id, what returns an env, or an env."""
+
+Policy: TypeAlias = Callable[..., Any] | None
+"""A module or a callable; `None` for random actions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions(EveryWorker):
+    """What all collectors take."""
+
+    create_env_fn: EnvSource | Sequence[EnvSource] = field(kw_only=False)
+    policy: Policy = field(default=None, kw_only=False)
+    frames_per_batch: int | Sequence[int]
+    total_frames: int | None = -1
+    init_random_frames: int | None = None
+    split_trajs: bool | None = None
+    trajs_per_batch: int | None = None
+    replay_buffer: Any = None
+    postproc: Callable[[Any], Any] | None = None
+    pre_collect_hook: Callable[[], Any] | None = None
+    post_collect_hook: Callable[[Any], Any] | None = None
+    no_cuda_sync: bool | None = False
+    weight_updater: Any = None
+    weight_sync_schemes: Mapping[str, Any] | None = None
+    weight_recv_schemes: Mapping[str, Any] | None = None
+    seed: int | None = None
+    progress: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions(LocalWorker, SharedOptions):
+    """What collectors on this machine take, and `RayCollector` in `collector_kwargs`."""
+
+    trajs_per_write: int | None = None
+    traj_format: TrajFormat | None = None
+    worker_idx: int | None = None
+    return_same_td: bool = False
+    reset_when_done: bool = True
+    use_buffers: bool | None = None
+    extend_buffer: bool = True
+
+    def __post_init__(self) -> None:
+        check_peers_knobs(self.return_same_td, self.reset_when_done, self.use_buffers, self.extend_buffer)
+        with_method("replay_buffer", self.replay_buffer, "extend")
+        trajectories, *_ = self.trajectories, self.hooks, self.budget, self.index
+        if self.seed is not None:
+            whole_number("seed", self.seed)
+        if trajectories.split and not self.track_traj_ids:
+            raise ValueError("split_trajs=True needs trajectory ids: leave track_traj_ids at True")
+        if trajectories.per_write is not None and self.replay_buffer is None:
+            raise ValueError("trajs_per_write is the size of writes to a replay buffer: pass replay_buffer=")
+        if trajectories.layout == "padded" and self.replay_buffer is not None:
+            warn_of_no_effect("traj_format='padded'", "episodes are written to a replay buffer flat")
+
+    @property
+    def index(self) -> int:
+        """Of this collector inside a larger one."""
+        return 0 if self.worker_idx is None else worker_index(self.worker_idx)
+
+    @property
+    def trajectories(self) -> Trajectories:
+        """How batches are made of episodes."""
+        return Trajectories(bool(self.split_trajs), self.trajs_per_batch, self.trajs_per_write, self.traj_format)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Functions of the user around fragments."""
+        return Hooks(self.postproc, self.pre_collect_hook, self.post_collect_hook)
+
+    @property
+    def budget(self) -> Budget:
+        """How much to collect."""
+        frames = self.frames_per_batch
+        total = sum(frames) if isinstance(frames, list | tuple) else frames
+        return Budget.asked(total, self.total_frames, self.init_random_frames)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions(SharedOptions):
+    """What collectors with workers elsewhere take."""
+
+    prefetch: int | None = None
+    max_staleness: int | None = None
+    restarts: Restarts = RESTARTS
+    min_workers: int | None = None
+    fragment_timeout_s: float | None = 600.0
+    placement_timeout_s: float | None = 300.0
+
+    @property
+    def survival(self) -> Survival:
+        """What happens when workers die."""
+        return Survival(self.restarts, self.min_workers, self.fragment_timeout_s, self.placement_timeout_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectorOptions(LocalOptions):
+    """What `Collector` takes."""
+
+    interruptor: Any = None
+    backend: str | None = None
+    backend_options: Mapping[str, Any] | None = None
+    num_collectors: int | None = None
+    sync: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiOptions(LocalOptions, FleetOptions):
+    """What `MultiSyncCollector` and `MultiAsyncCollector` take."""
+
+    sync: bool | None = None
+    num_workers: int | None = None
+    preemptive_threshold: float | None = None
+    cat_results: str | int | None = None
+    num_threads: int | None = None
+    num_sub_threads: int = 1
+    init_fn: Callable[[], Any] | None = None
+    update_at_each_batch: bool = False
+    backend: str | None = "process"
+    collector_class: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayOptions(FleetOptions):
+    """What `RayCollector` takes."""
+
+    max_frames_per_traj: int | None = -1
+    init_random_frames: int | None = -1
+    split_trajs: bool | None = False
+    no_cuda_sync: bool | None = None
+    sync: bool | None = False
+    num_collectors: int | None = None
+    ray_init_config: Mapping[str, Any] | None = None
+    remote_configs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    collector_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    collector_class: Any = "single"
+    num_workers_per_collector: int = 1
+    update_after_each_batch: bool = False
+    max_weight_update_interval: int = -1
+    use_env_creator: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
+    """What `Collector(backend=…)` takes: the options of the class that it builds."""
+
+    max_frames_per_traj: int | None = None
+    init_random_frames: int | None = None
+    split_trajs: bool | None = None
+    no_cuda_sync: bool | None = False
+
+
+def defaults(kind: type[Any]) -> dict[str, Any]:
+    """The default of each option that has one."""
+    return {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+
+
+def with_options(
+    kind: Callable[P, T], own: type[Any] | None = None
+) -> Callable[[Callable[[S, T], None]], Callable[Concatenate[S, P], None]]:
+    """An `__init__` that takes the fields of such a value as its arguments, and gets the value.
+
+    Args:
+        kind: the options.
+        own: those that its signature shows; by default all of them.
+
+    Raises:
+        TypeError: an unknown keyword, one that is missing, or more than two positional arguments.
+    """
+    takes = inspect.signature(kind)
+    shown = inspect.getattr_static(own or kind, "__init__")
+
+    def decorated(init: Callable[[S, T], None]) -> Callable[Concatenate[S, P], None]:
+        @wraps(shown, assigned=())
+        @wraps(init)
+        def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
+            name = type(self).__name__
+            if len(args) > 2:
+                raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {len(args)}")
+            for keyword in keywords:
+                if keyword not in takes.parameters:
+                    raise unexpected(name, keyword, takes.parameters)
+            try:
+                takes.bind(*args, **keywords)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+            init(self, kind(*args, **keywords))
+
+        return read
+
+    return decorated
