@@ -1,6 +1,7 @@
-"""The channel's register, its locks and its releases; what holds in every place is in the contract."""
+"""What is the newest for whom, what is sent, and what is held; what holds in every place is in the contract."""
 
 import threading
+import weakref
 from contextlib import suppress
 
 import pytest
@@ -8,42 +9,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from swath.weights.channel import Channel, Update
+from swath.weights.channel import Channel
 from swath.weights.manifest import Manifest, take
-from swath.weights.register import Mark, Register, Sent
 
 
 class Kept:
-    """A shared value that says what became of it."""
+    """A shared value."""
 
     def __init__(self, value):
         self.value = value
-        self.released = 0
 
     def open(self):
-        assert not self.released, "opened after its release"
         return self.value
-
-    def release(self):
-        self.released += 1
 
 
 class Store:
-    """A `share` that keeps what it made."""
+    """A `share` that knows what is still held of what it made."""
 
     def __init__(self, room=1000):
-        self.made = []
+        self._made = weakref.WeakValueDictionary()
         self.room = room
+        self.count = 0
 
     def __call__(self, value):
-        if len(self.made) == self.room:
+        if self.count == self.room:
             raise MemoryError("the store is full")
-        self.made.append(Kept(value))
-        return self.made[-1]
+        self.count += 1
+        kept = self._made[self.count] = Kept(value)
+        return kept
 
     @property
     def live(self):
-        return [kept.value for kept in self.made if not kept.released]
+        return [kept.value for _, kept in sorted(self._made.items())]
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def channel(store):
 
 
 def opened(update):
-    return None if update is None else (update.version, {name: shared.open() for name, shared in update.models.items()})
+    return None if update is None else (update.version, update.opened())
 
 
 def sent(channel, worker=0, life=0):
@@ -121,8 +118,7 @@ def test_a_version_can_be_set_back_and_is_sent_all_the_same(channel):
 
 def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
     channel.publish({"policy": "a"})
-    channel.joined(5, own_weights=True)
-    channel.joined(6)
+    channel.keeps_own(5)
     assert sent(channel, 5) == (1, {})
     assert sent(channel, 6) == (1, {"policy": "a"})
     assert sent(channel, 5, life=1) == (1, {})
@@ -145,14 +141,14 @@ def test_what_could_not_be_sent_or_did_not_arrive_is_sent_again(channel):
     assert sent(channel) == (1, {"policy": "a"})
 
 
-def test_what_is_being_sent_is_not_released_under_the_senders_hands(channel, store):
+def test_what_is_being_sent_is_held_until_it_is_sent(channel, store):
     channel.publish({"policy": "a"})
     with channel.update_for((0, 0)) as update:
         channel.publish({"policy": "b"})
         assert opened(update) == (1, {"policy": "a"})
         assert store.live == ["a", "b"]
+    del update
     assert store.live == ["b"]
-    assert [kept.released for kept in store.made] == [1, 0]
 
 
 def test_no_request_overtakes_the_one_that_brings_the_weights(channel):
@@ -193,35 +189,16 @@ def test_when_one_of_several_snapshots_finds_no_room_none_is_published(channel):
 
 def test_the_newest_can_be_read_here(channel, store):
     source = nn.Linear(2, 2)
-    assert channel.newest(0) == {}
-    channel.publish({"policy": take(source, Manifest.of(source))})
-    newest = channel.newest(0)["policy"]
+    assert channel.newest(0, "policy") is None
+    channel.publish({})
+    channel.publish({"policy": take(source, Manifest.of(source))}, [1])
+    assert channel.newest(0, "policy") is channel.newest(None, "policy") is None
+    serial, newest = channel.newest(1, "policy")
+    assert serial == 2
     assert newest.tensors().keys() == {"weight", "bias"}
     assert newest.buffers is not store.live[0].buffers
-
-
-def test_an_update_changes_all_models_or_none():
-    source, target, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(3, 3)
-    snapshot = take(source, Manifest.of(source))
-    before = target.weight.detach().clone()
-    update = Update(1, {"policy": Kept(snapshot), "critic": Kept(snapshot)})
-    with pytest.raises(ValueError, match="the model's has"):
-        update.apply({"policy": target, "critic": other}.__getitem__)
-    assert bool((target.weight == before).all())
-    update.apply(lambda model_id: target)
-    assert bool((target.weight == source.weight).all())
-
-
-def test_the_register_says_what_was_sent_to_whom():
-    register = Register()
-    assert register.sent(0) is None
-    register.put({"policy": "a"})
-    assert register.due((0, 3)) == (Mark(1, 1), {"policy": "a"})
-    assert register.sent(0) == Sent(3, Mark(1, 1))
-    register.put_each({0: {"policy": "b"}}, version=7)
-    register.resend(0, Sent(3, Mark(1, 1)))
-    assert register.due((0, 3)) == (Mark(2, 7), {"policy": "b"})
-    assert (register.mark, list(register.items())) == (Mark(2, 7), ["a", "b"])
+    assert channel.newest(1, "policy", seen=1) is not None
+    assert channel.newest(1, "policy", seen=2) is None
 
 
 WORKERS, LIVES, MODELS = range(3), range(2), ("policy", "critic")
@@ -264,12 +241,11 @@ def test_whatever_happens_a_request_brings_each_model_to_the_newest_meant_for_it
     everyones = {value for worker in WORKERS for value in wanted[worker].values()}
     assert everyones <= set(store.live)
     assert len(store.live) <= len(MODELS) * (1 + len(WORKERS))
-    assert all(kept.released <= 1 for kept in store.made)
 
 
 def test_some_workers_and_all_others_get_theirs_in_one_version(channel):
     channel.publish({"policy": "old"})
-    assert channel.publish_each({1: {"policy": "own"}}, others={"policy": "all"}) == 2
+    assert channel.publish_each({1: {"policy": "own"}, None: {"policy": "all"}}) == 2
     assert [sent(channel, worker) for worker in (0, 1, 2)] == [(2, {"policy": one}) for one in ("all", "own", "all")]
 
 

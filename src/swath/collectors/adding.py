@@ -10,7 +10,6 @@ from swath.collect.service import CollectorService
 from swath.collect.worker import Seeding
 from swath.collectors.assembly import described_by, require_equal
 from swath.group.group import Call
-from swath.weights.channel import Channel
 from swath.workers.base import Handle
 from swath.workers.fleet import Fleet
 
@@ -41,7 +40,6 @@ def add_workers(
     jobs = collection.jobs
     fleet, channel = collection.group.fleet, collection.group.channel
     assert isinstance(fleet, Fleet)
-    assert isinstance(channel, Channel)
     with collection.changing:
         first = max(jobs.requests) + 1
         total = first + len(requests)
@@ -60,8 +58,8 @@ def add_workers(
             for worker in new:
                 del jobs.requests[worker]
             raise
-        for worker in new:
-            channel.joined(worker, own_weights=own_weights)
+        for worker in new if own_weights else ():
+            channel.keeps_own(worker)
         jobs.described.update(said)
         with collection.group.lock:
             _seed(collection, sorted(new))

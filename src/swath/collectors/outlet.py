@@ -6,7 +6,6 @@ weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ put, as one ve
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,9 +24,6 @@ from swath.weights.snapshot import POLICY, Snapshot
 
 Items: TypeAlias = dict[str, Any]
 """By model, weights that were checked and copied; `None` for a model without weights."""
-
-EVERYONE = -1
-"""Stands for all workers, also for those to come."""
 
 NO_SOURCE = "no weights of {model_id!r} to publish: pass weights, or give the collector a policy"
 
@@ -83,8 +79,6 @@ class WeightOutlet:
         self._mine = threading.local()
         self._collection = collection
         self._manifests: dict[str, Manifest] = {}
-        self._serials = itertools.count(1)
-        self._newest: dict[tuple[str, int], int] = {}
 
     def open(self) -> None:
         """Others may read here."""
@@ -144,10 +138,8 @@ class WeightOutlet:
 
     def newest(self, model_id: str, worker: int | None, seen: int) -> Newest | None:
         """What was published last for a worker, or for all; `None` if that was no later than `seen`."""
-        who = EVERYONE if worker is None else worker
-        serial = max(self._newest.get((model_id, one), 0) for one in (EVERYONE, who))
-        snapshot = self._collection.group.channel.newest(who).get(model_id) if serial > seen else None
-        return None if snapshot is None else Newest(serial, snapshot)
+        newest = self._collection.group.channel.newest(worker, model_id, seen)
+        return None if newest is None else Newest(*newest)
 
     def learn(self, model_id: str) -> None:
         """Ask what the weights of a model must look like, so that updates need not wait for the answer."""
@@ -258,24 +250,16 @@ class WeightOutlet:
     def _put(self, publication: Publication) -> int:
         """Make this the newest; the version."""
         channel, each = self._collection.group.channel, _once(publication.each)
-        if each:
-            version = channel.publish_each(each, others=publication.everyone or None)
-        else:
-            version = channel.publish(publication.everyone)
+        everyone: dict[int | None, Items] = {None: publication.everyone} if publication.everyone or not each else {}
+        models = everyone | dict(each)
+        version = channel.publish_each(models)
         for change in publication.also:
             self._change(change)
-        self._note(publication)
         return version
 
     def _change(self, change: Callable[[], None]) -> None:
         """Change tensors of this process, which act nowhere."""
         change()
-
-    def _note(self, publication: Publication) -> None:
-        """Readers may take this from now on."""
-        serial = next(self._serials)
-        for who, items in {EVERYONE: publication.everyone, **publication.each}.items():
-            self._newest.update({(model_id, who): serial for model_id in items})
 
     @property
     def _kept(self) -> Publication | None:

@@ -53,7 +53,9 @@ def load_fleet(
     version = int(saved.get("policy_version", collection.version))
     with collection.forgetting():
         by_channel = {} if jobs.here else weights
-        models = {worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts}
+        models: dict[int | None, dict[str, Any]] = {
+            worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts
+        }
         collection.group.channel.publish_each(models, version)
         counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
         collection.skip_random(counters.frames)
@@ -93,9 +95,9 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
 
 
 def _weights_of(collection: CollectorService, worker: int) -> OrderedDict[str, Any] | None:
-    published = collection.group.channel.newest(worker).get(POLICY)
+    published = collection.group.channel.newest(worker, POLICY)
     if published is not None:
-        return _as_state_dict(published, collection.jobs.described[worker].manifest)
+        return _as_state_dict(published[1], collection.jobs.described[worker].manifest)
     if collection.jobs.described[worker].manifest.empty:
         return None
     policy = thawed(collection.jobs.requests[worker].policy)

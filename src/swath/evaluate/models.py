@@ -75,7 +75,7 @@ class Models:
         Raises:
             KeyError, ValueError: they do not fit.
         """
-        snapshots = {model_id: shared.open() for model_id, shared in update.models.items()}
+        snapshots = update.opened()
         self._put(snapshots)
         mine = {model_id: snapshot for model_id, snapshot in snapshots.items() if model_id != POLICY}
         self._sent.update(copy.deepcopy(mine))

@@ -17,7 +17,7 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 from swath.errors import WorkerLost
-from swath.group.local import LocalChannel, LocalFleet
+from swath.group.local import LocalFleet
 from swath.group.member import Unfit
 from swath.group.request import Request
 from swath.weights.channel import Channel
@@ -66,7 +66,7 @@ class WorkerGroup:
         tracker: count what comes of requests.
     """
 
-    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel | LocalChannel) -> None:
+    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel) -> None:
         self.fleet = fleet
         self.channel = channel
         self.lock = RLock()

@@ -7,19 +7,19 @@ No copies, no deaths: what the member is given and what it gives are the objects
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Never
 
 from swath.errors import FleetFailed
+from swath.weights.channel import Channel, Life, Models, Update
 from swath.workers.base import Handle, Job
 from swath.workers.fleet_state import FIRST, Standing
 from swath.workers.gate import Gate
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
-from swath.workers.tickets import Name, Received, Ticket
+from swath.workers.tickets import Received, Ticket
 
 
 class LocalFleet:
@@ -98,59 +98,42 @@ class LocalFleet:
         return Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value
 
 
-class LocalChannel:
+class Here(NamedTuple):
+    """A value of this process, as it is."""
+
+    value: Any
+
+    def open(self) -> Any:
+        """The value."""
+        return self.value
+
+
+class LocalChannel(Channel):
     """The weights of the one worker: they are copied into its models, now or right after the running request.
 
     Args:
         member: takes them.
         gate: of its fleet.
-
-    Attributes:
-        version: the newest that was published; 0 is the state at construction.
     """
 
     def __init__(self, member: Any, gate: Gate) -> None:
-        self.version = 0
+        super().__init__(Here)
         self._member, self._gate = member, gate
-        self._lock = threading.Lock()
-        self._newest: dict[str, Any] = {}
 
-    def publish(self, models: Mapping[str, Any], version: int | None = None) -> int:
-        """Copy these into the models that they are of; with none at all only the version changes."""
+    def publish_each(self, models: Mapping[int | None, Models], version: int | None = None) -> int:
+        """As that of others; who publishes faster than the worker can take it skips versions."""
         self._gate.require_open()
-        with self._lock:
-            number = self.version = self.version + 1 if version is None else version
-            self._newest.update({model_id: model for model_id, model in models.items() if model is not None})
+        number = super().publish_each(models, version)
         self._gate.soon(self._bring)
         return number
 
+    @contextmanager
+    def update_for(self, life: Life) -> Iterator[Update | None]:  # noqa: ARG002  there is one
+        """Nothing rides along: what is new is brought before the next request."""
+        yield None
+
     def _bring(self) -> None:
-        """Bring the newest, if nobody has done so; who publishes faster than that skips versions."""
-        with self._lock:
-            models, self._newest = self._newest, {}
-            version = self.version
-        self._member.take(models, version)
-
-    def publish_each(
-        self, models: Mapping[int, Mapping[str, Any]], version: int | None = None, others: Any = None
-    ) -> int:
-        """As `publish`, with what is meant for worker 0."""
-        return self.publish({**(others or {}), **models.get(0, {})}, version)
-
-    def version_for(self, worker: int) -> int:  # noqa: ARG002  there is one
-        """The newest version."""
-        return self.version
-
-    version_of = version_for
-
-    def newest(self, worker: int) -> dict[str, Any]:  # noqa: ARG002  there is one
-        """Nothing is kept: the models have it."""
-        return {}
-
-    def update_for(self, life: Name) -> AbstractContextManager[None]:  # noqa: ARG002  there is one
-        """Nothing rides along."""
-        return nullcontext()
-
-    def steady(self) -> AbstractContextManager[None]:
-        """Requests and publications come one after another in any case."""
-        return nullcontext()
+        with super().update_for(FIRST) as update:
+            if update is not None:
+                self._member.take(update.opened(), update.version)
+                self.withdraw(update.models)  # the models have them

@@ -35,7 +35,7 @@ class Member(ABC):
         """Take newer weights, if they come with the request, and call a method; `Unfit` if they do not fit."""
         if update is not None and self._unfit is None:
             try:
-                self.take({model_id: shared.open() for model_id, shared in update.models.items()}, update.version)
+                self.take(update.opened(), update.version)
             except Exception as error:  # noqa: BLE001  it travels with the answer
                 self._unfit = error
         if self._unfit is not None:

@@ -16,6 +16,7 @@ class TestWeightsInMyWorkers(ChannelContract):
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -90,13 +91,14 @@ class Reader:
     def read(self, update: Update | None) -> Seen:
         """Take an update and say what is there then."""
         if update is not None:
-            update.apply({"policy": self.model}.__getitem__)
+            for snapshot in update.opened().values():
+                apply(snapshot, self.model)
             self.version = update.version
         return Seen(self.version, self.model.values())
 
 
 class Counted:
-    """A backend's `share` that knows what was not released.
+    """A backend's `share` that knows what is held.
 
     Attributes:
         open: values that may still be sent.
@@ -112,24 +114,21 @@ class Counted:
         """Share the value, or fail."""
         if self.full:
             raise MemoryError("the store is full")
+        held = _Held(self._share(value))
         self.open += 1
-        shared = self._share(value)
-        release = shared.release
+        weakref.finalize(held, self._let_go)
+        return held
 
-        def counted() -> None:
-            self.open -= 1
-            release()
-
-        return _Watched(shared, counted)
+    def _let_go(self) -> None:
+        self.open -= 1
 
 
-class _Watched:
-    """A shared value with another `release` here; as such it does not travel."""
+class _Held:
+    """A shared value whose end is noticed here; as such it does not travel."""
 
-    def __init__(self, shared: Shared, release: Callable[[], None]) -> None:
+    def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.open = shared.open
-        self.release = release
 
     def __reduce__(self) -> Any:
         return _itself, (self.shared,)
@@ -272,12 +271,14 @@ class ChannelContract:
 
     def test_the_newest_can_be_read_where_it_was_published(self, readers: Readers) -> None:
         """For what is saved of a worker that is not there."""
-        assert readers.channel.newest(0) == {}
+        assert readers.channel.newest(0, "policy") is None
         readers.publish(1.0)
         readers.publish(2.0, [0])
         for worker, value in ((0, 2.0), (1, 1.0)):
             model = Filled()
-            apply(readers.channel.newest(worker)["policy"], model)
+            newest = readers.channel.newest(worker, "policy")
+            assert newest is not None
+            apply(newest[1], model)
             assert model.values() == {value}
         assert readers.share.open == 2
 

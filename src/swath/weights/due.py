@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from swath.options import count
-from swath.weights.register import Life
+from swath.weights.channel import Life
 
 
 @dataclass(frozen=True)

@@ -162,8 +162,6 @@ class Crew:
         except PlacementFailed as failure:
             late = self._terms.survival.placement_timeout_s
             raise WorkerLate(f"{failure}; all are ended", deadline=late) from failure
-        for worker in added:
-            self.channel.joined(worker)
         self.tend()
         return added
 
