@@ -1,5 +1,7 @@
 """Weights, global variables and filters of a set: which workers get which, when, and how many copies there are."""
 
+import weakref
+
 import numpy as np
 import pytest
 from toy_rollout_worker import STEPS, Play, ToySet, config
@@ -182,7 +184,7 @@ def test_what_some_workers_saw_is_taken_in_though_another_raises():
 
 
 class Counting(InlineBackend):
-    """Counts what was shared and not released."""
+    """Counts what was shared and is still held."""
 
     alive = most = 0
 
@@ -190,15 +192,12 @@ class Counting(InlineBackend):
         shared = super().share(value)
         Counting.alive += 1
         Counting.most = max(Counting.most, Counting.alive)
-        release, shared.open_ = shared.release, [True]
-
-        def released():
-            release()
-            Counting.alive -= bool(shared.open_)
-            shared.open_.clear()
-
-        shared.release = released
+        weakref.finalize(shared, Counting.let_go)
         return shared
+
+    @classmethod
+    def let_go(cls):
+        cls.alive -= 1
 
 
 def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
