@@ -33,6 +33,7 @@ class Staged:
         now: seconds.
         starts: by name, or by worker: seconds that a start takes, or what it raises; 0 by default.
         crowded: workers that are not placed before they are ready.
+        gone: why nothing can live here any more.
         dies: seconds after which a life ends by itself, by name.
         takes: seconds that a call takes, by method, or by name and method.
         raises: what a method raises.
@@ -45,7 +46,7 @@ class Staged:
         self.now = self.linger = 0.0
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
-        self.crowded = ()
+        self.crowded, self.gone = (), None
         self.closed = 0
         self.wakes = 0
         self._scenes = []

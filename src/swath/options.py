@@ -153,6 +153,9 @@ class Trajectories:
 class Restarts:
     """How often workers that died are replaced.
 
+    Every death counts, whatever its cause: also that of a replacement which cannot be built, or is not ready in time.
+    Waiting for room does not count.
+
     The first replacement of a worker is immediate, the n-th waits `min(backoff_max_s, backoff_s · 2ⁿ⁻²)` seconds.
 
     Attributes:
@@ -209,9 +212,12 @@ class Survival:
         restarts: how often workers are replaced.
         min_workers: with fewer that live or are coming back the run ends; `None` means all.
         fragment_timeout_s: a fragment that takes longer is a death; `None` for no deadline.
-        placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
+        placement_timeout_s: seconds for the first workers to be ready, and for a replacement once it has been placed;
+            `None` for no deadline.
         start_timeout_s: seconds for a worker to be ready once it has been placed, which alone `placement_timeout_s` is
             for then; `None`: that is for both.
+        waits_for_room: whether a replacement waits for a place without end, which counts against nobody and is logged
+            once a minute; else one that is not placed after `placement_timeout_s` is a death.
         names: what users call these settings, where it is not as here.
     """
 
@@ -220,6 +226,7 @@ class Survival:
     fragment_timeout_s: float | None = 600.0
     placement_timeout_s: float | None = 300.0
     start_timeout_s: float | None = None
+    waits_for_room: bool = True
     names: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:

@@ -125,4 +125,4 @@ def test_what_closing_raises_is_handed_back(group):
 
     member_of(group).close = close
     assert [str(error) for error in group.fleet.close(1.0)] == ["it is stuck"]
-    assert group.fleet.close(1.0, farewell=None) == []
+    assert group.fleet.close(1.0, ask=False) == []

@@ -19,7 +19,7 @@ def lost(worker, life=0):
 
 def test_deaths_that_are_borne_are_told_and_raised_only_in_a_row():
     events = Events()
-    deaths = Deaths(settings(num_consecutive_env_runner_failures_tolerance=1), events, lambda name: name == Name(1, 1))
+    deaths = Deaths(settings(num_consecutive_env_runner_failures_tolerance=1), events, {Name(1, 1)})
     deaths(Ready(Name(1, 0)))
     deaths(Died(Name(1, 0), lost(1)))
     deaths(Ready(Name(1, 1)))
@@ -36,7 +36,7 @@ def test_deaths_that_are_borne_are_told_and_raised_only_in_a_row():
 
 
 def test_deaths_that_are_not_borne_are_raised_once_unless_somebody_was_told():
-    deaths = Deaths(settings(restart_failed_env_runners=False), Events(), lambda name: name == Name(2, 0))
+    deaths = Deaths(settings(restart_failed_env_runners=False), Events(), {Name(2, 0)})
     for worker in (1, 2, 3):
         deaths(Died(Name(worker, 0), lost(worker)))
     deaths.told(Name(3, 0))

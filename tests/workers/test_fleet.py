@@ -8,6 +8,7 @@ from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
+from swath.workers.outcome import Value
 from swath.workers.tickets import Name
 
 
@@ -27,6 +28,10 @@ def fleet(stage):
         return made
 
     return fleet
+
+
+def lost(fleet):
+    return [worker for worker, standing in fleet.standings().items() if standing.phase == "gone"]
 
 
 def ask(fleet, worker, method="collect", **options):
@@ -56,7 +61,6 @@ def test_workers_are_begun_together_and_waited_for(stage, fleet):
     assert stage.spawned == [(Name(0, 0), 0.0), (Name(1, 0), 0.0)]
     assert stage.now == 5.0
     assert list(made.up) == [0, 1]
-    assert [made.name(worker) for worker in made.up] == [handle.name for handle in made.up.values()]
     assert repr(made) == "<Fleet 2 workers: 2 up>"
 
 
@@ -127,7 +131,7 @@ def test_a_late_joiner_that_cannot_be_built_counts_as_dead(stage, fleet):
         made.bring_up()
     stage.end(made.handle(1), "ran out of memory")
     assert made.wait([]) == []
-    assert (made.workers_lost, made.restarts) == (1, 0)
+    assert (lost(made), made.restarts) == ([1], 0)
 
 
 def test_a_worker_that_dies_is_replaced_at_once_and_its_calls_are_answered_with_its_loss(stage, fleet, caplog):
@@ -144,8 +148,8 @@ def test_a_worker_that_dies_is_replaced_at_once_and_its_calls_are_answered_with_
     ]
     assert list(made.up) == [1]
     made.wait([])
-    assert made.up[0].name == made.name(0) == Name(0, 1)
-    assert (made.restarts, made.workers_lost, made.late) == (1, 0, 0)
+    assert made.up[0].name == Name(0, 1)
+    assert (made.restarts, lost(made), made.late) == (1, [], set())
 
 
 def test_an_idle_worker_that_dies_is_replaced_too(stage, fleet):
@@ -225,7 +229,7 @@ def test_a_worker_that_cannot_be_replaced_is_given_up_and_the_others_go_on(stage
     ticket = ask(made, 1)
     stage.end(made.up[0])
     assert made.wait([]) == []
-    assert (made.workers_lost, list(made.up)) == (1, [1, 2])
+    assert (lost(made), list(made.up)) == ([0], [1, 2])
     assert answer(made, ticket) == (Name(1, 0), "collect")
     assert made.failure is None
 
@@ -267,7 +271,7 @@ def test_a_fragment_that_takes_too_long_is_a_death(stage, fleet, caplog):
         "worker 0 (life 0) was killed: collect() took longer than fragment_timeout_s=20; "
         "life 1 begins at once (restart 1 of 3)"
     )
-    assert (made.late, made.restarts) == (1, 1)
+    assert (made.late, made.restarts) == ({Name(0, 0)}, 1)
 
 
 def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(stage, fleet):
@@ -278,7 +282,7 @@ def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(st
     assert wait_for(made, 0).name == Name(0, 1)
     assert stage.now == 20.0
     assert made.wait([hung]) == [hung]
-    assert (stage.now, made.late, made.restarts) == (70.0, 1, 1)
+    assert (stage.now, made.late, made.restarts) == (70.0, {Name(0, 0)}, 1)
 
 
 def test_a_fragment_asked_of_a_life_that_is_being_built_has_its_time_from_when_it_is_up(stage, fleet):
@@ -288,7 +292,7 @@ def test_a_fragment_asked_of_a_life_that_is_being_built_has_its_time_from_when_i
     made.look()
     ticket = made.call(made.handle(0), "collect", late=True)
     assert answer(made, ticket) == (Name(0, 1), "collect")
-    assert (stage.now, made.late) == (115.0, 0)
+    assert (stage.now, made.late) == (115.0, set())
 
 
 def test_a_control_call_that_hangs_is_not_waited_for_for_ever_by_a_fragment_behind_it(stage, fleet):
@@ -296,7 +300,7 @@ def test_a_control_call_that_hangs_is_not_waited_for_for_ever_by_a_fragment_behi
     stage.takes["reset"] = NEVER
     control, fragment = ask(made, 0, "reset"), ask(made, 0, late=True)
     assert made.wait([fragment]) == [fragment]
-    assert (stage.now, made.late) == (20.0, 1)
+    assert (stage.now, made.late) == (20.0, {Name(0, 0)})
     assert isinstance(control.outcome.exception, WorkerLost)
 
 
@@ -306,11 +310,11 @@ def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
     stage.wait([ticket])
     stage.now = 500.0
     assert made.wait([ticket]) == [ticket]
-    assert made.late == 0
+    assert not made.late
 
 
 REPLACEMENTS = {
-    "is not placed in time": (NEVER, 30.0, "was not ready placement_timeout_s=30 after it was begun"),
+    "is not built in time": (NEVER, 30.0, r"1 of 1 workers (0) were not ready after placement_timeout_s=30"),
     "cannot be built": (ValueError("no such env"), 0.0, "no such env"),
     "cannot be begun": ((OSError("no more processes"),), 0.0, "no more processes"),
 }
@@ -330,6 +334,49 @@ def test_a_replacement_that_does_not_come_up_counts_as_a_life(stage, fleet, star
     assert stage.now == 2 * seconds + 0.5
 
 
+def test_a_replacement_that_finds_no_room_waits_for_it_and_that_is_no_death(stage, fleet, caplog):
+    made = fleet(3, restarts=Restarts(1), placement_timeout_s=30.0)
+    stage.starts, stage.crowded = {0: 500.0, 2: 130.0}, (0, 2)
+    stage.end(made.up[0])
+    stage.end(made.up[2])
+    made.look()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "swath"):
+        assert wait_for(made, 0).name == Name(0, 1)
+    assert stage.now == 500.0
+    assert (made.restarts, made.failure, list(made.up)) == (2, None, [0, 1, 2])
+    both, one = "workers 0, 2 wait for room: each asks for room for 0; there is none", "workers 0 wait for room"
+    assert [message[: len(both)] for message in caplog.messages[:2]] == [both] * 2
+    assert len(caplog.messages) == 8, "once a minute"
+    assert all(message.startswith(one) for message in caplog.messages[2:])
+
+
+def test_a_replacement_has_its_time_to_be_ready_from_when_it_was_placed(stage, fleet):
+    made = fleet(1, restarts=Restarts(1), placement_timeout_s=30.0)
+    stage.starts, stage.crowded = {0: NEVER}, (0,)
+    stage.end(made.up[0])
+    made.look()
+    stage.at(100.0, lambda: stage._settle(made.handle(0), made.handle(0).placed, Value(None)))
+    with pytest.raises(FleetFailed, match="1 of 1 workers"):
+        wait_for_ever(made)
+    assert stage.now == 130.0
+
+
+def test_when_the_whole_place_is_gone_the_run_ends_at_once(stage, fleet, caplog):
+    made = fleet(3, restarts=Restarts(1000), min_workers=1)
+    ticket = ask(made, 1)
+    stage.gone = "no node of the cluster is alive"
+    stage.end(made.up[0], "was killed")
+    assert made.wait([ticket]) == [ticket]
+    assert isinstance(ticket.outcome.exception, WorkerLost)
+    with pytest.raises(FleetFailed, match=r"0 of 3 workers are left.*no node of the cluster is alive") as failed:
+        made.wait([])
+    assert [type(cause) for cause in failed.value.causes] == [WorkerLost] * 2
+    assert (stage.now, len(stage.spawned), made.place_gone) == (0.0, 3, stage.gone)
+    assert {name for name, _ in stage.killed} == {Name(1, 0), Name(2, 0)}
+    assert [standing.phase for standing in made.standings().values()] == ["gone"] * 3
+
+
 def test_the_backend_itself_is_gone(stage, fleet):
     made = fleet(2, restarts=Restarts(3, backoff_s=0.5))
     tickets = [ask(made, worker) for worker in (0, 1)]
@@ -347,7 +394,7 @@ def test_a_life_can_be_ended_from_outside_as_if_it_had_died(stage, fleet):
     assert stage.killed == [(Name(0, 0), 0.0)]
     assert made.restarts == 1
     made.wait([])
-    assert made.name(0) == Name(0, 1)
+    assert made.handle(0).name == Name(0, 1)
 
 
 def test_all_answers_are_waited_for_and_the_late_are_named(stage, fleet):
@@ -373,7 +420,7 @@ def test_answers_of_the_dead_are_their_loss(stage, fleet):
 
 def test_workers_are_added_go_on_counting_and_are_replaced(stage, fleet):
     made = fleet(2)
-    assert made.add([job, job]) == (2, 3)
+    assert made.add(2) == (2, 3)
     assert list(made.up) == [0, 1, 2, 3]
     stage.end(made.up[3])
     made.look()
@@ -393,12 +440,12 @@ def test_of_workers_that_cannot_be_added_none_is(stage, fleet, starts, dies, err
     made = fleet(2, placement_timeout_s=30.0)
     stage.starts, stage.dies = starts, dies
     with pytest.raises(error, match=message):
-        made.add([job, job])
+        made.add(2)
     assert list(made.standings()) == list(made.up) == [0, 1]
     assert (made.restarts, made.failure) == (0, None)
     assert Name(2, 0) in [name for name, _ in stage.killed]
     stage.starts, stage.dies = {}, {}
-    assert made.add([job]) == (2,)
+    assert made.add(1) == (2,)
 
 
 def test_workers_are_asked_to_close_and_what_that_raises_is_told(stage, fleet):
@@ -420,7 +467,7 @@ def test_closing_waits_no_longer_than_it_may(stage, fleet):
     assert (stage.now, stage.closed) == (10.0, 1)
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"farewell": None}])
+@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"ask": False}])
 def test_closing_at_once_asks_nobody(stage, fleet, options):
     made = fleet(2)
     made.close(**options)
@@ -438,7 +485,7 @@ def test_the_status_line_counts_phases(stage, fleet):
 def test_workers_are_numbered_from_where_their_owner_begins(stage):
     made = Fleet(stage, job, 1, Survival(), stage.clock, Name(1, 0))
     made.bring_up()
-    assert made.add([job, job]) == (2, 3)
+    assert made.add(2) == (2, 3)
     assert list(made.up) == [1, 2, 3]
     made.replace(made.up[3], ValueError("no good"))
     assert wait_for(made, 3).name == Name(3, 1)
@@ -447,7 +494,7 @@ def test_workers_are_numbered_from_where_their_owner_begins(stage):
 def test_a_fleet_may_begin_with_nobody(stage):
     made = Fleet(stage, job, 0, Survival(min_workers=1), stage.clock)
     assert made.bring_up() == ()
-    assert made.add([job]) == (0,)
+    assert made.add(1) == (0,)
     assert made.failure is None
 
 
@@ -458,13 +505,13 @@ def test_a_retired_worker_does_not_come_back_and_nobody_minds(stage, fleet):
     made.retire(0)
     assert isinstance(ticket.outcome.exception, WorkerLost)
     assert (list(made.up), made.failure, made.restarts) == ([1], None, 0)
-    assert made.add([job]) == (2,)
+    assert made.add(1) == (2,)
 
 
 def test_a_listener_hears_what_becomes_of_workers(stage, fleet):
     made = fleet(1, restarts=Restarts(max_per_worker=1), fragment_timeout_s=5.0)
     heard = []
-    made.listen(heard.append)
+    made.listener = heard.append
     stage.takes["collect"] = 9.0
     ask(made, 0, late=True)
     while Name(0, 1) not in {handle.name for handle in made.up.values()}:
@@ -478,4 +525,4 @@ def test_a_listener_hears_what_becomes_of_workers(stage, fleet):
         ("Died", (0, 1)),
         ("GiveUp", (0, 1)),
     ]
-    assert (made.was_late(Name(0, 0)), made.was_late(Name(0, 1))) == (True, False)
+    assert made.late == {Name(0, 0)}

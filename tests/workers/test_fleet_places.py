@@ -166,7 +166,7 @@ class OnConcurrentPlaces(OnAnyPlace):
 
     def test_news_of_added_workers_reach_a_thread_that_waits(self, fleet):
         sleeper = Sleeper(fleet)
-        fleet.add([toy])
+        fleet.add(1)
         assert sleeper.result() == []
 
     def test_a_deadline_is_kept_by_a_thread_that_began_to_wait_before_it_was_set(self, make_fleet, gate):
@@ -175,7 +175,7 @@ class OnConcurrentPlaces(OnAnyPlace):
         sleeper = Sleeper(fleet)
         fleet.call(fleet.up[0], "wait_at", gate, late=True)
         assert sleeper.result() == []
-        assert fleet.late == 1
+        assert len(fleet.late) == 1
 
     def test_a_wake_ends_a_wait_that_is_interrupted(self, fleet):
         sleeper = Sleeper(fleet)
@@ -189,7 +189,7 @@ class OnConcurrentPlaces(OnAnyPlace):
         with pytest.raises(WorkerLost):
             value(fleet, ticket)
         assert wait_for(fleet, 0).name == Name(0, 1)
-        assert (fleet.late, fleet.restarts) == (1, 1)
+        assert (len(fleet.late), fleet.restarts) == (1, 1)
 
 
 class TestInline(OnAnyPlace):
@@ -236,7 +236,7 @@ class TestProcesses(OnConcurrentPlaces):
         with pytest.raises(WorkerLost):
             value(fleet, fleet.call(fleet.up[0], "add", 1, late=True))
         assert value(fleet, fleet.call(wait_for(fleet, 0), "add", 1, late=True)) == 11
-        assert fleet.late == 1
+        assert len(fleet.late) == 1
 
     def test_replacements_that_end_their_process_are_counted(self, make_fleet):
         fleet = make_fleet(1, exits_later, Survival(Restarts(2, backoff_s=0.0)))
@@ -263,7 +263,7 @@ class TestProcesses(OnConcurrentPlaces):
         for life in range(5):
             pids.append(self.pid(fleet, 0))
             os.kill(pids[-1], signal.SIGKILL)
-            while fleet.name(0).life == life:
+            while fleet.handle(0).name.life == life:
                 fleet.wait([])
         pids.append(self.pid(fleet, 0))
         stopped.set()
@@ -272,4 +272,4 @@ class TestProcesses(OnConcurrentPlaces):
         assert len(set(pids)) == 6
         assert {ticket.value for ticket in answered} <= set(pids)
         assert {type(ticket.outcome.exception) for ticket in lost} <= {WorkerLost}
-        assert (fleet.restarts, fleet.name(1).life) == (5, 0)
+        assert (fleet.restarts, fleet.handle(1).name.life) == (5, 0)

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from swath.options import Restarts, Survival
 from swath.workers.fleet_state import (
+    REPORT_S,
     Added,
     Died,
     Fail,
     FleetState,
     Forgiven,
     GiveUp,
+    NoRoom,
     Overdue,
     Placed,
+    PlaceGone,
     Ready,
     Standing,
     Start,
@@ -56,7 +59,6 @@ def test_all_workers_are_begun_with_the_first_tick_and_once():
     assert fleet.due_at == -inf
     assert fleet.handle(Ticked(), 5.0) == [Start(Name(worker, 0)) for worker in range(3)]
     assert fleet.handle(Ticked(), 6.0) == []
-    assert fleet.due_at == inf
     assert {standing.phase for standing in fleet.workers.values()} == {"starting"}
 
 
@@ -91,14 +93,50 @@ def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
     fleet = FleetState(1, survival)
     fleet.handle(Ticked(), 0.0)
     die(fleet, at=0.0)
-    assert fleet.due_at == 10.0
     fleet.handle(Placed(Name(0, 0)), 5.0)
-    assert fleet.due_at == 10.0, "the life that was placed is over"
+    assert not fleet.workers[0].placed, "the life that was placed is over"
     fleet.handle(Placed(Name(0, 1)), 9.0)
     assert fleet.due_at == 109.0
     assert fleet.handle(Ticked(), 109.0) == [Overdue(Name(0, 1))]
     die(fleet, at=109.0)
-    assert fleet.due_at == 119.0, "the next life is to be placed first"
+    assert not fleet.workers[0].placed, "the next life is to be placed first"
+
+
+def test_waiting_for_a_place_is_no_death_and_is_reported_once_a_minute_for_all():
+    fleet = up(3, placement_timeout_s=30.0)
+    die(fleet, 0, at=0.0)
+    die(fleet, 2, at=20.0)
+    assert fleet.due_at == REPORT_S
+    for minute in range(1, 100):
+        assert fleet.handle(Ticked(), minute * REPORT_S) == [NoRoom((Name(0, 1), Name(2, 1)))]
+        assert fleet.handle(Ticked(), (minute + 0.9) * REPORT_S) == []
+    fleet.handle(Placed(Name(0, 1)), 6001.0)
+    assert fleet.due_at == 6031.0, "from now on there is a deadline"
+    assert (fleet.restarts, fleet.workers[0].restarts, fleet.failed) == (2, 1, False)
+
+
+def test_who_does_not_wait_for_room_is_overdue_without_a_place():
+    survival = Survival(Restarts(1), placement_timeout_s=10.0, start_timeout_s=100.0, waits_for_room=False)
+    fleet = FleetState(1, survival)
+    fleet.handle(Ticked(), 0.0)
+    die(fleet, at=0.0)
+    assert fleet.due_at == 10.0
+    assert fleet.handle(Ticked(), 10.0) == [Overdue(Name(0, 1))]
+
+
+def test_without_a_place_to_live_it_is_over_for_all_at_once():
+    fleet = up(3, min_workers=1, backoff_s=5.0, max_per_worker=9)
+    die(fleet, 0)
+    die(fleet, 0)
+    gone = RuntimeError("the cluster is gone")
+    assert fleet.handle(PlaceGone(gone), 1.0) == [
+        GiveUp(Name(0, 2)),
+        GiveUp(Name(1, 0)),
+        GiveUp(Name(2, 0)),
+        Fail((BOOM, BOOM, gone)),
+    ]
+    assert (fleet.left, fleet.failed, fleet.due_at) == (0, True, inf)
+    assert fleet.handle(PlaceGone(gone), 2.0) == fleet.handle(Ticked(), 1e9) == []
 
 
 def test_nobody_is_begun_before_it_is_time():
@@ -239,9 +277,11 @@ def test_after_the_end_nobody_is_begun_any_more():
 def test_a_replacement_that_is_not_ready_in_time_is_overdue_a_first_life_is_not():
     fleet = state(placement_timeout_s=30.0)
     fleet.handle(Ticked(), 0.0)
+    fleet.handle(Placed(Name(0, 0)), 0.0)
     assert fleet.due_at == inf
     assert fleet.handle(Ticked(), 100.0) == []
     assert die(fleet, at=100.0) == [Start(Name(0, 1))]
+    fleet.handle(Placed(Name(0, 1)), 100.0)
     assert fleet.due_at == 130.0
     assert fleet.handle(Ticked(), 130.0) == [Overdue(Name(0, 1))]
     assert die(fleet, at=130.0) == []
@@ -258,9 +298,9 @@ def test_an_added_worker_is_up_counts_and_is_replaced():
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["ready", "died", "stale", "added", "ticked"]),
+        st.sampled_from(["placed", "ready", "died", "stale", "added", "gone", "ticked", "ticked"]),
         st.integers(0, 3),
-        st.sampled_from([0.0, 0.3, 1.0, 20.0]),
+        st.sampled_from([0.0, 0.3, 1.0, 20.0, 70.0]),
     ),
     max_size=60,
 )
@@ -275,30 +315,35 @@ SURVIVALS = st.builds(
     ),
     min_workers=st.none() | st.integers(1, 3),
     placement_timeout_s=st.sampled_from([None, 15.0]),
+    waits_for_room=st.booleans(),
 )
 
 
 @given(SURVIVALS, EVENTS)
 def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, events):
     fleet, now, n_failures = FleetState(3, survival), 0.0, 0
-    begun = {}
+    begun, placed, reported = {}, {}, -inf
     for kind, number, passing in [("ticked", 0, 0.0), *events]:
         now += passing
         worker = number % len(fleet.workers)
         name = Name(worker, fleet.workers[worker].life)
-        had_failed = fleet.failed
+        had_failed, had_begun = fleet.failed, fleet.lives(name)
         instructions = fleet.handle(
             {
+                "placed": Placed(name),
                 "ready": Ready(name),
                 "died": Died(name, BOOM),
                 "stale": Died(Name(worker, name.life - 1), BOOM),
                 "added": Added(),
+                "gone": PlaceGone(BOOM),
                 "ticked": Ticked(),
             }[kind],
             now,
         )
         if kind == "added":
             begun[Name(len(fleet.workers) - 1, 0)] = now
+        if kind == "placed" and had_begun:
+            placed.setdefault(name, now)
         for instruction in instructions:
             match instruction:
                 case Start(life):
@@ -308,7 +353,14 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
                     begun[life] = now
                 case Overdue(life):
                     assert life.life > 0
-                    assert now >= begun[life] + survival.placement_timeout_s
+                    assert life in placed or not survival.waits_for_room, "it was killed while it waited for room"
+                    assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
+                case NoRoom(names):
+                    assert names
+                    assert not placed.keys() & set(names)
+                    assert all(fleet.lives(life) for life in names)
+                    assert now >= max(reported, min(begun[life] for life in names)) + REPORT_S
+                    reported = now
                 case GiveUp(life):
                     assert fleet.workers[life.worker].phase == "gone"
                 case Fail(causes):
@@ -316,6 +368,7 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
                     assert causes
                     assert fleet.left < fleet.required
         assert all(one.restarts <= survival.restarts.max_per_worker for one in fleet.workers.values())
+        assert kind != "gone" or fleet.left == 0
         assert fleet.due_at > now or kind != "ticked" or Overdue in map(type, instructions)
     most = survival.restarts.max_total
     assert most is None or fleet.restarts <= most

@@ -60,6 +60,6 @@ def test_a_draw_ends_with_what_was_promised_or_with_the_failure(survival, fates)
         assert len(failed.causes) >= phases.count("gone")
     lives = [name for name, _ in stage.spawned]
     assert len(set(lives)) == len(lives), "a life was begun twice"
-    assert fleet.late <= len(fates["hangs"])
+    assert len(fleet.late) <= len(fates["hangs"])
     faults = sum(map(len, fates.values()))
     assert stage.now <= WANTED + faults * (30.0 + DEADLINE_S + 4.0), "it waited for longer than it had to"

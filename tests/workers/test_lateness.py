@@ -15,6 +15,7 @@ def up(patience=10.0):
     lateness = Lateness(patience)
     for name in (A, B):
         lateness.begun(name, -100.0)
+    assert lateness.late(-100.0) == []
     return lateness
 
 
@@ -97,10 +98,10 @@ def test_answered_calls_are_let_go_of():
     (call,) = calls(lateness, 0.0)
     call.outcome, call.settled = Value(value), 1.0
     kept = ref(value)
-    lateness.answered(call)
+    lateness.answered(A)
     del call, value
     assert kept() is None, "what a worker answered is as large as a fragment"
-    lateness.answered(ticket(B, sent=0.0))
+    lateness.answered(B)
     assert lateness.late(50.0) == []
 
 

@@ -197,7 +197,7 @@ class CollectorService:
     def _close(self, timeout: float, *, close_env: bool) -> None:
         raised: list[BaseException] = []
         try:
-            raised = self.group.fleet.close(timeout, "close" if close_env else None)
+            raised = self.group.fleet.close(timeout, ask=close_env)
         finally:
             self.forget()
             self.group.sweep()

@@ -53,7 +53,7 @@ def add_workers(
 
         jobs.requests.update(new)
         try:
-            fleet.add([jobs.job] * len(new), accept)
+            fleet.add(len(new), accept)
         except BaseException:
             for worker in new:
                 del jobs.requests[worker]

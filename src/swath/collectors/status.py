@@ -25,8 +25,8 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         "workers_alive": 0 if collection.gate.halted else len(fleet.up),
         "worker_frames": sum(one.frames for one in known.values()),
         "restarts": fleet.restarts + tally.restarts,
-        "workers_lost": fleet.workers_lost,
-        "late": fleet.late,
+        "workers_lost": len(standings) - len(there),
+        "late": len(fleet.late),
         "fragments_lost": tracker.fragments_lost + tally.fragments_lost,
         "env_errors": tally.env_errors,
         "frames_discarded": common["frames_discarded"] + tally.frames_discarded,
@@ -112,7 +112,7 @@ def _busy(collection: CollectorService) -> set[int]:
 
 
 def _abandoned(collection: CollectorService) -> list[str]:
-    number = collection.group.fleet.abandoned
+    number = len(collection.group.fleet.left_behind)
     return [f"{number} abandoned, but busy"] if number else []
 
 

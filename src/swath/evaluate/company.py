@@ -227,7 +227,7 @@ class Company:
 
     def _part_with(self, fleet: Fleet) -> None:
         """It is closed."""
-        self._earlier = [each for each in (*self._earlier, fleet) if each.abandoned]
+        self._earlier = [each for each in (*self._earlier, fleet) if each.left_behind]
         self._earlier_restarts += fleet.restarts
         self._fleet = None
 

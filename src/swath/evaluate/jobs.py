@@ -67,7 +67,12 @@ class WorkerOptions:
     def survival(self) -> Survival:
         """What the fleet does about deaths within one evaluation."""
         restarts = Restarts(max_per_worker=self.retries, backoff_s=0.0, forgive_after_s=None)
-        return Survival(restarts, placement_timeout_s=self.placement_timeout_s, start_timeout_s=self.start_timeout_s)
+        return Survival(
+            restarts,
+            placement_timeout_s=self.placement_timeout_s,
+            start_timeout_s=self.start_timeout_s,
+            waits_for_room=False,
+        )
 
     def backend(self) -> Backend:
         """The place where they live."""

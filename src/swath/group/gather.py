@@ -19,7 +19,7 @@ from typing import Any
 from swath.errors import Closed
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
-from swath.workers.watch import Interrupted
+from swath.workers.fleet import Interrupted
 
 
 class Plan(ABC):

@@ -21,10 +21,9 @@ from swath.group.local import LocalFleet
 from swath.group.member import Unfit
 from swath.group.request import Request
 from swath.weights.channel import Channel
-from swath.workers.fleet import Fleet
+from swath.workers.fleet import Fleet, Interrupted
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name, Received, Ticket
-from swath.workers.watch import Interrupted
 
 
 class Call(NamedTuple):

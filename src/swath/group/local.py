@@ -33,7 +33,8 @@ class LocalFleet:
         up: it can always be called.
     """
 
-    changes = restarts = late = workers_lost = abandoned = 0
+    changes = restarts = 0
+    late = left_behind = ()
     failure: FleetFailed | None = None
 
     def __init__(self, member: Any, gate: Gate) -> None:
@@ -84,9 +85,9 @@ class LocalFleet:
     def wake(self) -> None:
         """Nobody waits but for the gate."""
 
-    def close(self, timeout: float, farewell: str | None = "close") -> list[BaseException]:  # noqa: ARG002  at once
+    def close(self, timeout: float, *, ask: bool = True) -> list[BaseException]:  # noqa: ARG002  at once
         """Ask the member to close; what that raised."""
-        closed = None if farewell is None else attempted(getattr(self.member, farewell))
+        closed = attempted(self.member.close) if ask else None
         return [closed.exception] if isinstance(closed, Error) else []
 
     def replace(self, handle: Handle, cause: BaseException) -> Never:  # noqa: ARG002  there is no other

@@ -1,185 +1,109 @@
-"""The workers of one service, with their lives: who can be called, who is coming back, when too few are left.
+"""The workers of one service: who can be called, who is coming back, when too few are left.
 
-    bring_up ─▶ up ─▶ call(handle, …) ─▶ Ticket ─▶ wait ─▶ those that are answered
+    bring_up ─▶ up ─▶ call(handle, …) ─▶ Ticket ─▶ wait ─▶ those that are answered, or FleetFailed
                                                     │ meanwhile: deaths noticed, late ones killed, next lives begun
-                                                    └─▶ FleetFailed
+                                                    └─ look (locked) ─▶ pause (unlocked) ─▶ look …
 
-What survives is decided in `fleet_state.py` and done in `lives.py`, by whichever thread waits or looks. Nobody polls: a
-wait ends by itself only when something is due.
+Nobody polls: a pause ends with an answer, with news of workers, or when something is due.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, TypeAlias
 
-from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.options import Survival
-from swath.workers.base import Backend, Handle
-from swath.workers.fleet_state import FIRST, Standing
-from swath.workers.lives import Listener, Lives, MakeJob
-from swath.workers.outcome import Error
-from swath.workers.placing import Placing
-from swath.workers.tickets import Name, Ticket
-from swath.workers.watch import Interrupted, Watch
+from swath.errors import WorkerLate, WorkerLost, warn
+from swath.workers.base import Handle
+from swath.workers.fleet_state import Added
+from swath.workers.lives import Lives
+from swath.workers.tickets import Ticket
+
+Interrupted: TypeAlias = Callable[[], bool]
 
 
-class Fleet:
-    """Workers that are replaced when they die. Any thread may use it.
-
-    Args:
-        backend: where they live; the fleet's own from now on.
-        make_job: how a life is begun; called for each anew. It must be quick and leave the fleet alone.
-        n: how many workers.
-        survival: how often they are replaced, how long they may take, how many are needed.
-        clock: seconds, the same as of the backend's tickets.
-        first: the name of the first worker; the others follow.
-
-    Attributes:
-        survival: as it was given.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        make_job: MakeJob,
-        n: int,
-        survival: Survival,
-        clock: Callable[[], float] = time.monotonic,
-        first: Name = FIRST,
-    ) -> None:
-        self.survival = survival
-        self._backend = backend
-        self._patience = survival.fragment_timeout_s
-        self._lives = Lives(backend, [make_job] * n, survival, clock, first)
-        self._watch = Watch(backend, self._lives, clock)
-        self._placing = Placing(backend, self._lives, self._watch, survival)
-        self._adding = threading.Lock()
-        self._closing = threading.RLock()
-
-    @property
-    def up(self) -> Mapping[int, Handle]:
-        """The workers that can be called, as far as is known, by index; a new mapping whenever that changes."""
-        return self._lives.up
-
-    @property
-    def changes(self) -> int:
-        """Counts news: workers that are up, have died, were given up or added; for `wait`."""
-        return self._lives.changes
-
-    @property
-    def restarts(self) -> int:
-        """Lives that replace others."""
-        return self._lives.state.restarts
-
-    @property
-    def late(self) -> int:
-        """Lives that were ended because they took too long."""
-        return len(self._lives.late)
-
-    def was_late(self, name: Name) -> bool:
-        """Whether this life was ended because it took too long."""
-        return name in self._lives.late
-
-    @property
-    def workers_lost(self) -> int:
-        """Workers that were given up."""
-        return sum(standing.phase == "gone" for standing in self.standings().values())
-
-    @property
-    def abandoned(self) -> int:
-        """Lives that are over but cannot be ended, where there are such."""
-        return len(self.left_behind)
-
-    @property
-    def left_behind(self) -> tuple[str, ...]:
-        """What these are called."""
-        return tuple(getattr(self._backend, "left_behind", ()))
-
-    @property
-    def place_gone(self) -> str | None:
-        """Why no worker can live where these did, in words, if their whole place has gone; only a cluster can."""
-        return getattr(self._backend, "gone", None)
-
-    @property
-    def failure(self) -> FleetFailed | None:
-        """What ends the run, if too few are left."""
-        return self._placing.failure()
-
-    def standings(self) -> dict[int, Standing]:
-        """Each worker's life and phase, as far as is known."""
-        with self._watch.holding() as lives:
-            return dict(lives.state.workers)
-
-    def handle(self, worker: int) -> Handle:
-        """The last life of a worker that was begun; over, perhaps.
-
-        Raises:
-            KeyError: no life of such a worker was begun.
-        """
-        return self._lives.handles[worker]
-
-    def name(self, worker: int) -> Name:
-        """Which life a worker lives; of one that is waited for, the next."""
-        with self._watch.holding() as lives:
-            return lives.state.named(worker, lives.state.workers[worker].life)
+class Fleet(Lives):
+    """Workers that are replaced when they die, by those who wait for them. Any thread may use it; see `Lives`."""
 
     def bring_up(self) -> tuple[int, ...]:
-        """Begin all workers and wait until they can be called.
+        """Begin all workers and wait until they can be called; those that join later.
 
-        When some are not ready after `placement_timeout_s` and `min_workers` are, there is a warning and they join
-        later.
-
-        Returns:
-            Who joins later.
+        Some do when they are not ready after `placement_timeout_s` and `min_workers` are; then there is a warning.
 
         Raises:
-            PlacementFailed: too few were ready in time.
+            PlacementFailed, WorkerLate: too few were ready in time.
             FleetFailed: too few are left.
             Exception: what building a worker raised. In all cases nothing is left of the fleet.
         """
         try:
-            return self._placing.first()
+            missing = self._first_missing()
         except BaseException:
             self.close(0.0)
             raise
+        return tuple(handle.name.worker for handle in missing)
 
-    def add(
-        self, make_jobs: Sequence[MakeJob], accept: Callable[[Sequence[Handle]], None] | None = None
-    ) -> tuple[int, ...]:
-        """Bring up more workers, each in its own way, and wait until they can be called.
+    def _first_missing(self) -> list[Handle]:
+        self._bringing_up, until = True, self._until(self.survival.placement_timeout_s)
+        state, patience = self._state, self.survival.start_timeout_s
+        while True:
+            self.look()
+            known = self._stirs
+            if (failure := self.failure if self._refused is None else self._refused) is not None:
+                raise failure
+            missing = [self._handles[worker] for worker in state.workers if state.comes_back(worker)]
+            placed = [handle.placed.settled for handle in missing]
+            due = min([until if patience is None or at is None else at + patience for at in placed], default=until)
+            if not missing or self._clock() >= due:
+                break
+            self._pause((), known, due)
+        self._bringing_up = False
+        if missing:
+            late = self._not_ready(missing, len(state.workers))
+            if len(self.up) < state.required:
+                raise late
+            warn(f"{late}; the others begin without them")
+        return missing
+
+    def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> tuple[int, ...]:
+        """Bring up more workers and wait until they can be called; their indices, which go on counting.
 
         Args:
-            make_jobs: how each is begun.
+            n: how many.
             accept: sees them before they are added; what it raises is raised, and none is.
 
-        Returns:
-            Their indices, which go on counting.
-
         Raises:
-            PlacementFailed: they were not ready in time.
+            PlacementFailed, WorkerLate: they were not ready in time.
             Exception: what building them raised, or `WorkerLost`. In all cases none is added.
         """
         with self._adding:
-            state = self._lives.state
-            first = state.next_index
             handles: list[Handle] = []
             try:
-                for number, make_job in enumerate(make_jobs):
-                    handles.append(self._backend.spawn(make_job(state.named(first + number, 0))))
-                self._placing.more(handles)
+                for worker in range(self._state.next_index, self._state.next_index + n):
+                    handles.append(self._backend.spawn(self._make_job(self._state.named(worker, 0))))  # noqa: PERF401
+                self._await_ready(handles)
                 if accept is not None:
                     accept(handles)
             except BaseException:
                 for handle in handles:
                     self._backend.kill(handle)
                 raise
-            with self._watch.holding() as lives:
-                for handle, make_job in zip(handles, make_jobs, strict=True):
-                    lives.adopt(handle, make_job)
+            with self._changing():
+                for handle in handles:
+                    self._handles[handle.name.worker] = handle
+                    self._lateness.begun(handle.name, self._clock())
+                    self._report(Added())
         return tuple(handle.name.worker for handle in handles)
+
+    def _await_ready(self, handles: Sequence[Handle]) -> None:
+        def ready(done: Sequence[Ticket]) -> bool:
+            for ticket in done:
+                _ = ticket.value  # raises what building it raised
+            return len(done) == len(handles)
+
+        until = self._until(self.survival.placement_timeout_s)
+        if self._reached(ready, [handle.ready for handle in handles], until) is None:
+            raise self._not_ready([handle for handle in handles if not handle.ready.done], len(handles))
 
     def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
         """Send a call to one life of a worker and return at once; it answers one call after another.
@@ -187,27 +111,18 @@ class Fleet:
         Args:
             handle: of `up`. If that life is over the answer is `WorkerLost`.
             method: of the worker.
-            *args: its arguments.
+            *args: its arguments; `TypeError` if one cannot travel.
             late: whether the worker is killed when this takes longer than `fragment_timeout_s`, from when it has
                 nothing older to do.
-
-        Raises:
-            Closed: the fleet is closed.
-            TypeError: an argument cannot travel.
         """
-        self._watch.require_open()
+        self._require_open()
         ticket = self._backend.call(handle, method, *args)
-        with self._watch.holding() as lives:
-            lives.called(ticket, timed=late)
+        with self._changing():
+            due_at = self._lateness.due_at
+            if self._state.lives(ticket.name):
+                self._lateness.called(ticket, timed=late)
+            self._stirs += self._lateness.due_at < due_at
         return ticket
-
-    def look(self) -> None:
-        """Take note of what has happened and do what is due, as `wait`, without waiting.
-
-        Raises:
-            Closed: the fleet is closed.
-        """
-        self._watch.look()
 
     def wait(
         self,
@@ -230,130 +145,119 @@ class Fleet:
 
         Raises:
             FleetFailed: too few are left, and nothing is answered.
-            Closed: the fleet is closed.
         """
         known = self.changes if seen is None else seen
 
-        def news() -> bool:
-            if any(ticket.done for ticket in tickets):
-                return True
-            if (failure := self.failure) is not None:
+        def news(done: Sequence[Ticket]) -> bool:
+            if not done and (failure := self.failure) is not None:
                 raise failure
-            return self.changes != known
+            return bool(done) or self.changes != known
 
-        self._watch.reached(news, tickets, self._watch.until(timeout), interrupted)
-        done = [ticket for ticket in tickets if ticket.done]
-        return self._noted(done) if done else []
+        return self._reached(news, tickets, self._until(timeout), interrupted) or []
 
     def answers(self, tickets: Sequence[Ticket], timeout: float | None = None) -> None:
         """Wait until all are answered, also when too few workers are left; of those that die, with `WorkerLost`.
 
-        Args:
-            tickets: of calls.
-            timeout: in seconds; `fragment_timeout_s` by default.
-
         Raises:
-            WorkerLate: some are not.
-            Closed: the fleet is closed.
+            WorkerLate: some are not after `timeout` seconds, `fragment_timeout_s` by default.
         """
-        patience = self._patience if timeout is None else timeout
-        if not self._watch.reached(
-            lambda: all(ticket.done for ticket in tickets), tickets, self._watch.until(patience)
-        ):
-            raise _late([ticket for ticket in tickets if not ticket.done], patience)
-        self._noted(tickets)
+        patience = self.survival.fragment_timeout_s if timeout is None else timeout
+        if self._reached(lambda done: len(done) == len(tickets), tickets, self._until(patience)) is None:
+            missing = [ticket for ticket in tickets if not ticket.done]
+            workers = tuple(sorted({ticket.name.worker for ticket in missing}))
+            why = f"have not answered {missing[0].method}() within {patience} s; they are left at it"
+            raise WorkerLate(f"workers {list(workers)} {why}", workers=workers, deadline=patience)
 
     def settle(self, workers: Sequence[int]) -> None:
         """Wait until each of these can be called, or will never be again.
 
         Raises:
             WorkerLate: some are still coming back after `fragment_timeout_s`.
-            Closed: the fleet is closed.
         """
-
-        def coming() -> list[int]:
-            return [worker for worker in workers if self._lives.state.comes_back(worker)]
-
-        if not self._watch.reached(lambda: not coming(), until=self._watch.until(self._patience)):
-            late = coming()
-            raise WorkerLate(
-                f"workers {late} did not come back within {self._patience} s; they are waited for no longer",
-                workers=tuple(late),
-                deadline=self._patience,
-            )
+        patience, comes_back = self.survival.fragment_timeout_s, self._state.comes_back
+        if self._reached(lambda _: not any(map(comes_back, workers)), until=self._until(patience)) is None:
+            late = tuple(filter(comes_back, workers))
+            why = f"did not come back within {patience} s; they are waited for no longer"
+            raise WorkerLate(f"workers {list(late)} {why}", workers=late, deadline=patience)
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""
         self._backend.wake()
 
-    def replace(self, handle: Handle, cause: BaseException) -> None:
-        """Kill one life of a worker, which counts as its death; nothing if it is over."""
-        with self._watch.holding() as lives:
-            lives.end(handle.name, cause)
+    def close(self, timeout: float = 10.0, *, ask: bool = True) -> list[BaseException]:
+        """Have the workers close, kill what is left after `timeout` seconds; what closing them raised.
 
-    def listen(self, listener: Listener) -> None:
-        """Have somebody hear from now on what becomes of workers; called by whichever thread looks after them."""
-        with self._watch.holding() as lives:
-            lives.listener = listener
-
-    def retire(self, worker: int) -> None:
-        """Kill a worker that is to have no further life; that counts against nobody. Twice is fine."""
-        with self._watch.holding() as lives:
-            lives.retire(worker)
-
-    def forgive(self) -> None:
-        """Restarts so far count no longer against `survival.restarts`; workers that were given up stay so."""
-        with self._watch.holding() as lives:
-            lives.forgive()
-
-    def close(self, timeout: float = 10.0, farewell: str | None = "close") -> list[BaseException]:
-        """Ask the workers to close, wait for that, kill what is left. From then on calls raise `Closed`.
-
-        Twice is fine; a second thread waits for the first.
+        From then on all else raises `Closed`. Twice is fine; a second thread waits for the first.
 
         Args:
-            timeout: how long to wait for the workers, in seconds.
-            farewell: the method that closes a worker; `None` to ask none.
-
-        Returns:
-            What closing them raised.
+            timeout: in seconds.
+            ask: whether the workers' `close` is called.
         """
         with self._closing:
-            if not self._watch.end():
+            if self._closed:
                 return []
+            with self._changing():
+                self._closed = True
+                self._stirs += 1
             try:
-                return self._say(farewell, timeout) if farewell is not None and timeout > 0 else []
+                until, handles = self._until(timeout), self.up.values() if ask and timeout > 0 else ()
+                tickets = [self._backend.call(handle, "close") for handle in handles]
+                while (missing := [ticket for ticket in tickets if not ticket.done]) and self._clock() < until:
+                    self._backend.wait(missing, self._left(until))
             finally:
                 self._backend.close()
+        errors = [ticket.error for ticket in tickets]
+        return [error for error in errors if error is not None and not isinstance(error, WorkerLost)]
 
     def __repr__(self) -> str:
         """A status line."""
         phases = [standing.phase for standing in self.standings().values()]
-        counts = [f"{phases.count(phase)} {phase}" for phase in ("up", "starting", "waiting", "gone")]
-        status = "closed" if self._watch.over else ", ".join(part for part in counts if part[0] != "0")
-        return f"<Fleet {len(phases)} workers: {status}>"
+        counts = [
+            f"{phases.count(phase)} {phase}" for phase in ("up", "starting", "waiting", "gone") if phase in phases
+        ]
+        return f"<Fleet {len(phases)} workers: {'closed' if self._closed else ', '.join(counts)}>"
 
-    def _noted(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """These answers, once it is known of whose deaths they tell: some have come after the last look."""
-        with self._watch.holding() as lives:
-            if not self._watch.over:
-                lives.look(tickets)
-            lives.answered(tickets)
-        return list(tickets)
+    def _pause(
+        self, tickets: Sequence[Ticket], known: int, until: float = inf, interrupted: Interrupted | None = None
+    ) -> None:
+        """Wait until it is time for another look."""
 
-    def _say(self, farewell: str, timeout: float) -> list[BaseException]:
-        until = self._watch.until(timeout)
-        tickets = [self._backend.call(handle, farewell) for handle in self.up.values()]
-        while (missing := [ticket for ticket in tickets if not ticket.done]) and not self._watch.passed(until):
-            self._backend.wait(missing, self._watch.left(until))
-        errors = (ticket.outcome.exception for ticket in tickets if isinstance(ticket.outcome, Error))
-        return [error for error in errors if not isinstance(error, WorkerLost)]
+        def over() -> bool:
+            return self._stirs != known or (interrupted is not None and interrupted())
 
+        due = min(until, self._state.due_at, self._lateness.due_at)
+        self._backend.wait([*tickets, *self._watched], self._left(due), over)
 
-def _late(missing: Sequence[Ticket], patience: float | None) -> WorkerLate:
-    workers = tuple(sorted({ticket.name.worker for ticket in missing}))
-    return WorkerLate(
-        f"workers {list(workers)} have not answered {missing[0].method}() within {patience} s; they are left at it",
-        workers=workers,
-        deadline=patience,
-    )
+    def _reached(
+        self,
+        goal: Callable[[Sequence[Ticket]], bool],
+        tickets: Sequence[Ticket] = (),
+        until: float = inf,
+        interrupted: Interrupted | None = None,
+    ) -> list[Ticket] | None:
+        """Look and wait until the goal is reached; the tickets that are answered then, `None` if it is too late.
+
+        Args:
+            goal: asked after each look with the tickets that are answered; what it raises is raised.
+            tickets: of calls; whatever is answered is a reason to look again.
+            until: a reading of the clock.
+            interrupted: true ends the wait.
+        """
+        while True:
+            done = [ticket for ticket in tickets if ticket.done]
+            self.look(done)
+            known = self._stirs
+            unanswered = [ticket for ticket in tickets if not ticket.done]
+            if len(done) + len(unanswered) < len(tickets):
+                continue  # answered meanwhile, perhaps with a death
+            if goal(done):
+                return done
+            if self._clock() >= until or (interrupted is not None and interrupted()):
+                return None
+            self._pause(unanswered, known, until, interrupted)
+
+    def _until(self, timeout: float | None) -> float:
+        return inf if timeout is None else self._clock() + timeout
+
+    def _left(self, until: float) -> float | None:
+        return None if until == inf else min(max(0.0, until - self._clock()), threading.TIMEOUT_MAX)

@@ -2,14 +2,17 @@
 
     waiting ──Start──▶ starting ──Ready──▶ up
        ▲                  │ Died            │ Died
-       └── next life ─────┴─────────────────┴── no more lives ──▶ gone
+       └── next life ─────┴─────────────────┴── no more lives, or no place to live ──▶ gone
+
+A death counts against `Restarts`, whatever its cause. The time that a life waits for a place does not: there is no room
+until somebody makes some. That is only reported, once a minute.
 
 Pure: events in, instructions out, time as an argument; no process, no clock, no thread. One thread at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, TypeAlias
@@ -19,6 +22,8 @@ from swath.workers.tickets import Name
 
 Phase = Literal["waiting", "starting", "up", "gone"]
 FIRST = Name(0, 0)
+REPORT_S = 60.0
+"""How often lives are reported that wait for a place, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,13 @@ class Died:
 
 
 @dataclass(frozen=True)
+class PlaceGone:
+    """Nothing lives any more where the workers did, and nothing can."""
+
+    cause: BaseException
+
+
+@dataclass(frozen=True)
 class Added:
     """One worker more, with the next index, up already."""
 
@@ -65,7 +77,7 @@ class Ticked:
     """Time has passed."""
 
 
-Event: TypeAlias = Placed | Ready | Died | Added | Retired | Forgiven | Ticked
+Event: TypeAlias = Placed | Ready | Died | PlaceGone | Added | Retired | Forgiven | Ticked
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,13 @@ class Overdue:
     """This life, which replaces another, was not ready in time: end it, then report that it died."""
 
     name: Name
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """These lives wait for a place, some for a minute or longer."""
+
+    names: tuple[Name, ...]
 
 
 @dataclass(frozen=True)
@@ -100,7 +119,7 @@ class Fail:
     causes: tuple[BaseException, ...]
 
 
-Instruction: TypeAlias = Start | Overdue | GiveUp | Fail
+Instruction: TypeAlias = Start | Overdue | NoRoom | GiveUp | Fail
 
 
 @dataclass(frozen=True)
@@ -148,6 +167,7 @@ class FleetState:
         self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first.worker, first.worker + n)}
         self._deaths: list[tuple[int, BaseException]] = []
         self._spent = 0  # of the restarts that count against all
+        self._reported = -inf  # when lives that wait for a place were
         self.restarts = 0
         self.failed = False
         self.due_at = -inf
@@ -194,7 +214,17 @@ class FleetState:
             now: seconds of any clock that does not go backwards.
         """
         instructions = self._handle(event, now)
-        self.due_at = min((self._deadline(standing) for standing in self._workers.values()), default=inf)
+        workers = self._workers.items()
+        unplaced = {
+            self.named(worker, standing.life): standing.since
+            for worker, standing in workers
+            if standing.phase == "starting" and not standing.placed
+        }
+        report_at = max(min(unplaced.values(), default=inf), self._reported) + REPORT_S
+        if report_at <= now:
+            self._reported, report_at = now, now + REPORT_S
+            instructions.append(NoRoom(tuple(unplaced)))
+        self.due_at = min([report_at, *(self._deadline(standing) for _, standing in workers)])
         return instructions
 
     def _handle(self, event: Event, now: float) -> list[Instruction]:
@@ -205,6 +235,10 @@ class FleetState:
                 self._started(name, "up", now, placed=False)
             case Died(name, cause):
                 return self._died(name, cause, now)
+            case PlaceGone(cause):
+                left = [worker for worker, standing in self._workers.items() if standing.phase != "gone"]
+                self._deaths += [(worker, cause) for worker in left[:1]]  # one cause for all
+                return self._given_up(left, now)
             case Added():
                 self._workers[self.next_index] = Standing(phase="up", since=now)
             case Retired(worker):
@@ -221,10 +255,10 @@ class FleetState:
     def _died(self, name: Name, cause: BaseException, now: float) -> list[Instruction]:
         if not self.lives(name):
             return self._due(now)
-        standing = self._forgiven(name.worker, self._workers[name.worker], now)
+        standing = self._workers[name.worker] = self._forgiven(name.worker, self._workers[name.worker], now)
         self._deaths.append((name.worker, cause))
         if not self._may_return(standing):
-            return self._given_up(name, standing, now)
+            return self._given_up([name.worker], now)
         self.restarts += 1
         self._spent += 1
         number = standing.restarts + 1
@@ -252,13 +286,15 @@ class FleetState:
         within_total = most.max_total is None or self._spent < most.max_total
         return not self.failed and within_total and standing.restarts < most.max_per_worker
 
-    def _given_up(self, name: Name, standing: Standing, now: float) -> list[Instruction]:
-        self._workers[name.worker] = replace(standing, phase="gone", since=now)
-        if self.failed or self.left >= self.required:
-            return [GiveUp(name)]
-        self.failed = True
-        causes = (cause for worker, cause in self._deaths if self._workers[worker].phase == "gone")
-        return [GiveUp(name), Fail(tuple(causes))]
+    def _given_up(self, workers: Sequence[int], now: float) -> list[Instruction]:
+        for worker in workers:
+            self._workers[worker] = replace(self._workers[worker], phase="gone", since=now)
+        instructions: list[Instruction] = [GiveUp(self.named(worker, self._workers[worker].life)) for worker in workers]
+        if workers and not self.failed and self.left < self.required:
+            self.failed = True
+            causes = (cause for worker, cause in self._deaths if self._workers[worker].phase == "gone")
+            instructions.append(Fail(tuple(causes)))
+        return instructions
 
     def _due(self, now: float) -> list[Instruction]:
         due = [worker for worker, standing in self._workers.items() if self._deadline(standing) <= now]
@@ -275,8 +311,11 @@ class FleetState:
         """When something is to be done about a worker if nothing happens to it before."""
         if standing.phase == "waiting" and not self.failed:
             return standing.since
-        survival = self._survival
-        patience = survival.start_timeout_s if standing.placed else survival.placement_timeout_s
-        if standing.phase == "starting" and standing.life > 0 and patience is not None:
-            return standing.since + patience
-        return inf
+        survival, patience = self._survival, None
+        if standing.phase != "starting" or standing.life == 0:
+            return inf
+        if standing.placed and survival.start_timeout_s is not None:
+            patience = survival.start_timeout_s
+        elif standing.placed or not survival.waits_for_room:
+            patience = survival.placement_timeout_s
+        return inf if patience is None else standing.since + patience

@@ -14,31 +14,6 @@ from math import inf
 from swath.workers.tickets import Name, Ticket
 
 
-class _Line:
-    """Calls to one life of a worker, in order; those that are answered leave when somebody looks."""
-
-    def __init__(self) -> None:
-        self._calls: deque[tuple[Ticket, bool]] = deque()
-        self.free_since = inf
-
-    def add(self, ticket: Ticket, *, timed: bool) -> None:
-        self.advance()
-        self._calls.append((ticket, timed))
-
-    def advance(self) -> None:
-        while self._calls and (settled := self._calls[0][0].settled) is not None:
-            self.free_since = settled
-            self._calls.popleft()
-
-    def awaited(self) -> tuple[Ticket, float] | None:
-        """The call whose turn it is, and since when, if a timed call waits for it or is it."""
-        self.advance()
-        if not any(timed for _, timed in self._calls):
-            return None
-        ticket, _ = self._calls[0]
-        return ticket, max(ticket.sent, self.free_since)
-
-
 class Lateness:
     """Calls to all workers, and which are late.
 
@@ -50,34 +25,42 @@ class Lateness:
     """
 
     def __init__(self, patience: float | None) -> None:
-        self.patience = inf if patience is None else patience
         self.due_at = inf
-        self._lines: dict[Name, _Line] = {}
+        self._patience = inf if patience is None else patience
+        self._calls: dict[Name, deque[tuple[Ticket, bool]]] = {}  # oldest first, with whether they are timed
+        self._free: dict[Name, float] = {}  # since when there has been nothing older to do
 
     def begun(self, name: Name, since: float) -> None:
         """A worker is up, and can begin with what it was asked before."""
-        line = self._lines.setdefault(name, _Line())
-        line.free_since = since
-        if line.awaited() is not None:
-            self.due_at = min(self.due_at, since + self.patience)
+        self._free[name] = since
+        self.due_at = min(self.due_at, since + self._patience)
 
     def called(self, ticket: Ticket, *, timed: bool) -> None:
         """A call was sent."""
-        self._lines.setdefault(ticket.name, _Line()).add(ticket, timed=timed)
+        self.answered(ticket.name)
+        self._calls.setdefault(ticket.name, deque()).append((ticket, timed))
         if timed:
-            self.due_at = min(self.due_at, ticket.sent + self.patience)
+            self.due_at = min(self.due_at, ticket.sent + self._patience)
 
-    def answered(self, ticket: Ticket) -> None:
-        """An answer was taken note of: let go of it."""
-        if ticket.name in self._lines:
-            self._lines[ticket.name].advance()
+    def answered(self, name: Name) -> None:
+        """Let go of answered calls of a worker."""
+        calls = self._calls.get(name)
+        while calls and (settled := calls[0][0].settled) is not None:
+            self._free[name] = settled
+            calls.popleft()
 
     def ended(self, name: Name) -> None:
         """A life is over, and nobody late any more."""
-        self._lines.pop(name, None)
+        self._calls.pop(name, None)
+        self._free.pop(name, None)
 
     def late(self, now: float) -> list[Ticket]:
         """The calls that have taken too long."""
-        awaited = [call for line in self._lines.values() if (call := line.awaited()) is not None]
-        self.due_at = min((since + self.patience for _, since in awaited), default=inf)
-        return [ticket for ticket, since in awaited if since + self.patience <= now]
+        begun = {}
+        for name, calls in self._calls.items():
+            self.answered(name)
+            if any(timed for _, timed in calls):
+                ticket, _ = calls[0]
+                begun[ticket] = max(ticket.sent, self._free.get(name, inf))
+        self.due_at = min(begun.values(), default=inf) + self._patience
+        return [ticket for ticket, since in begun.items() if since + self._patience <= now]

@@ -1,277 +1,283 @@
-"""Carries out what a fleet's state asks for, and tells it what has become of the workers.
+"""The lives of a fleet's workers: what has become of them is reported to the state, what it asks for is done.
 
-    tickets, clock ─▶ look ─▶ Ready, Died, Ticked ─▶ FleetState ─▶ Start, Overdue, Fail ─▶ spawn, kill, log
+    tickets, clock ─▶ notice ─▶ Placed, Ready, Died, Ticked ─▶ FleetState ─▶ Start, Overdue, Fail ─▶ spawn, kill, log
 
-Nothing here waits. One thread at a time: the fleet has the lock.
+Nothing here waits. Whatever changes a life is done within `_changing`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
-from swath.errors import PlacementFailed, SwathError, WorkerLate, WorkerLost
+from swath.errors import Closed, FleetFailed, PlacementFailed, SwathError, WorkerLate, WorkerLost
 from swath.options import Survival
+from swath.workers import fleet_state
 from swath.workers.base import Backend, Handle, Job
-from swath.workers.fleet_state import (
-    FIRST,
-    Added,
-    Died,
-    Event,
-    Fail,
-    FleetState,
-    Forgiven,
-    GiveUp,
-    Instruction,
-    Overdue,
-    Placed,
-    Ready,
-    Retired,
-    Start,
-    Ticked,
-)
+from swath.workers.fleet_state import FleetState
 from swath.workers.hosting import described
 from swath.workers.lateness import Lateness
-from swath.workers.outcome import Error
 from swath.workers.tickets import Name, Ticket
 
 MakeJob: TypeAlias = Callable[[Name], Job]
-Listener: TypeAlias = Callable[[Ready | Died | GiveUp], None]
-"""Hears what becomes of workers; must be quick and leave the fleet alone."""
+News: TypeAlias = fleet_state.Ready | fleet_state.Died | fleet_state.GiveUp
 
 _log = logging.getLogger("swath")
 
 
 class Lives:
-    """The lives of a fleet's workers.
+    """Workers that are replaced when they die, whenever somebody looks. Any thread may.
 
     Args:
-        backend: where they are lived.
-        make_jobs: how each worker is brought up, each time anew.
-        survival: how often, and how many are needed.
-        clock: seconds, the same as of tickets.
-        first: the name of the first worker.
+        backend: where they live; the fleet's own from now on.
+        make_job: how a life is begun; called for each anew. It must be quick and leave the fleet alone.
+        n: how many workers.
+        survival: how often they are replaced, how long they may take, how many are needed.
+        clock: seconds, the same as of the backend's tickets.
+        first: the name of the first worker; the others follow.
 
     Attributes:
-        state: who lives, who comes back and when.
-        handles: the last life of each worker that was begun.
-        up: who can be called; a new mapping whenever that changes.
-        watched: tickets whose outcome is news here.
-        changes: counts news of workers: up, dead, added.
-        stirs: counts what those who wait must look at.
+        survival: as it was given.
+        up: the workers that can be called, as far as is known, by index; a new mapping whenever that changes.
+        changes: counts news: workers that are up, have died, were given up or added.
         late: lives that were ended because they took too long.
-        listener: hears what becomes of workers.
-        causes: why the fleet has failed; `None` if it has not.
-        placing: whether somebody waits for the first lives, who is to hear what their builders raise.
-        refused: what one of these has raised.
+        place_gone: why no worker can live any more where these did, in words, if their whole place has gone.
+        listener: called with what becomes of workers, by whoever looks after them; must leave the fleet alone.
     """
 
     def __init__(
         self,
         backend: Backend,
-        make_jobs: Sequence[MakeJob],
+        make_job: MakeJob,
+        n: int,
         survival: Survival,
-        clock: Callable[[], float],
-        first: Name = FIRST,
+        clock: Callable[[], float] = time.monotonic,
+        first: Name = fleet_state.FIRST,
     ) -> None:
-        self.state = FleetState(len(make_jobs), survival, first)
-        self.handles: dict[int, Handle] = {}
+        self.survival = survival
         self.up: Mapping[int, Handle] = {}
-        self.watched: list[Ticket] = []
-        self.changes = self.stirs = 0
-        self.late: list[Name] = []
-        self.listener: Listener | None = None
-        self.causes: tuple[BaseException, ...] | None = None
-        self.placing = False
-        self.refused: BaseException | None = None
-        self._backend = backend
-        self._make_jobs = dict(enumerate(make_jobs, first.worker))
-        self._survival = survival
-        self._clock = clock
+        self.changes = 0
+        self.late: set[Name] = set()
+        self.place_gone: str | None = None
+        self.listener: Callable[[News], None] | None = None
+        self._backend, self._make_job, self._clock = backend, make_job, clock
+        self._state = FleetState(n, survival, first)
         self._lateness = Lateness(survival.fragment_timeout_s)
-        self._todo: deque[Instruction] = deque()
-        self._seen_at = 0
+        self._handles: dict[int, Handle] = {}  # the last life of each worker that was begun
+        self._todo: deque[fleet_state.Instruction] = deque()
+        self._watched: list[Ticket] = []  # their outcome is news
+        self._stirs = self._seen_at = 0  # counts what those who wait must look at
+        self._bringing_up = self._closed = False
+        self._refused: BaseException | None = None  # what building a first life has raised
+        self._causes: tuple[BaseException, ...] | None = None
+        self._lock, self._adding, self._closing = threading.RLock(), threading.RLock(), threading.RLock()
 
     @property
-    def due_at(self) -> float:
-        """When to look again, at the latest."""
-        return min(self.state.due_at, self._lateness.due_at)
+    def restarts(self) -> int:
+        """Lives that replace others."""
+        return self._state.restarts
 
-    def look(self, tickets: Iterable[Ticket] = ()) -> None:
-        """Take note of what has happened, and do what is due.
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """What lives are called that are over but cannot be ended."""
+        return tuple(getattr(self._backend, "left_behind", ()))  # only threads have it
+
+    @property
+    def failure(self) -> FleetFailed | None:
+        """What ends the run, if too few are left."""
+        if self._causes is None:
+            return None
+        state, least = self._state, self.survival.min_workers
+        needed = "all" if least is None else f"min_workers={least}"
+        why = "; ".join(f"{type(cause).__name__}: {cause}" for cause in self._causes)
+        return FleetFailed(
+            f"{state.left} of {len(state.workers)} workers are left, and {needed} are needed; the others ended: {why}",
+            causes=self._causes,
+        )
+
+    def standings(self) -> dict[int, fleet_state.Standing]:
+        """Each worker's life and phase, as far as is known."""
+        return dict(self._state.workers)
+
+    def handle(self, worker: int) -> Handle:
+        """The last life of a worker that was begun; over, perhaps. `KeyError` if there was none."""
+        return self._handles[worker]
+
+    def look(self, answered: Sequence[Ticket] = ()) -> None:
+        """Take note of what has happened and do what is due, without waiting; `Closed` after the end.
 
         Args:
-            tickets: of calls, whose outcome may tell of a death.
+            answered: calls that are; those of workers that have died say so.
         """
-        if any(ticket.done for ticket in self.watched):
+        with self._changing():
+            self._require_open()
+            self._notice(answered)
+
+    def replace(self, handle: Handle, cause: BaseException) -> None:
+        """Kill one life of a worker, which counts as its death; nothing if it is over."""
+        with self._changing():
+            self._note_death(handle.name, cause)
+
+    def retire(self, worker: int) -> None:
+        """Kill a worker that is to have no further life; that counts against nobody. Twice is fine."""
+        with self._changing():
+            if (handle := self._handles.get(worker)) is not None:
+                self._kill(handle)
+            self._report(fleet_state.Retired(worker))
+
+    def forgive(self) -> None:
+        """Restarts so far count no longer against `survival.restarts`; workers that were given up stay so."""
+        with self._changing():
+            self._report(fleet_state.Forgiven())
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the workers were shut down; build another collector or evaluator")
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One thread at a time; when something has changed, what is due is done, and those who wait look again."""
+        with self._lock:
+            before = self._stirs
+            try:
+                yield
+                self._carry_out()
+            finally:
+                if self._stirs != before:
+                    self._backend.wake()
+
+    def _notice(self, answered: Sequence[Ticket]) -> None:
+        if any(ticket.done for ticket in self._watched):
             for handle in self._living():
                 self._look_at(handle)
-        for ticket in tickets:
-            if isinstance(error := _error(ticket), WorkerLost):
+        for ticket in answered:
+            if isinstance(error := ticket.error, WorkerLost):
                 self._note_death(ticket.name, error)
+            self._lateness.answered(ticket.name)
         now = self._clock()
         if now >= self._lateness.due_at:
             for ticket in self._lateness.late(now):
-                self._end_late(ticket)
-        if now >= self.state.due_at:
-            self._tell(Ticked())
-        self._carry_out()
-
-    def called(self, ticket: Ticket, *, timed: bool) -> None:
-        """A call was sent."""
-        before = self._lateness.due_at
-        if self.state.lives(ticket.name):
-            self._lateness.called(ticket, timed=timed)
-        if self._lateness.due_at < before:
-            self.stirs += 1
-
-    def answered(self, tickets: Iterable[Ticket]) -> None:
-        """These answers were taken note of."""
-        for ticket in tickets:
-            self._lateness.answered(ticket)
-
-    def end(self, name: Name, cause: BaseException) -> None:
-        """A life is over, whatever its worker thinks; nothing if it was over before."""
-        self._note_death(name, cause)
-        self._carry_out()
-
-    def adopt(self, handle: Handle, make_job: MakeJob) -> None:
-        """One worker more, that is up already."""
-        self.handles[handle.name.worker] = handle
-        self._make_jobs[handle.name.worker] = make_job
-        self._lateness.begun(handle.name, self._clock())
-        self._tell(Added())
-        self._carry_out()
-
-    def retire(self, worker: int) -> None:
-        """A worker is to have no further life."""
-        if (handle := self.handles.get(worker)) is not None:
-            self._backend.kill(handle)
-            self._lateness.ended(handle.name)
-        self._tell(Retired(worker))
-        self._carry_out()
-
-    def forgive(self) -> None:
-        """Restarts so far count against nobody."""
-        self._tell(Forgiven())
-        self._carry_out()
+                self.late.add(name := ticket.name)
+                why = f"{ticket.method}() took longer than {self.survival.said('fragment_timeout_s')}"
+                error = WorkerLost(f"{described(name)} was killed: {why}", worker=name.worker, life=name.life)
+                self._note_death(name, error)
+        if now >= self._state.due_at:
+            self._report(fleet_state.Ticked())
 
     def _living(self) -> list[Handle]:
-        return [handle for handle in self.handles.values() if self.state.lives(handle.name)]
+        return [handle for handle in self._handles.values() if self._state.lives(handle.name)]
 
     def _look_at(self, handle: Handle) -> None:
-        refusal = _error(handle.ready)
-        cause = _error(handle.ended) if refusal is None else refusal
-        if self.placing and refusal is not None and not isinstance(refusal, WorkerLost):
-            self.refused = refusal
+        name, standing = handle.name, self._state.workers[handle.name.worker]
+        refusal = handle.ready.error
+        cause = handle.ended.error if refusal is None else refusal
+        if self._bringing_up and refusal is not None and not isinstance(refusal, WorkerLost):
+            self._refused = refusal
         elif cause is not None:
-            self._note_death(handle.name, cause)
-        elif handle.ready.done and not self._is_up(handle):
-            self._lateness.begun(handle.name, self._clock())
-            self._tell(Ready(handle.name))
-            _log.info("%s is up", described(handle.name))
-        elif handle.placed.done and self._counts_from_placement(handle):
-            self._tell(Placed(handle.name))
-
-    def _is_up(self, handle: Handle) -> bool:
-        return self.state.workers[handle.name.worker].phase == "up"
-
-    def _counts_from_placement(self, handle: Handle) -> bool:
-        """Whether its time to be ready begins only now."""
-        standing = self.state.workers[handle.name.worker]
-        return self._survival.start_timeout_s is not None and standing.phase == "starting" and not standing.placed
+            self._note_death(name, cause)
+        elif handle.ready.done and standing.phase == "starting":
+            self._lateness.begun(name, self._clock())
+            self._report(fleet_state.Ready(name))
+            _log.info("%s is up", described(name))
+        elif handle.placed.done and standing.phase == "starting" and not standing.placed:
+            self._report(fleet_state.Placed(name))
 
     def _note_death(self, name: Name, cause: BaseException) -> None:
-        if not self.state.lives(name):
+        if not self._state.lives(name):
             return
-        handle = self.handles.get(name.worker)
+        handle = self._handles.get(name.worker)
         if handle is not None and handle.name == name:
-            self._backend.kill(handle)
-        self._lateness.ended(name)
-        self._tell(Died(name, cause))
-        _log.warning("%s; %s", _told(name, cause), self._what_next(name.worker))
+            self._kill(handle)
+        self._report(fleet_state.Died(name, cause))
+        if (gone := getattr(self._backend, "gone", None)) is not None:
+            self.place_gone = gone
+            for handle in self._living():
+                self._kill(handle)
+            self._report(fleet_state.PlaceGone(WorkerLost(f"the workers are lost: {gone}")))
+        ended = (
+            str(cause)
+            if isinstance(cause, SwathError)
+            else f"{described(name)} failed: {type(cause).__name__}: {cause}"
+        )
+        _log.warning("%s; %s", ended, self._what_next(name.worker))
 
-    def _end_late(self, ticket: Ticket) -> None:
-        name = ticket.name
-        self.late.append(name)
-        why = f"{ticket.method}() took longer than {self._survival.said('fragment_timeout_s')}"
-        self._note_death(name, WorkerLost(f"{described(name)} was killed: {why}", worker=name.worker, life=name.life))
+    def _kill(self, handle: Handle) -> None:
+        self._backend.kill(handle)
+        self._lateness.ended(handle.name)
 
-    def _tell(self, event: Event) -> None:
-        self._todo.extend(self.state.handle(event, self._clock()))
-        self.stirs += 1
-        if isinstance(event, Ticked | Placed):
+    def _report(self, event: fleet_state.Event) -> None:
+        self._todo.extend(self._state.handle(event, self._clock()))
+        self._stirs += 1
+        if isinstance(event, fleet_state.Ticked | fleet_state.Placed):
             return
-        if self.listener is not None and isinstance(event, Ready | Died):
+        if self.listener is not None and isinstance(event, fleet_state.Ready | fleet_state.Died):
             self.listener(event)
         self.changes += 1
-        self.up = {handle.name.worker: handle for handle in self._living() if self._is_up(handle)}
+        workers = self._state.workers
+        self.up = {worker: handle for worker, handle in self._handles.items() if workers[worker].phase == "up"}
 
     def _carry_out(self) -> None:
         """Do what was asked for; what an interrupt leaves undone is done the next time."""
-        while self._todo:
+        while self._todo and not self._closed:
             self._do(self._todo[0])
             self._todo.popleft()
-        if self._seen_at != self.stirs:
-            self._seen_at = self.stirs
-            self.watched = [ticket for handle in self._living() for ticket in self._news_of(handle)]
+        if self._seen_at != self._stirs:
+            self._seen_at = self._stirs
+            self._watched = [ticket for handle in self._living() for ticket in self._news_of(handle)]
 
     def _news_of(self, handle: Handle) -> tuple[Ticket, ...]:
-        if self._is_up(handle):
+        standing = self._state.workers[handle.name.worker]
+        if standing.phase == "up":
             return (handle.ended,)
-        starting = (handle.ready, handle.ended)
-        return (handle.placed, *starting) if self._counts_from_placement(handle) else starting
+        return (handle.ready, handle.ended) if standing.placed else (handle.placed, handle.ready, handle.ended)
 
-    def _do(self, instruction: Instruction) -> None:
+    def _do(self, instruction: fleet_state.Instruction) -> None:
         match instruction:
-            case Start(name):
-                self._start(name)
-            case Overdue(name):
-                self._note_death(name, self._not_ready(name))
-            case GiveUp() if self.listener is not None:
+            case fleet_state.Start(name) if self._state.lives(name):
+                try:
+                    self._handles[name.worker] = self._backend.spawn(self._make_job(name))
+                except Exception as error:
+                    if self._bringing_up:
+                        raise
+                    self._note_death(name, error)
+            case fleet_state.Overdue(name):
+                self._note_death(name, self._not_ready([self._handles[name.worker]], len(self._state.workers)))
+            case fleet_state.NoRoom(names):
+                asked, free = self._backend.room(self._handles[names[0].worker])
+                workers = ", ".join(str(name.worker) for name in names)
+                _log.warning("workers %s wait for room: each asks for %s; there is %s", workers, asked, free)
+            case fleet_state.GiveUp() if self.listener is not None:
                 self.listener(instruction)
-            case Fail(causes):
-                self.causes = causes
+            case fleet_state.Fail(causes):
+                self._causes = causes
 
-    def _start(self, name: Name) -> None:
-        try:
-            self.handles[name.worker] = self._backend.spawn(self._make_jobs[name.worker](name))
-        except Exception as error:
-            if self.placing:
-                raise
-            self._note_death(name, error)
-
-    def _not_ready(self, name: Name) -> SwathError:
-        patience = self._survival.start_timeout_s
-        if patience is not None and self.state.workers[name.worker].placed:
-            why = f"{described(name)} was not ready {self._survival.said('start_timeout_s')} after it was placed"
-            return WorkerLate(why, workers=(name.worker,), deadline=patience)
-        return self._not_placed(name)
-
-    def _not_placed(self, name: Name) -> PlacementFailed:
-        asked, available = self._backend.room(self.handles[name.worker])
+    def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
+        """Of `n` lives these were not ready in time: there was no room, or building them takes too long."""
+        patience = self.survival.start_timeout_s
+        late = [handle for handle in handles if patience is None or not handle.placed.done] or handles
+        workers = tuple(handle.name.worker for handle in late)
+        who = f"{len(late)} of {n} workers ({', '.join(map(str, workers))}) were not ready"
+        if patience is not None and late[0].placed.done:
+            why = f"{who} {self.survival.said('start_timeout_s')} after they were placed, and were ended"
+            return WorkerLate(why, workers=workers, deadline=patience)
+        asked, free = self._backend.room(late[0])
         return PlacementFailed(
-            f"{described(name)} was not ready {self._survival.said('placement_timeout_s')} after it was begun: "
-            f"it asks for {asked}; there is {available}",
+            f"{who} after {self.survival.said('placement_timeout_s')}: each asks for {asked}; there is {free}; use "
+            "fewer workers, or make room",
             asked=asked,
-            available=available,
+            available=free,
         )
 
     def _what_next(self, worker: int) -> str:
-        standing, most = self.state.workers[worker], self._survival.restarts
+        standing, most = self._state.workers[worker], self.survival.restarts
         if standing.phase == "gone":
-            left = "1 worker is" if self.state.left == 1 else f"{self.state.left} workers are"
+            left = "1 worker is" if self._state.left == 1 else f"{self._state.left} workers are"
             return f"it is given up after {standing.restarts} restarts; {left} left"
         delay = most.delay(standing.restarts)
         when = f"in {delay:g} s" if delay else "at once"
         return f"life {standing.life} begins {when} (restart {standing.restarts} of {most.max_per_worker})"
-
-
-def _error(ticket: Ticket) -> BaseException | None:
-    return ticket.outcome.exception if isinstance(ticket.outcome, Error) else None
-
-
-def _told(name: Name, cause: BaseException) -> str:
-    return str(cause) if isinstance(cause, SwathError) else f"{described(name)} failed: {type(cause).__name__}: {cause}"

@@ -64,6 +64,11 @@ class Ticket:
         self.outcome = outcome
 
     @property
+    def error(self) -> BaseException | None:
+        """What the call raised, `WorkerLost` if its worker has died; `None` if it returned, or is not done."""
+        return self.outcome.exception if isinstance(self.outcome, Error) else None
+
+    @property
     def value(self) -> Any:
         """What the call returned.
 

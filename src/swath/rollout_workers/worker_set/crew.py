@@ -129,8 +129,8 @@ class Crew:
         self.fragments_lost = 0
         self.household: Household = AS_BUILT
         self.removed: set[int] = set()
-        self.deaths = Deaths(terms.config, self.events, self.fleet.was_late)
-        self.fleet.listen(self.deaths)
+        self.deaths = Deaths(terms.config, self.events, self.fleet.late)
+        self.fleet.listener = self.deaths
         self._terms = terms
         self._berths: dict[int, Berth] = {}
         self._global_vars: dict[str, Any] = {}
@@ -158,7 +158,7 @@ class Crew:
             Exception: what building one raised. In both cases none is added.
         """
         try:
-            added = self.fleet.add([self._terms.job] * n)
+            added = self.fleet.add(n)
         except PlacementFailed as failure:
             late = self._terms.survival.placement_timeout_s
             raise WorkerLate(f"{failure}; all are ended", deadline=late) from failure

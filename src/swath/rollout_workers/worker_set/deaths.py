@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Literal, NamedTuple, TypeAlias
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
@@ -59,15 +59,15 @@ class Deaths:
     Args:
         config: says which losses are not raised, how many in a row are too many, and how long a request may take.
         events: where all is told.
-        was_late: whether a life was ended because it took too long.
+        late: lives that were ended because they took too long.
     """
 
-    def __init__(self, config: AlgorithmConfig, events: Events, was_late: Callable[[Name], bool]) -> None:
+    def __init__(self, config: AlgorithmConfig, events: Events, late: Collection[Name]) -> None:
         self.tolerant = config.restart_failed_env_runners or config.ignore_env_runner_failures
         self._most_in_a_row = config.num_consecutive_env_runner_failures_tolerance
         self._patience = config.env_runner_hang_timeout_s
         self._events = events
-        self._was_late = was_late
+        self._late = late
         self._in_a_row: list[BaseException] = []
         self._to_raise: dict[Name, BaseException] = {}
 
@@ -75,7 +75,7 @@ class Deaths:
         """Hear what became of a worker."""
         match news:
             case Died(name, cause):
-                self._events.note(name, "hung" if self._was_late(name) else "died", str(cause))
+                self._events.note(name, "hung" if name in self._late else "died", str(cause))
                 self._in_a_row.append(cause)
                 if not self.tolerant:
                     self._to_raise[name] = cause
@@ -109,7 +109,7 @@ class Deaths:
 
     def seen(self, name: Name, error: BaseException) -> BaseException:
         """What a caller is to see in place of an answer."""
-        if not isinstance(error, WorkerLost) or not self._was_late(name):
+        if not isinstance(error, WorkerLost) or name not in self._late:
             return error if isinstance(error, Exception) else WorkerLost(str(error), worker=name.worker, life=name.life)
         patience = self._patience
         return WorkerLate(

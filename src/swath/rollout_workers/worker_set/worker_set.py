@@ -38,7 +38,7 @@ def facts_of_workers(crew: Crew, *, stopped: bool) -> tuple[dict[str, Any], dict
         "workers_alive": 0 if stopped else len(crew.up()),
         "restarts": crew.fleet.restarts,
         "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-        "late": crew.fleet.late,
+        "late": len(crew.fleet.late),
         "fragments_lost": crew.fragments_lost,
     }
     of_workers: dict[str, Any] = {}
