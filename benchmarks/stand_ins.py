@@ -6,16 +6,17 @@ fragment ─▶ sealed ─▶ workers: answer at once (`answering.py`) ─▶ ga
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from answering import StandIn, sealed
 from swath.collect.counters import Counters
-from swath.collect.joining import batch_of, stacked
+from swath.collect.description import Description
+from swath.collect.jobs import WorkerJobs
+from swath.collect.joining import Joiner
 from swath.collect.messages import Head
 from swath.collect.plan import FragmentPlan, Renewal
-from swath.collect.service import CollectorService, Making
+from swath.collect.service import CollectorService
 from swath.collect.shaping import Shaper
 from swath.collect.tracker import FragmentTracker
 from swath.collect.worker import Tally
@@ -26,6 +27,7 @@ from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
 from swath.weights.channel import Channel
 from swath.weights.due import Automatic, Due
+from swath.weights.manifest import Manifest
 from swath.workers.base import Job
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
@@ -68,27 +70,20 @@ def collection_of(
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=MANY_S))
     fleet.bring_up()
     group = WorkerGroup(fleet, Channel(places.share))
-    counters, share, budget = Counters(), dict.fromkeys(range(n_workers), made.frames), Budget(made.frames)
-    tracker = group.tracker = FragmentTracker(group, counters)
-    plan = FragmentPlan(group, tracker, share, budget, Renewal(Due(Automatic()), print))
     layout = Layout((envs,), ("observation",), ("action", "action_log_prob"))
+    described = dict.fromkeys(range(n_workers), Description(envs, steps, layout, Manifest.of(None), {}))
+    jobs = WorkerJobs({}, described=described)
+    counters, share, budget = Counters(), dict.fromkeys(range(n_workers), made.frames), Budget(made.frames)
+    tracker = group.tracker = FragmentTracker(group, counters, jobs.replaces)
+    plan = FragmentPlan(group, tracker, share, budget, Renewal(Due(Automatic()), print))
     return CollectorService(
         group=group,
+        jobs=jobs,
         plan=plan,
         gather=InOrder(group, plan, ahead) if sync else AsReady(group, plan, ahead),
-        making=_making(layout, sync=sync),
+        joiner=Joiner(described, [None] * n_workers, several=sync),
         shaper=Shaper(layout),
         budget=budget,
         batch_frames=made.frames * (n_workers if sync else 1),
         gate=Gate("stand-ins"),
     )
-
-
-def _making(layout: Layout, *, sync: bool) -> Making:
-    def parts(shares: Any, bodies: Any) -> list[Any]:  # noqa: ARG001  as a collection asks
-        return [batch_of(body, layout) for body in bodies]
-
-    def batch(shares: Any, bodies: Any) -> Any:
-        return stacked(bodies, layout) if sync else parts(shares, bodies)[0]
-
-    return Making(batch, parts)

@@ -1,7 +1,5 @@
 """When workers are asked for more."""
 
-from dataclasses import replace
-
 import pytest
 from fleet_toys import drawn, fleet
 from writing_toys import FileBuffer
@@ -9,16 +7,16 @@ from writing_toys import FileBuffer
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize(("prefetch", "busy"), [(0, False), (1, True)])
-def test_workers_that_are_asked_ahead_do_not_wait_for_the_copy_of_their_fragments(kind, prefetch, busy):
+def test_workers_that_are_asked_ahead_do_not_wait_for_the_copy_of_their_fragments(kind, prefetch, busy, monkeypatch):
     with fleet(kind, backend="inline", prefetch=prefetch) as collector:
         collection = collector.collection
-        make, seen = collection.making.batch, []
+        make, seen = collection.joiner.batch, []
 
         def batch(shares, bodies):
             seen.append({share.worker for share in shares} <= collection.group.out_by_worker().keys())
             return make(shares, bodies)
 
-        collection.making = replace(collection.making, batch=batch)
+        monkeypatch.setattr(collection.joiner, "batch", batch)
         drawn(collector, 3)
     assert seen == [busy] * 3
 

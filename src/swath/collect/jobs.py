@@ -14,7 +14,7 @@ from uuid import uuid4
 from swath.collect.description import Description
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
-from swath.collect.remote import PUBLIC, RemoteRequest, build_remote
+from swath.collect.remote import PUBLIC, build_remote
 from swath.collect.tracker import WorkerRecord
 from swath.collect.worker import Seeding
 from swath.collect.writing import Writers
@@ -70,12 +70,18 @@ class WorkerJobs:
         core = self.requests[name.worker]
         life = self.lives[name.worker] = max(name.life, self.last_life(name.worker) + 1)
         options = replace(core.options, on_env_error="raise") if self.replaces(name.worker) else core.options
-        worker = replace(
-            core, worker=self.first + name.worker, life=life, seed=self.seeding.get(name.worker), options=options
+        request = replace(
+            core,
+            options=options,
+            worker=self.first + name.worker,
+            life=life,
+            seed=self.seeding.get(name.worker),
+            hooks=self.hooks,
+            model=self.described.get(name.worker),
+            writing=None if self.writers is None else self.writers.request(options.devices.storing),
+            built_by=self.key,
+            here=self.here,
         )
-        writing = None if self.writers is None else self.writers.request(options.devices.storing)
-        model = self.described.get(name.worker)
-        request = RemoteRequest(worker, self.hooks, model, writing, self.key, self.here)
         return Job(
             partial(build_remote, request),
             name,

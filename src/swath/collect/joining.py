@@ -5,7 +5,7 @@ fragments, views into foreign memory ─▶ joined along envs ─▶ one batch [
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +13,72 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
+from swath.collect.description import Description
+from swath.collect.tracker import head_of
 from swath.errors import warn
+from swath.group.request import Request
 from swath.keys import TIME
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.spaces import Array
 
-
-def batch_of(body: Any, layout: Layout) -> Any:
-    """The batch `[*B, T]` of one fragment, in memory of its own."""
-    if isinstance(body, Fragment):
-        return joined([body]).to_tensordict(layout)
-    return body.clone()
+CPU = torch.device("cpu")
 
 
-def stacked(bodies: Sequence[Any], layout: Layout) -> Any:
-    """The batch `[W, *B, T]` of one fragment per worker, in memory of its own."""
+class Joiner:
+    """Makes batches in memory of the user's own, where batches live.
+
+    Args:
+        described: what workers are like, by index; those that are added come later.
+        storing: the device of batches by worker; `None` sets none. One that this process lacks is a `UserWarning`, and
+            the CPU.
+        dim: along which shares are concatenated; `None` stacks them.
+        several: whether batches are made of what several workers made; where their devices differ, they are joined on
+            the CPU.
+        own: fragments are fresh arrays, not views; they become the batch's.
+    """
+
+    def __init__(
+        self,
+        described: Mapping[int, Description],
+        storing: Sequence[torch.device | None],
+        *,
+        dim: int | None = None,
+        several: bool = False,
+        own: bool = False,
+    ) -> None:
+        there = {device: _available(device) for device in dict.fromkeys(storing)}
+        self._devices = [there[device] for device in storing]
+        if several and len(set(self._devices)) > 1:
+            self._devices = [CPU]
+        self._described, self._dim, self._several, self._own = described, dim, several, own
+
+    def batch(self, shares: Sequence[Request], bodies: Sequence[Any]) -> Any:
+        """One batch of the bodies of its shares: `[*B, T]` of one, `[W, *B, T]` or joined along a dimension of all."""
+        if not self._several:
+            return self.part(shares[0], bodies[0])
+        if self._dim is not None:
+            return torch.cat([self.part(share, body) for share, body in zip(shares, bodies, strict=True)], self._dim)
+        return self._placed(_stacked(bodies, self._described[shares[0].worker].layout), 0)
+
+    def part(self, share: Request, body: Any) -> Any:
+        """The batch `[*B, T]` of one share; where they are joined in time without the steps that were not made."""
+        if isinstance(body, Fragment):
+            fragment, layout = body if self._own else joined([body]), self._described[share.worker].layout
+            batch: Any = fragment.to_tensordict(layout)
+        else:
+            batch = body if self._own else body.clone()
+        batch = self._placed(batch, share.worker)
+        return batch[..., : head_of(share).steps] if self._dim == -1 else batch
+
+    def _placed(self, batch: Any, worker: int) -> Any:
+        """Where it lives; what workers made that were added, as of the first."""
+        device = self._devices[worker if worker < len(self._devices) else 0]
+        return batch if device is None else batch.to(device)
+
+
+def _stacked(bodies: Sequence[Any], layout: Layout) -> Any:
+    """The batch `[W, *B, T]` of one fragment per worker."""
     if all(isinstance(body, Fragment) for body in bodies):
         return joined(bodies).to_tensordict(replace(layout, batch_shape=(len(bodies), *layout.batch_shape)))
     batches = [body.to_tensordict(layout) if isinstance(body, Fragment) else body for body in bodies]
@@ -80,30 +130,6 @@ def _valid(rows: Sequence[Rows]) -> Array | None:
 def _versions(fragments: Sequence[Fragment]) -> Array:
     """Int64 `[ΣB]`."""
     return np.concatenate([np.full(len(fragment.ids), fragment.version, dtype=np.int64) for fragment in fragments])
-
-
-CPU = torch.device("cpu")
-
-
-class Homes:
-    """Moves batches to where they live.
-
-    Args:
-        storing: the device by worker; `None` sets none. One that this process lacks is a `UserWarning`, and the CPU.
-        joined: whether batches are made of what several workers made; where their devices differ, they are joined on
-            the CPU.
-    """
-
-    def __init__(self, storing: Sequence[torch.device | None], *, joined: bool) -> None:
-        there = {device: _available(device) for device in dict.fromkeys(storing)}
-        self._devices = [there[device] for device in storing]
-        if joined and len(set(self._devices)) > 1:
-            self._devices = [CPU]
-
-    def place(self, batch: Any, worker: int) -> Any:
-        """What a worker made, or what it is a part of; those that were added are as the first."""
-        device = self._devices[worker if worker < len(self._devices) else 0]
-        return batch if device is None else batch.to(device)
 
 
 def _available(device: torch.device | None) -> torch.device | None:

@@ -51,13 +51,21 @@ def call_each(
     Raises:
         ValueError: the lists are not of the same length.
     """
-    positional = list_of_args if list_of_args is not None else [()] * len(list_of_kwargs or [{}])
-    named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(positional)
-    if len(positional) != len(named):
-        raise ValueError(
-            f"list_of_args has {len(positional)} entries, list_of_kwargs {len(named)}; give both the same length"
-        )
-    return [method(*args, **kwargs) for args, kwargs in zip(positional, named, strict=True)]
+    return [method(*args, **kwargs) for args, kwargs in paired(list_of_args, list_of_kwargs, 1)]
+
+
+def paired(
+    list_of_args: Sequence[Sequence[Any]] | None, list_of_kwargs: Sequence[Mapping[str, Any]] | None, n: int
+) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
+    """The arguments of each call; of `n` calls without arguments if there are no lists.
+
+    Raises:
+        ValueError: the lists are not of the same length.
+    """
+    given = [len(one) for one in (list_of_args, list_of_kwargs) if one is not None] or [n]
+    if given[0] != given[-1]:
+        raise ValueError(f"list_of_args has {given[0]} entries, list_of_kwargs {given[-1]}; give both the same length")
+    return list(zip(list_of_args or [()] * given[0], list_of_kwargs or [{}] * given[0], strict=True))
 
 
 def _parts(path: str) -> Iterator[tuple[Any, bool]]:

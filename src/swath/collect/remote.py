@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from swath.collect.responding import Responder
 from swath.collect.saving import load_worker, save_worker
 from swath.collect.shaping import noted
 from swath.collect.worker import Seeding, Tally
-from swath.collect.writing import ReplayWriter, WriteRequest
+from swath.collect.writing import ReplayWriter
 from swath.options import Hooks
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.fragment import Fragment
@@ -52,27 +52,6 @@ PUBLIC = (
 travels(*CREATOR, creator_apart)
 
 
-@dataclass(frozen=True)
-class RemoteRequest:
-    """All that a worker elsewhere is made of.
-
-    Attributes:
-        worker: the core.
-        hooks: functions of the user that are called in the worker.
-        model: what its earlier lives were like, and it must be like, too.
-        writing: with what it writes for itself, if it does.
-        built_by: key of the collector that asks it.
-        here: it lives in the process of the user, whose own policy acts.
-    """
-
-    worker: WorkerRequest
-    hooks: Hooks = field(default_factory=Hooks)
-    model: Description | None = None
-    writing: WriteRequest | None = None
-    built_by: str = ""
-    here: bool = False
-
-
 class RemoteWorker(Responder):
     """One worker of a fleet.
 
@@ -89,12 +68,12 @@ class RemoteWorker(Responder):
 
     outside: Callable[[], Any] | None = None
 
-    def __init__(self, request: RemoteRequest) -> None:
+    def __init__(self, request: WorkerRequest) -> None:
         super().__init__(request.built_by)
         self._here = request.here
-        core = request.worker if self._here else replace(request.worker, stopped=self._stopped)
+        core = request if self._here else replace(request, stopped=self._stopped)
         self.worker, self.acting, self._layout = build_worker(core)
-        self._cut_last = request.worker.options.set_truncated
+        self._cut_last = request.options.set_truncated
         self._sums = EpisodeSums(self.worker.host.spec.num_envs)
         self._frames = self._batches = 0
         self._ask = FragmentRequest()
@@ -296,18 +275,17 @@ class RemoteWorker(Responder):
         return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self._layout)
 
 
-def build_remote(request: RemoteRequest) -> Responder:
+def build_remote(request: WorkerRequest) -> Responder:
     """The worker; the function that jobs name. What travelled frozen thaws here.
 
     Raises:
         ValueError: it is not like its earlier lives.
     """
-    worker = request.worker
-    source = replace(worker.source, env=thawed(worker.source.env))
-    make: Callable[[RemoteRequest], Responder] = worker.make or RemoteWorker
-    built = make(replace(request, worker=replace(worker, source=source, policy=thawed(worker.policy))))
+    source = replace(request.source, env=thawed(request.source.env))
+    make: Callable[[WorkerRequest], Responder] = request.make or RemoteWorker
+    built = make(replace(request, source=source, policy=thawed(request.policy)))
     difference = "" if request.model is None else request.model.difference(built.describe())
     if difference:
         built.close()
-        raise ValueError(f"worker {worker.worker} was built anew and is not what it was: {difference}")
+        raise ValueError(f"worker {request.worker} was built anew and is not what it was: {difference}")
     return built

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from swath.collect.counters import Counters
 from swath.collect.jobs import WorkerJobs
+from swath.collect.joining import Joiner
 from swath.collect.plan import FragmentPlan
 from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
 from swath.collect.tracker import FragmentTracker, head_of
@@ -28,19 +29,6 @@ from swath.rollout.episodes.statistics import joined
 from swath.workers.gate import Gate
 
 
-@dataclass(frozen=True)
-class Making:
-    """How bodies become a batch, in memory of the user's own, where batches live.
-
-    Attributes:
-        batch: makes one batch of the bodies of its shares; they may be views.
-        parts: makes of each share what is written to a replay buffer at a time.
-    """
-
-    batch: Callable[[Sequence[Request], Sequence[Any]], Any]
-    parts: Callable[[Sequence[Request], Sequence[Any]], list[Any]]
-
-
 @dataclass
 class CollectorService:
     """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
@@ -50,7 +38,7 @@ class CollectorService:
         jobs: how they are brought up.
         plan: what they are to be asked for.
         gather: decides who is asked next.
-        making: how bodies become batches.
+        joiner: makes batches of bodies.
         shaper: what happens to batches on their way out.
         budget: how much to collect.
         batch_frames: frames of a batch.
@@ -62,7 +50,7 @@ class CollectorService:
     jobs: WorkerJobs
     plan: FragmentPlan
     gather: Gather
-    making: Making
+    joiner: Joiner
     shaper: Shaper
     budget: Budget
     batch_frames: int
@@ -215,33 +203,27 @@ class CollectorService:
         try:
             if self.written_there:
                 return self._deliver_written()
-            return self._deliver() if self.whole is None else self._deliver_whole(self.whole)
+            return self._deliver()
         except FleetFailed:
             self.forget()
             raise
 
     def _deliver(self) -> Drawn:
-        make = self._batch if self.buffer is None else self._parts
-        while (shares := self._shares()) is not None:
-            made = self._made(shares, make)
-            if made is not None:
-                try:
-                    return self._delivery.deliver(made)
-                finally:
-                    self._done(shares)
-        return Drawn(None, ended=True)
-
-    def _deliver_whole(self, whole: WholeEpisodes) -> Drawn:
         while True:
             with self.group.lock:
-                batch = whole.take()
+                batch = None if self.whole is None else self.whole.take()
             if batch is not None:
                 return self._delivery.deliver([batch])
             shares = self._shares()
             if shares is None:
                 return Drawn(None, ended=True)
-            if self._made(shares, self._parts, whole) is not None:
-                self._done(shares)
+            made = self._made(shares)
+            if made is not None:
+                try:
+                    if self.whole is None:
+                        return self._delivery.deliver(made)
+                finally:
+                    self._done(shares)
 
     def _deliver_written(self) -> Drawn:
         """Count what workers have written; one draw per batch or fragment, or per write of whole episodes."""
@@ -271,12 +253,7 @@ class CollectorService:
                 before()
         return self.gather.next(lambda: self.gate.halted)
 
-    def _made(
-        self,
-        shares: Sequence[Request],
-        make: Callable[[Sequence[Request], Sequence[Any]], list[Part]],
-        whole: WholeEpisodes | None = None,
-    ) -> list[Part] | None:
+    def _made(self, shares: Sequence[Request]) -> list[Part] | None:
         """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
 
         `None` if some are lost, or have become unwanted meanwhile: these are asked for again.
@@ -287,14 +264,14 @@ class CollectorService:
                 if self._put_back(shares):
                     return None
                 self.gather.ask_ahead()
-            made = make(shares, bodies)
+            made = self._parts(shares, bodies)
             with self.group.lock:
                 if self._put_back(shares):
                     return None
                 self.gather.done()
-                if whole is not None:
-                    _add(whole, shares, made)
-                    self._forget_gone(whole)
+                if self.whole is not None:
+                    _add(self.whole, shares, made)
+                    self._forget_gone(self.whole)
                 for share in shares:
                     share.reply.close()
                 return made
@@ -312,13 +289,12 @@ class CollectorService:
                 self.group.close(share)
             return None
 
-    def _batch(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Part]:
-        episodes = joined(head_of(share).episodes for share in shares)
-        return [Part(self.making.batch(shares, bodies), episodes)]
-
     def _parts(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Part]:
-        made = self.making.parts(shares, bodies)
-        return [Part(batch, head_of(share).episodes) for batch, share in zip(made, shares, strict=True)]
+        """One batch; of each share one, where these are written to a replay buffer or kept for whole episodes."""
+        if self.whole is None and self.buffer is None:
+            return [Part(self.joiner.batch(shares, bodies), joined(head_of(share).episodes for share in shares))]
+        rows = zip(shares, bodies, strict=True)
+        return [Part(self.joiner.part(share, body), head_of(share).episodes) for share, body in rows]
 
     def _put_back(self, shares: Sequence[Request]) -> bool:
         """Whether some of these are lost, or not wanted any more; the others come again."""

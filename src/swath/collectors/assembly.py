@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
-
-import torch
 
 from swath.collect.counters import Counters
 from swath.collect.description import Description
 from swath.collect.jobs import WorkerJobs, frozen_request
-from swath.collect.joining import Homes, batch_of, stacked
+from swath.collect.joining import Joiner
 from swath.collect.plan import FragmentPlan, Renewal, nothing
 from swath.collect.remote import RemoteWorker
-from swath.collect.service import CollectorService, Making
+from swath.collect.service import CollectorService
 from swath.collect.shaping import Shaper
-from swath.collect.tracker import FragmentTracker, head_of
+from swath.collect.tracker import FragmentTracker
 from swath.collect.worker import Seeding
 from swath.collect.writing import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import LocalChannel, LocalFleet
-from swath.group.request import Request
 from swath.options import Hooks
 from swath.rollout.episodes.ids import MOST_WORKERS
-from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
 from swath.weights.due import Due
@@ -204,7 +200,13 @@ def _collection(
         jobs=jobs,
         plan=plan,
         gather=InOrder(group, plan, order.ahead, enough) if order.sync else AsReady(group, plan, order.ahead),
-        making=_making_here(request, layout) if jobs.here else _making(request, described),
+        joiner=Joiner(
+            described,
+            [worker.options.devices.storing for worker in request.workers],
+            dim=order.cat_dim,
+            several=not jobs.here and (order.sync or trajectories.per_batch is not None),
+            own=jobs.here,
+        ),
         shaper=shaper,
         budget=budget,
         batch_frames=batch_frames,
@@ -272,39 +274,3 @@ def require_joinable(described: Mapping[int, Description], cat_dim: int | None) 
             f"the workers' shares are of different lengths (steps by worker: {lengths}): they can only be joined with "
             "cat_results=-1, or give all workers the same number of frames"
         )
-
-
-def _making(request: CollectorRequest, described: Mapping[int, Description]) -> Making:
-    dim, sync = request.order.cat_dim, request.order.sync
-    several = sync or request.options.trajectories.per_batch is not None
-    homes = Homes([worker.options.devices.storing for worker in request.workers], joined=several)
-
-    def parts(shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
-        made = [
-            homes.place(batch_of(body, described[share.worker].layout), share.worker)
-            for share, body in zip(shares, bodies, strict=True)
-        ]
-        return made if dim != -1 else [_cut(share, part) for share, part in zip(shares, made, strict=True)]
-
-    def joined(shares: Sequence[Request], bodies: Sequence[Any]) -> Any:
-        if dim is None:
-            return homes.place(stacked(bodies, described[shares[0].worker].layout), 0)
-        return torch.cat(parts(shares, bodies), dim)
-
-    return Making(joined if sync else lambda shares, bodies: parts(shares, bodies)[0], parts)
-
-
-def _making_here(request: CollectorRequest, layout: Layout) -> Making:
-    """The fragment's arrays are fresh: they become the batch's."""
-    device = request.workers[0].options.devices.storing
-
-    def parts(shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:  # noqa: ARG001  there is one
-        made = [body.to_tensordict(layout) if isinstance(body, Fragment) else body for body in bodies]
-        return [batch if device is None else batch.to(device) for batch in made]
-
-    return Making(lambda shares, bodies: parts(shares, bodies)[0], parts)
-
-
-def _cut(share: Request, part: Any) -> Any:
-    """Without the steps that were not made."""
-    return part[..., : head_of(share).steps]

@@ -14,6 +14,7 @@ import torch
 
 from swath.collect.background import Background
 from swath.collect.description import Description
+from swath.collect.paths import paired
 from swath.collectors.assembly import assemble_fleet
 from swath.collectors.base import BaseCollector, end_quietly
 from swath.collectors.outlet import WeightOutlet
@@ -85,20 +86,10 @@ class ManyWorkers(BaseCollector):
         """
         self.collection.gate.require_open()
         workers = sorted(self.collection.jobs.described)
-        positional = list_of_args if list_of_args is not None else [()] * len(workers)
-        named = list_of_kwargs if list_of_kwargs is not None else [{}] * len(workers)
-        if list_of_args is not None and list_of_kwargs is not None and len(positional) != len(named):
-            raise ValueError(
-                f"list_of_args has {len(positional)} entries, list_of_kwargs {len(named)}; they must be of the "
-                "same length"
-            )
-        for given in (positional, named):
-            if len(given) != len(workers):
-                raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(given)}")
-        calls = {
-            worker: Call("invoke", (method_name, args, kwargs))
-            for worker, args, kwargs in zip(workers, positional, named, strict=True)
-        }
+        rows = paired(list_of_args, list_of_kwargs, len(workers))
+        if len(rows) != len(workers):
+            raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(rows)}")
+        calls = {worker: Call("invoke", (method_name, *row)) for worker, row in zip(workers, rows, strict=True)}
         return list(self.collection.open_group.call_each(calls).values())
 
     def getattr_env(self, name: str) -> Any:

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from tensordict import TensorDictBase
 
 from swath.collect.description import Description
+from swath.collect.making.assembly import WorkerRequest
 from swath.collect.messages import FragmentRequest, Head
 from swath.collect.paths import follow
-from swath.collect.remote import RemoteRequest
 from swath.collect.responding import Responder
 from swath.collect.saving import LIFE, WEIGHTS
 from swath.collect.shaping import valid_frames
@@ -46,7 +46,7 @@ class RemoteCollector(Responder):
         keywords: of its constructor, beyond env, policy, frames, hooks and index.
     """
 
-    def __init__(self, request: RemoteRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
+    def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
         super().__init__(request.built_by)
         self._collector = _built(request, kind, keywords)
         self._collection = self._collector.collection
@@ -54,13 +54,13 @@ class RemoteCollector(Responder):
         self._collection.counters.told = self._note
         self._episodes = NO_EPISODES
         self._handed = 0
-        self._life, seed = request.worker.life, request.worker.seed
+        self._life, seed = request.life, request.seed
         try:
             if self._life:
                 self._go_on_from(self._life - 1, {})
             if seed is not None:
                 self.seed_with(seed)
-            elif request.worker.twin:  # copies of one env do not share a random state
+            elif request.twin:  # copies of one env do not share a random state
                 self._collector.set_seed(fresh_root())
             if request.writing is not None:
                 hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
@@ -191,16 +191,15 @@ class RemoteCollector(Responder):
         self._episodes = joined([self._episodes, episodes])
 
 
-def _built(request: RemoteRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> Inner:
-    worker = request.worker
+def _built(request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> Inner:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
         return kind(
-            worker.source.env,
-            worker.policy,
-            frames_per_batch=worker.frames,
+            request.source.env,
+            request.policy,
+            frames_per_batch=request.frames,
             total_frames=-1,
-            worker_idx=worker.worker,
+            worker_idx=request.worker,
             pre_collect_hook=request.hooks.before,
             post_collect_hook=request.hooks.after,
             **keywords,

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from swath.collect.description import Description
 from swath.collect.making.acting import Acting
 from swath.collect.options import WorkerOptions
 from swath.collect.worker import Place, Seeding, Worker, never
-from swath.options import count
+from swath.collect.writing import WriteRequest
+from swath.options import Hooks, count
 from swath.rollout.fragment import Layout
 from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import Source, build
@@ -56,9 +58,14 @@ class WorkerRequest:
         twin: its env is one of several copies of an instance, whose random state it must not share.
         stopped: asked after each step; true ends the fragment there.
         masked: fragments have a mask, since some may lack rows.
-        make: makes what answers for it, where that is another thing than a worker; it is called with a `RemoteRequest`.
+        make: makes what answers for it, where that is another thing than a worker; it is called with the request.
         threads: torch's threads in it.
         resources: what it asks of its place.
+        hooks: functions of the user that are called in the worker.
+        model: what its earlier lives were like, and it must be like, too.
+        writing: with what it writes for itself, if it does.
+        built_by: key of the collector that asks it.
+        here: it lives in the process of the user, whose own policy acts.
     """
 
     source: Source
@@ -74,6 +81,11 @@ class WorkerRequest:
     make: Callable[..., Any] | None = None
     threads: int = 1
     resources: Mapping[str, Any] = field(default_factory=dict)
+    hooks: Hooks = field(default_factory=Hooks)
+    model: Description | None = None
+    writing: WriteRequest | None = None
+    built_by: str = ""
+    here: bool = False
 
     def __post_init__(self) -> None:
         count("frames_per_batch", self.frames)
