@@ -1,4 +1,4 @@
-"""A Ray collector whose workers are spread over nodes, one of which is lost; on a cluster of its own."""
+"""A Ray collector whose nodes are lost, one of several or the only one; on clusters of their own."""
 
 import os
 import re
@@ -37,3 +37,45 @@ def test_a_node_is_lost_and_another_comes_while_batches_go_on():
     assert [restarts == "0" for *_, restarts, _ in facts] == [True, False, False]
     frames = 200 * sum(int(batches) for _, batches, *_ in facts)
     assert f"{frames} frames were delivered, <RayCollector 2 workers" in run.stdout
+
+
+ALONE = """
+import os, signal, subprocess, ray
+from swath import RayCollector, Restarts
+from swath.errors import FleetFailed
+
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+collector = RayCollector(
+    "CartPole-v1", frames_per_batch=200, num_collectors=2, remote_configs={"num_cpus": 1}, restarts=Restarts(1000)
+)
+collector.next()
+listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
+for pid, parent, name in map(str.split, listed.splitlines()):
+    if int(parent) == os.getpid() and name == "raylet":
+        os.kill(int(pid), signal.SIGKILL)
+try:
+    while True:
+        collector.next()
+except FleetFailed as failed:
+    print(f"restarts {collector.stats()['restarts']}: {failed}")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_only_node_is_lost_and_the_run_ends_at_once():
+    """However many restarts are left: a thousand would take hours."""
+    pytest.importorskip("ray")
+    run = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        env={**os.environ, **SURROUNDINGS},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    said = re.search(
+        r"^restarts (\d+): 0 of 2 workers are left.*no node of the Ray cluster is alive", run.stdout, re.MULTILINE
+    )
+    assert said is not None, run.stdout
+    assert int(said[1]) <= 2

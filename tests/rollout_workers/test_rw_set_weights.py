@@ -9,7 +9,7 @@ from toy_rollout_worker import STEPS, Play, ToySet, config
 from swath.errors import NoEffectWarning, WorkerLate
 from swath.rollout_workers import FilterManager
 from swath.testing.toy_worker import Gate
-from swath.workers.inline import InlineBackend
+from swath.workers.local import InlineBackend
 
 
 def inline(n=2, **options):

@@ -5,10 +5,9 @@ import pytest
 import ray_cluster
 from swath.testing import ChannelContract
 from swath.testing.channel_contract import Readers
-from swath.workers.inline import InlineBackend
+from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.packing import owned, pack, unpack
 from swath.workers.process.backend import ProcessBackend
-from swath.workers.thread import ThreadBackend
 
 
 class Letter:

@@ -3,9 +3,8 @@
 import pytest
 
 from swath.testing import BackendContract
-from swath.workers.inline import InlineBackend
+from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.process.backend import ProcessBackend
-from swath.workers.thread import ThreadBackend
 
 
 class TestInline(BackendContract):

@@ -13,10 +13,9 @@ from swath.testing.backend.asking import visiting
 from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
 from swath.workers.fleet import Fleet
-from swath.workers.inline import InlineBackend
+from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.outcome import Error
 from swath.workers.process.backend import ProcessBackend
-from swath.workers.thread import ThreadBackend
 from swath.workers.tickets import Name
 
 PATIENT = Survival(Restarts(5, backoff_s=0.01), fragment_timeout_s=60.0, placement_timeout_s=60.0)

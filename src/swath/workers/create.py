@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swath.workers.base import Backend
-from swath.workers.inline import InlineBackend
-from swath.workers.thread import ThreadBackend
+from swath.workers.local import InlineBackend, ThreadBackend
 
 
 def backend(

@@ -1,35 +1,40 @@
-"""What places within this process have in common: values are copied where elsewhere they would cross a border."""
+"""Places within this process: the thread of whoever waits, or a thread for each worker.
+
+    inline: spawn, call ─▶ one queue ─▶ wait: carries out the oldest call, until one of its tickets is done
+    thread: spawn, call ─▶ queue of the worker ─▶ its thread carries out the calls
+
+Values are copied where elsewhere they would cross a border.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import threading
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from swath.errors import Closed
-from swath.workers.base import Job, OnBoard, OwingHandle
+from swath.workers.base import Handle, Job, OnBoard, OwingHandle
 from swath.workers.hosting import Hosted, Loss, attempted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Board, Received, Ticket
 
+_JOIN_S = 1.0
 
-@dataclass(frozen=True)
-class QueuedCall:
-    """A call that waits for its turn.
 
-    Attributes:
-        ticket: where its outcome goes.
-        method: what to call; `None` to build the worker.
-        args: copies of what was given.
-    """
+class QueuedCall(NamedTuple):
+    """A call that waits for its turn: where its outcome goes, and what to do."""
 
     ticket: Ticket
-    method: str | None = None
-    args: Sequence[Any] = ()
+    work: Callable[[], Outcome]
 
 
 class LocalHandle(OwingHandle):
@@ -45,48 +50,37 @@ class LocalHandle(OwingHandle):
         self._hosted = Hosted(self.job.name)
         return super().end(how)
 
-    def carry_out(self, call: QueuedCall) -> Outcome:
-        """Build, or call the method; what comes back shares no memory with the worker but the body of a parcel."""
-        if call.method is None:
-            before = Value(None) if self.job.before is None else attempted(self.job.before)
-            return self._hosted.build(before, lambda: self.job.build)
-        return _handed_over(self._hosted.answer(call.method, lambda: call.args))
+    def build(self) -> Outcome:
+        """Make the object."""
+        before = Value(None) if self.job.before is None else attempted(self.job.before)
+        return self._hosted.build(before, lambda: self.job.build)
+
+    def answer(self, method: str, args: Sequence[Any]) -> Outcome:
+        """Call a method; what comes back shares no memory with the worker but the body of a parcel."""
+        outcome = self._hosted.answer(method, lambda: args)
+        return outcome if isinstance(outcome, Error) else attempted(_handed_over, outcome.value)
 
 
 class LocalShared:
-    """A value that was copied once; its arrays cannot be written."""
+    """What all workers of this process see.
 
-    def __init__(self, value: Any) -> None:
-        packed = pack(value)
-        self._head = packed.head
-        self._buffers = [memoryview(buffer).toreadonly() for buffer in owned(packed.buffers)]
+    Args:
+        open: gives it.
+
+    Attributes:
+        values: numbers, where they are shared.
+    """
+
+    values: Any = None
+
+    def __init__(self, open: Callable[[], Any]) -> None:  # noqa: A002  the seam's name
+        self.open = open
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalShared:
         return self
 
-    def open(self) -> Any:
-        """The value; its arrays are views that must not be written."""
-        return unpack(self._head, self._buffers)
-
     def release(self) -> None:
         """Its memory goes when nobody holds it any more."""
-
-
-class LocalWatched:
-    """Numbers that all workers of this process see."""
-
-    def __init__(self, size: int) -> None:
-        self.values = np.zeros(size, dtype=np.int64)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LocalWatched:
-        return self
-
-    def open(self) -> Any:
-        """The numbers."""
-        return self.values
-
-    def release(self) -> None:
-        """Their memory goes when nobody holds them any more."""
 
 
 class LocalBackend(OnBoard):
@@ -94,29 +88,222 @@ class LocalBackend(OnBoard):
 
     def __init__(self) -> None:
         super().__init__(Board())
+        self._handles: set[Any] = set()
         self._closed = False
 
-    def require_open(self) -> None:
-        """Raise `Closed` when it is closed."""
+    def spawn(self, job: Job) -> Handle:
+        """Begin a worker's life.
+
+        Raises:
+            Closed: the backend is closed.
+        """
         if self._closed:
             raise Closed("no worker can be spawned: the backend is closed")
+        handle = self._begun(job)
+        self._handles.add(handle)
+        self._send(handle, QueuedCall(handle.ready, handle.build))
+        return handle
 
-    def watched(self, size: int) -> LocalWatched:
-        """See `Backend.watched`."""
-        return LocalWatched(size)
+    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
+        """Queue a call; its arguments are copied."""
+        assert isinstance(handle, LocalHandle)
+        ticket = Ticket(handle.name, method)
+        self._send(handle, QueuedCall(ticket, partial(handle.answer, method, copy.deepcopy(args))))
+        return ticket
+
+    def kill(self, handle: Handle) -> None:
+        """Forget the worker; the call that it is busy with is abandoned, and its result ignored."""
+        assert isinstance(handle, LocalHandle)
+        self._end(handle, Loss(handle.name, "was killed"))
+
+    def close(self) -> None:
+        """Forget all workers."""
+        self._closed = True
+        for handle in list(self._handles):
+            self._end(handle, Loss(handle.name, "was ended: its backend is closed"))
 
     def share(self, value: Any) -> LocalShared:
-        """Copy the value once."""
-        return LocalShared(value)
+        """Copy the value once; the arrays of the copy cannot be written."""
+        packed = pack(value)
+        buffers = [memoryview(buffer).toreadonly() for buffer in owned(packed.buffers)]
+        return LocalShared(lambda: unpack(packed.head, buffers))
+
+    def watched(self, size: int) -> LocalShared:
+        """See `Backend.watched`."""
+        numbers = np.zeros(size, dtype=np.int64)
+        shared = LocalShared(lambda: numbers)
+        shared.values = numbers
+        return shared
+
+    def _send(self, handle: LocalHandle, call: QueuedCall) -> None:
+        if (ended := handle.opened(call.ticket)) is None:
+            self._enqueue(handle, call)
+        else:
+            self._board.settle(call.ticket, ended.error())
+
+    def _carry_out(self, handle: LocalHandle, call: QueuedCall, *raised: type[BaseException]) -> None:
+        """Have the call answered; what is `raised` leaves, all else that is no answer ends the worker."""
+        try:
+            outcome = call.work()
+        except raised:
+            raise
+        except BaseException as error:  # noqa: BLE001  as in a process
+            self._end(handle, Loss(handle.name, f"ended itself with {error!r}", exit=repr(error)))
+        else:
+            handle.answered(call.ticket)
+            self._board.settle(call.ticket, outcome)
+
+    def _end(self, handle: LocalHandle, loss: Loss) -> None:
+        self._handles.discard(handle)
+        for ticket in handle.end(loss):
+            self._board.settle(ticket, loss.error())
+
+    @abstractmethod
+    def _begun(self, job: Job) -> LocalHandle:
+        """What is held of a new life."""
+
+    @abstractmethod
+    def _enqueue(self, handle: Any, call: QueuedCall) -> None:
+        """Have a call carried out after those before it."""
 
 
-def _handed_over(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, Error):
-        return outcome
-    try:
-        value = outcome.value
-        if not isinstance(value, Parcel):
-            return Value(copy.deepcopy(value))
-        return Value(Received(copy.deepcopy(value.head), lambda: value.body))
-    except Exception as error:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere
-        return Error(error)
+class InlineBackend(LocalBackend):
+    """Workers that need no thread and no process: nothing runs until somebody waits. The reference for other places.
+
+    Several threads may wait: one at a time carries out calls. `KeyboardInterrupt` leaves `wait`; the call that it broke
+    off is carried out anew when somebody waits again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[LocalHandle, QueuedCall]] = deque()
+        self._running = False
+
+    def wait(
+        self,
+        tickets: Sequence[Ticket],
+        timeout: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> list[Ticket]:
+        """Carry out queued calls, oldest first, until one of the tickets is done.
+
+        A call is never broken off, and one is carried out however little time there is: whoever polls gets somewhere.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            done = [ticket for ticket in tickets if ticket.done]
+            if done or (interrupted is not None and interrupted()):
+                return done
+            carried_out = self._carry_out_oldest()
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not carried_out:
+                self._board.wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
+            if left == 0:
+                return [ticket for ticket in tickets if ticket.done]
+
+    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+        """Nothing is needed."""
+        return "this process", "this process"
+
+    def _begun(self, job: Job) -> LocalHandle:
+        return LocalHandle(job)
+
+    def _enqueue(self, handle: LocalHandle, call: QueuedCall) -> None:
+        with self._lock:
+            self._queue.append((handle, call))
+        self._board.wake()
+
+    def _free(self) -> bool:
+        """Whether there is something to carry out, and nobody at it."""
+        with self._lock:
+            return bool(self._queue) and not self._running
+
+    def _carry_out_oldest(self) -> bool:
+        """Whether there was something to carry out, and nobody at it."""
+        with self._lock:
+            if self._running or not self._queue:
+                return False
+            handle, call = self._queue.popleft()
+            self._running = True
+        try:
+            if not call.ticket.done:  # its worker may have ended
+                self._carry_out(handle, call, KeyboardInterrupt)
+        except KeyboardInterrupt:
+            with self._lock:
+                self._queue.appendleft((handle, call))
+            raise
+        finally:
+            self._running = False
+            self._board.wake()  # others who wait may go on with the queue
+        return True
+
+
+class ThreadHandle(LocalHandle):
+    """A worker and its thread.
+
+    Attributes:
+        queue: calls; `None` ends the thread.
+        was_busy: whether something was open when it was ended: threads cannot be ended from outside.
+        thread: a daemon.
+    """
+
+    def __init__(self, job: Job, serve: Callable[[ThreadHandle], None]) -> None:
+        super().__init__(job)
+        self.was_busy = False
+        self.queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
+        name = f"swath worker {job.name.worker} (life {job.name.life})"
+        self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
+
+    def end(self, how: Loss) -> list[Ticket]:
+        """Have the thread end once it is idle; what is open. None the second time."""
+        if tickets := super().end(how):
+            self.was_busy = len(tickets) > 1  # the end of its life is open in any case
+            self.thread.name += ", abandoned" if self.was_busy else ""
+            self.queue.put(None)
+        return tickets
+
+
+class ThreadBackend(LocalBackend):
+    """Workers that share this process: its memory, its random generators, its interpreter lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._serving: set[ThreadHandle] = set()
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """The names of threads that were to end and are busy still."""
+        return tuple(one.thread.name for one in list(self._serving) if one.was_busy and one.thread.is_alive())
+
+    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+        """A thread."""
+        return "a thread", f"{threading.active_count()} threads are running"
+
+    def close(self) -> None:
+        """End all threads; those that are busy for a second more are abandoned."""
+        super().close()
+        until = time.monotonic() + _JOIN_S
+        for handle in list(self._serving):
+            if handle.thread is not threading.current_thread():
+                handle.thread.join(max(0.0, until - time.monotonic()))
+
+    def _begun(self, job: Job) -> ThreadHandle:
+        handle = ThreadHandle(job, self._serve)
+        self._serving.add(handle)
+        handle.thread.start()
+        return handle
+
+    def _enqueue(self, handle: ThreadHandle, call: QueuedCall) -> None:
+        handle.queue.put(call)
+
+    def _serve(self, handle: ThreadHandle) -> None:
+        while (call := handle.queue.get()) is not None and not handle.ended.done:
+            self._carry_out(handle, call)
+        self._serving.discard(handle)
+
+
+def _handed_over(value: Any) -> Any:
+    if not isinstance(value, Parcel):
+        return copy.deepcopy(value)
+    return Received(copy.deepcopy(value.head), lambda: value.body)
