@@ -9,7 +9,6 @@ Nobody polls: a pause ends with an answer, with news of workers, or when somethi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeAlias
@@ -203,7 +202,7 @@ class Fleet(Lives):
                 until, handles = self._until(timeout), self.up.values() if ask and timeout > 0 else ()
                 tickets = [self._backend.call(handle, "close") for handle in handles]
                 while (missing := [ticket for ticket in tickets if not ticket.done]) and self._clock() < until:
-                    self._backend.wait(missing, self._left(until))
+                    self._backend.wait(missing, until - self._clock())
             finally:
                 self._backend.close()
         errors = [ticket.error for ticket in tickets]
@@ -226,7 +225,7 @@ class Fleet(Lives):
             return self._stirs != known or (interrupted is not None and interrupted())
 
         due = min(until, self._state.due_at, self._lateness.due_at)
-        self._backend.wait([*tickets, *self._watched], self._left(due), over)
+        self._backend.wait([*tickets, *self._watched], max(0.0, due - self._clock()), over)
 
     def _reached(
         self,
@@ -258,6 +257,3 @@ class Fleet(Lives):
 
     def _until(self, timeout: float | None) -> float:
         return inf if timeout is None else self._clock() + timeout
-
-    def _left(self, until: float) -> float | None:
-        return None if until == inf else min(max(0.0, until - self._clock()), threading.TIMEOUT_MAX)
