@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from swath.errors import NoEffectWarning
+from swath.rollout_workers import PPOConfig, PPOTorchPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.config.registry import creator_of, register_env
@@ -252,3 +253,34 @@ def test_functions_of_callbacks_are_kept_by_event():
     for wrong, error in (({"on_sample_end": 3}, ValueError), ({"on_train_result": mapped}, TypeError)):
         with pytest.raises(error, match=next(iter(wrong))):
             config.callbacks(**wrong)
+
+
+PPO_IN_RLLIB = {
+    "lr": 5e-5,
+    "num_epochs": 30,
+    "minibatch_size": 128,
+    "train_batch_size": 4000,
+    "rollout_fragment_length": "auto",
+    "num_env_runners": 2,
+}
+"""Defaults of RLlib 2.60's `PPOConfig` that are not those of its `AlgorithmConfig`."""
+
+
+def test_ppo_has_the_defaults_of_rllibs_ppo():
+    config, plain = PPOConfig(), AlgorithmConfig().to_dict()
+    assert {name: value for name, value in config.to_dict().items() if plain[name] != value} == PPO_IN_RLLIB
+    assert type(config.training(gamma=0.5).copy()) is PPOConfig
+    assert isinstance(config, AlgorithmConfig)
+    assert PPOConfig.from_dict({"lr": 0.5})["num_epochs"] == 30
+
+
+def test_a_worker_with_the_settings_of_ppo_trains_by_them():
+    config = PPOConfig().training(model={"fcnet_hiddens": [4]}).env_runners(num_env_runners=1)
+    with RolloutWorker(
+        env_creator=lambda _: gym.make("CartPole-v1"),
+        default_policy_class=PPOTorchPolicy,
+        config=config,
+        worker_index=1,
+    ) as worker:
+        assert worker.total_rollout_fragment_length == 4000
+        assert worker.get_policy().config["lr"] == 5e-5

@@ -4,6 +4,7 @@
 refuses, and where its effect is to be seen once workers are there.
 """
 
+import inspect
 from collections.abc import Callable
 from math import inf, nan
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import everything_to_default
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
 from swath.rollout_workers.config.policy_spec import PolicySpec
-from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
+from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
+from swath.rollout_workers.config.settings import SETTINGS
 
 
 class Acts(NamedTuple):
@@ -95,6 +97,7 @@ ACTS = {
     "train_batch_size": Acts("training", 32, [100], [0, 1.5, None], 'rollout_fragment_length="auto"'),
     "num_epochs": Acts("training", 1, [3], [0, 1.5, None], "sample_and_learn"),
     "minibatch_size": Acts("training", None, [0, 16], [-1, 1.5], "sample_and_learn"),
+    "shuffle_batch_per_epoch": Acts("training", True, [True], [False, None], "minibatches are always shuffled"),
     "model": Acts(
         "training",
         MODEL_DEFAULTS,
@@ -143,22 +146,21 @@ ACTS = {
 }
 
 NO_EFFECT = {
-    "disable_env_checking": ("environment", True, False),
-    "preprocessor_pref": ("env_runners", "deepmind", None),
-    "remote_env_batch_wait_ms": ("env_runners", 10, None),
-    "use_env_runner_state_server": ("env_runners", True, False),
-    "policy_map_capacity": ("multi_agent", 5, 100),
-    "policy_states_are_swappable": ("multi_agent", True, False),
-    "shuffle_batch_per_epoch": ("training", False, True),
-    "log_sys_usage": ("debugging", True, False),
-    "metrics_episode_collection_timeout_s": ("reporting", 60, None),
-    "metrics_num_episodes_for_smoothing": ("reporting", 100, None),
-    "min_time_s_per_iteration": ("reporting", 1, None),
-    "min_train_timesteps_per_iteration": ("reporting", 1, 0),
-    "min_sample_timesteps_per_iteration": ("reporting", 1, 0),
-    "log_gradients": ("reporting", True, False),
-    "export_native_model_files": ("checkpointing", True, False),
-    "checkpoint_trainable_policies_only": ("checkpointing", True, False),
+    "disable_env_checking": ("environment", True),
+    "preprocessor_pref": ("env_runners", "deepmind"),
+    "remote_env_batch_wait_ms": ("env_runners", 10),
+    "use_env_runner_state_server": ("env_runners", True),
+    "policy_map_capacity": ("multi_agent", 5),
+    "policy_states_are_swappable": ("multi_agent", True),
+    "log_sys_usage": ("debugging", True),
+    "metrics_episode_collection_timeout_s": ("reporting", 60),
+    "metrics_num_episodes_for_smoothing": ("reporting", 100),
+    "min_time_s_per_iteration": ("reporting", 1),
+    "min_train_timesteps_per_iteration": ("reporting", 1),
+    "min_sample_timesteps_per_iteration": ("reporting", 1),
+    "log_gradients": ("reporting", True),
+    "export_native_model_files": ("checkpointing", True),
+    "checkpoint_trainable_policies_only": ("checkpointing", True),
 }
 
 OLD_NAMES = {
@@ -234,15 +236,21 @@ def test_these_tables_have_every_setting():
     assert set(NO_EFFECT) == set(WITHOUT_EFFECT)
 
 
+@pytest.mark.parametrize("name", ACTS)
+def test_the_method_that_sets_a_setting_says_what_it_is(name):
+    method = getattr(AlgorithmConfig, ACTS[name].method)
+    assert f"`{keyword(name)}`" in method.__doc__ or len(inspect.signature(method).parameters) == 3
+
+
 def test_the_first_argument_may_be_given_by_position():
     assert AlgorithmConfig().environment("CartPole-v1").framework("torch").api_stack(False, False).env == "CartPole-v1"
 
 
 @pytest.mark.parametrize("name", NO_EFFECT)
 def test_a_setting_without_effect_is_warned_of_once_and_kept(name, recwarn):
-    method, value, default = NO_EFFECT[name]
-    config = getattr(AlgorithmConfig(), method)(**{name: default})
-    assert config[name] == AlgorithmConfig()[name] == default
+    method, value = NO_EFFECT[name]
+    config = getattr(AlgorithmConfig(), method)(**{name: None})
+    assert config[name] is AlgorithmConfig()[name] is None
     assert not recwarn.list
     getattr(config, method)(**{name: value}).update_from_dict({name: value})
     assert [(w.category, str(w.message).startswith(f"{name} has no effect")) for w in recwarn] == [

@@ -18,6 +18,7 @@ from swath.rollout_workers.batches.views import ViewRequirement as ViewRequireme
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import PPOConfig as PPOConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
 from swath.rollout_workers.config.registry import register_env as register_env
 from swath.rollout_workers.env_context import EnvContext as EnvContext

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, Self, TypeAlias
 
+from swath.nearest import suggestion
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import EVENTS
-from swath.rollout_workers.config.container import UNCHANGED, SettingsDict
 from swath.rollout_workers.config.mapping import is_policy_to_train, mapper
 from swath.rollout_workers.config.policy_spec import PolicySpec, specs
-from swath.rollout_workers.config.setup import Kind, Spaces, SpaceSources
+from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
+from swath.rollout_workers.config.settings import NAMES, UNCHANGED, Settings
+from swath.rollout_workers.config.spaces import Spaces, policy_space
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
 PolicySetup: TypeAlias = tuple[dict[str, PolicySpec], Callable[..., bool] | None]
@@ -21,7 +23,7 @@ _NO_ALGORITHMS = (
 )
 
 
-class AlgorithmConfig(SettingsDict):
+class AlgorithmConfig(Settings):
     """Settings of workers, set by fluent methods, as attributes, or from a dict; checked where they are set.
 
     Fluent methods change only what they are given and return the config, so that calls can be chained:
@@ -80,23 +82,20 @@ class AlgorithmConfig(SettingsDict):
         Raises:
             ValueError: a policy without class or space, or whose agents have different spaces.
         """
-        own: dict[Kind, Any] = {"observation": self.observation_space, "action": self.action_space}
-        sources = SpaceSources(env, spaces or {}, mapper(self.policy_mapping_fn), own)
-        given = self.policies if policies is None else specs("policies", policies)
+        sources = env, spaces or {}, mapper(self.policy_mapping_fn)
         setup = {}
-        for policy_id, spec in given.items():
+        for policy_id, spec in (self.policies if policies is None else specs("policies", policies)).items():
             policy_class = spec.policy_class or default_policy_class
             if policy_class is None:
                 raise ValueError(
                     f"policy {policy_id!r} has no class: give its PolicySpec a policy_class, or a default_policy_class"
                 )
             seen, acted = spec.observation_space, spec.action_space
-            setup[policy_id] = PolicySpec(
-                policy_class,
-                sources.space(policy_id, "observation") if seen is None else seen,
-                sources.space(policy_id, "action") if acted is None else acted,
-                self.of_policy(spec),
-            )
+            if seen is None:
+                seen = policy_space(policy_id, "observation", *sources, self.observation_space)
+            if acted is None:
+                acted = policy_space(policy_id, "action", *sources, self.action_space)
+            setup[policy_id] = PolicySpec(policy_class, seen, acted, self.of_policy(spec))
         return setup, is_policy_to_train(self.policies_to_train)
 
     def of_policy(self, spec: PolicySpec) -> AlgorithmConfig:
@@ -145,6 +144,18 @@ class AlgorithmConfig(SettingsDict):
         raise NotImplementedError(_NO_ALGORITHMS)
 
     build_algo = build
+
+    def _given(self, **settings: Any) -> Self:
+        """Set what a fluent method was given.
+
+        Raises:
+            TypeError: a keyword that is no setting.
+        """
+        given = {name: value for name, value in settings.items() if value is not UNCHANGED}
+        for name, value in given.items():
+            if not any(name in known for known in (NAMES, WITHOUT_EFFECT, REFUSED)):
+                raise TypeError(f"{name}={value!r} is no setting of {type(self).__name__}{suggestion(name, NAMES)}")
+        return self.set_all(given, merge=True)
 
     def environment(self, env: Any = UNCHANGED, **settings: Any) -> Self:
         """Say which env is used, and what becomes of its actions and rewards.
@@ -207,6 +218,7 @@ class AlgorithmConfig(SettingsDict):
         - `train_batch_size`: env steps of all workers together, for `rollout_fragment_length="auto"`.
         - `num_epochs`: passes of `sample_and_learn` over its batch.
         - `minibatch_size`: rows of a minibatch there; None or 0: the whole batch.
+        - `shuffle_batch_per_epoch`: only True: minibatches are always shuffled.
         - `model`: the default network; added to what is there, key by key.
         - `optimizer`: keywords of Adam; likewise.
         - `lambda_`: of generalised advantage estimation.
@@ -334,3 +346,16 @@ class AlgorithmConfig(SettingsDict):
     def learners(self, **settings: Any) -> Self:
         """There are no learners: each setting is refused, with what to do instead."""
         return self._given(**settings)
+
+
+class PPOConfig(AlgorithmConfig):
+    """An `AlgorithmConfig` with the defaults of RLlib's PPO.
+
+    They are `lr=5e-5`, `train_batch_size=4000`, `num_epochs=30`, `minibatch_size=128`, `num_env_runners=2` and
+    `rollout_fragment_length="auto"`.
+    """
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class)
+        self.env_runners(num_env_runners=2, rollout_fragment_length="auto")
+        self.training(lr=5e-5, train_batch_size=4000, num_epochs=30, minibatch_size=128)

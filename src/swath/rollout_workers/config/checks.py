@@ -1,33 +1,42 @@
-"""What settings may be: makers of checks, each `f(name, value)` giving the value as it is kept, or a `ValueError`."""
+"""What settings may be: checks `f(name, value)`, each giving the value as it is kept, or raising `ValueError`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from math import inf
+from math import inf, isnan
 from numbers import Real
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from gymnasium import Space
 
-from swath.options import count, deadline, seconds
+from swath.options import count, deadline
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[str, object], T]
-Schedule: TypeAlias = list[list[float]]
 
 
-def refuse(name: str, value: object, wanted: str) -> NoReturn:
-    """Raise the `ValueError` that every check raises."""
-    raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {wanted}")
+def identity(value: Any) -> Any:
+    """The value."""
+    return value
 
 
-def flag(name: str, value: object) -> bool:
-    """True or False."""
-    if not isinstance(value, bool | np.bool_):
-        refuse(name, value, "True or False")
-    return bool(value)
+def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] = identity) -> Check[T]:
+    """A check.
+
+    Args:
+        wanted: what a value must be, in words.
+        fits: whether it is.
+        kept: makes what is kept of it.
+    """
+
+    def check(name: str, value: object) -> T:
+        if not fits(value):
+            raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {wanted}")
+        return kept(value)
+
+    return check
 
 
 def whole(least: int = 0) -> Check[int]:
@@ -35,24 +44,15 @@ def whole(least: int = 0) -> Check[int]:
     return lambda name, value: count(name, value, least=least)
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a real number; True, False and NaN are none here."""
+    return not isinstance(value, bool) and isinstance(value, Real) and not isnan(value)
+
+
 def number(low: float = 0.0, high: float = inf) -> Check[float]:
     """A number from `low` to `high`, both included."""
     wanted = f"a number of at least {low:g}" if high == inf else f"a number from {low:g} to {high:g}"
-
-    def check(name: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
-            refuse(name, value, wanted)
-        return float(value)
-
-    return check
-
-
-def positive(name: str, value: object) -> float:
-    """A number above 0."""
-    result = number()(name, value)
-    if result == 0:
-        raise ValueError(f"{name}={value!r} must be more than 0")
-    return result
+    return must_be(wanted, lambda value: is_number(value) and low <= value <= high, float)
 
 
 def due(name: str, value: object) -> float:
@@ -68,58 +68,67 @@ def optional(check: Check[T]) -> Check[T | None]:
     return lambda name, value: None if value is None else check(name, value)
 
 
+def unless(fits: Callable[[Any], bool], check: Check[Any]) -> Check[Any]:
+    """What fits is kept as it is; anything else is checked."""
+    return lambda name, value: value if fits(value) else check(name, value)
+
+
 def word(*words: str) -> Check[str]:
     """One of the words; an enum's member with such a value counts as the word."""
     wanted = repr(words[0]) if len(words) == 1 else f"one of {', '.join(map(repr, words))}"
 
-    def check(name: str, value: object) -> str:
-        spoken = getattr(value, "value", value)
-        if not isinstance(spoken, str) or spoken not in words:
-            raise ValueError(f"{name}={value!r} must be {wanted}")
-        return spoken
+    def plain(value: Any) -> Any:
+        return getattr(value, "value", value)
 
-    return check
+    return must_be(wanted, lambda value: isinstance(plain(value), str) and plain(value) in words, plain)
 
 
-def table(name: str, value: object) -> dict[str, Any]:
-    """A dict of names; kept as a copy."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        refuse(name, value, "a dict whose keys are strings")
-    return dict(value)
+def is_table(value: Any) -> bool:
+    """Whether it is a dict by strings."""
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
-def amounts(name: str, value: object) -> dict[str, float]:
-    """A dict of names and numbers of at least 0."""
-    return {key: number()(f"{name}[{key!r}]", amount) for key, amount in table(name, value).items()}
+def table_of(check: Check[T]) -> Check[dict[str, T]]:
+    """A dict whose values pass the check."""
+    return lambda name, value: {key: check(f"{name}[{key!r}]", item) for key, item in table(name, value).items()}
 
 
-def space(name: str, value: object) -> Space[Any]:
-    """A gymnasium space."""
-    if not isinstance(value, Space):
-        refuse(name, value, "a gymnasium Space or None")
-    return value
-
-
-def function(name: str, value: object) -> Callable[..., Any]:
-    """Something to call."""
-    if not callable(value):
-        refuse(name, value, "callable")
-    return value
-
-
-def schedule(name: str, value: object) -> Schedule:
-    """`[[step, value], …]` with steps that grow, from 0 on."""
-    wanted = "a list of [step, value] with growing steps, the first of them 0"
+def _is_schedule(value: Any) -> bool:
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        refuse(name, value, wanted)
-    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
-        refuse(name, value, wanted)
-    pairs = [[number()(name, step), number(-inf)(name, then)] for step, then in value]
-    steps = [step for step, _ in pairs]
-    if steps[0] != 0 or any(later <= earlier for earlier, later in pairwise(steps)):
-        refuse(name, value, wanted)
-    return pairs
+        return False
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_number, pair)) for pair in value):
+        return False
+    return value[0][0] == 0 and all(earlier < later for (earlier, _), (later, _) in pairwise(value))
 
 
-wait = seconds
-"""A time to wait, 0 or more."""
+def _is_callbacks(value: Any) -> bool:
+    return callable(value) or (isinstance(value, list | tuple) and all(map(callable, value)))
+
+
+def says_who_learns(value: Any) -> bool:
+    """Whether it says which policies learn; a string is no collection of ids here."""
+    is_collection = isinstance(value, list | set | tuple | frozenset)
+    return callable(value) or (is_collection and all(isinstance(each, str) for each in value))
+
+
+flag = must_be("True or False", lambda value: isinstance(value, bool | np.bool_), bool)
+positive = must_be("a number above 0", lambda value: is_number(value) and value > 0, float)
+table: Check[dict[str, Any]] = must_be("a dict whose keys are strings", is_table, dict)
+space: Check[Space[Any]] = must_be("a gymnasium Space", lambda value: isinstance(value, Space))
+function: Check[Callable[..., Any]] = must_be("callable", callable)
+env: Check[Any] = must_be(
+    "an id, a name from register_env, a class, or a callable that makes the env",
+    lambda value: isinstance(value, str) or callable(value),
+)
+callbacks = must_be(
+    "a class derived from DefaultCallbacks, a function with keywords, or a list of such",
+    _is_callbacks,
+    lambda value: value if callable(value) else list(value),
+)
+schedule = must_be(
+    "a list of [step, value] with growing steps, the first of them 0",
+    _is_schedule,
+    lambda value: [[float(step), float(then)] for step, then in value],
+)
+LEARNERS = "a list, set or tuple of policy ids, or f(policy_id, batch=None) -> bool"
+learners: Check[Any] = must_be(LEARNERS, says_who_learns)

@@ -8,15 +8,14 @@ from inspect import Parameter, signature
 from typing import Any, TypeAlias
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.config.checks import LEARNERS, says_who_learns
 
 Mapping: TypeAlias = Callable[..., str]
 """`f(agent_id, episode, worker=None)`: the id of the policy that acts for the agent."""
 
-PoliciesToTrain: TypeAlias = set[str] | list[str] | tuple[str, ...] | frozenset[str] | Callable[..., bool]
-
 
 def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001
-    """The mapping unless somebody gives another: one policy acts for all."""
+    """The mapping of a new config: one policy acts for all."""
     return DEFAULT_POLICY_ID
 
 
@@ -31,29 +30,15 @@ def mapper(function: Mapping) -> Mapping:
     return lambda agent_id, episode, worker=None: function(agent_id, episode)  # noqa: ARG005
 
 
-def ids_or_function(name: str, value: object) -> PoliciesToTrain | None:
-    """The value, if it says which policies learn; None stands for all.
-
-    Raises:
-        TypeError: it does not; a string is no collection of ids here.
-    """
-    if value is None or callable(value):
-        return value
-    if isinstance(value, list | set | tuple | frozenset) and all(isinstance(each, str) for each in value):
-        return value
-    raise TypeError(
-        f"{name}={value!r} is of type {type(value).__name__}; it must be a list, set or tuple of policy ids, "
-        "or f(policy_id, batch=None) -> bool"
-    )
-
-
-def is_policy_to_train(value: object) -> Callable[..., bool] | None:
-    """The question as a function `f(policy_id, batch=None) -> bool`; None if all learn.
+def is_policy_to_train(given: Any) -> Callable[..., bool] | None:
+    """Which policies learn, as a function `f(policy_id, batch=None) -> bool`; None if all do.
 
     Raises:
         TypeError: it is no collection of ids and no function.
     """
-    given = ids_or_function("is_policy_to_train", value)
+    if given is not None and not says_who_learns(given):
+        kind = type(given).__name__
+        raise TypeError(f"is_policy_to_train={given!r} is of type {kind}; it must be {LEARNERS}")
     return given if given is None or callable(given) else partial(_is_among, frozenset(given))
 
 

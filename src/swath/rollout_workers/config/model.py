@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from swath.errors import warn_of_no_effect
-from swath.rollout_workers.config.checks import Check, flag, function, optional, refuse, table, whole, word
+from swath.rollout_workers.config.checks import Check, flag, function, must_be, optional, table, whole, word
 
-
-def _hiddens(name: str, value: object) -> list[int]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        refuse(name, value, "a list of layer widths")
-    return [whole(1)(name, width) for width in value]
-
-
+_WIDTHS: Check[Any] = must_be(
+    "a list of layer widths", lambda value: isinstance(value, Sequence) and not isinstance(value, str)
+)
 _CHECKS: dict[str, tuple[Any, Check[Any]]] = {
-    "fcnet_hiddens": ([256, 256], _hiddens),
+    "fcnet_hiddens": ([256, 256], lambda name, value: [whole(1)(name, width) for width in _WIDTHS(name, value)]),
     "fcnet_activation": ("tanh", word("tanh", "relu", "silu", "linear")),
     "vf_share_layers": (False, flag),
     "free_log_std": (False, flag),
@@ -29,8 +25,7 @@ _CHECKS: dict[str, tuple[Any, Check[Any]]] = {
 MODEL_DEFAULTS: dict[str, Any] = {key: default for key, (default, _) in _CHECKS.items()}
 """The setting `model` of a new config."""
 
-_RECURRENT = "write make_model of a TorchPolicy whose network takes (obs, state, seq_lens), or give custom_model"
-_REFUSED = {"use_lstm": _RECURRENT, "use_attention": _RECURRENT}
+_REFUSED = ("use_lstm", "use_attention")
 
 
 def model(name: str, value: object) -> dict[str, Any]:
@@ -40,10 +35,13 @@ def model(name: str, value: object) -> dict[str, Any]:
         ValueError: a key that is refused, or a value out of range.
     """
     given = table(name, value)
-    for key, why in _REFUSED.items():
+    for key in _REFUSED:
         if given.get(key):
-            raise ValueError(f"{name}[{key!r}]={given[key]!r} is not served: {why}")
-    for key in sorted(given.keys() - _CHECKS.keys() - _REFUSED.keys()):
+            raise ValueError(
+                f"{name}[{key!r}]={given[key]!r} is not served: write make_model of a TorchPolicy whose network takes "
+                "(obs, state, seq_lens), or give custom_model"
+            )
+    for key in sorted(given.keys() - _CHECKS.keys() - set(_REFUSED)):
         warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")
     own = {key: check(f"{name}[{key!r}]", given.get(key, default)) for key, (default, check) in _CHECKS.items()}
     return {**given, **own}

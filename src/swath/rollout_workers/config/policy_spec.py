@@ -7,12 +7,10 @@ from copy import copy
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from swath.rollout_workers.config.checks import refuse
+from swath.rollout_workers.config.checks import Check, must_be
 
 if TYPE_CHECKING:
     from gymnasium import Space
-
-_WANTED = "a dict of PolicySpec (or a tuple of up to four) by policy id, or a set, list or tuple of ids"
 
 
 @dataclass
@@ -60,7 +58,21 @@ def copied(value: Any) -> Any:
     return value.copy() if hasattr(value, "copy") and not isinstance(value, type) else value
 
 
-def specs(name: str, value: object) -> dict[str, PolicySpec]:
+_BY_ID: Check[Any] = must_be(
+    "a dict of PolicySpec (or a tuple of up to four) by policy id, or a set, list or tuple of ids",
+    lambda value: isinstance(value, Mapping) and bool(value),
+)
+_ID: Check[Any] = must_be("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
+_SPEC: Check[Any] = must_be(
+    "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)",
+    lambda value: (
+        isinstance(value, PolicySpec) or (isinstance(value, list | tuple) and len(value) <= len(fields(PolicySpec)))
+    ),
+    lambda value: value if isinstance(value, PolicySpec) else PolicySpec(*value),
+)
+
+
+def specs(name: str, value: Any) -> dict[str, PolicySpec]:
     """The policies as a dict of specs, whichever way they were given.
 
     Ids in a set are sorted, so that workers have their policies in one order wherever they live.
@@ -70,21 +82,8 @@ def specs(name: str, value: object) -> dict[str, PolicySpec]:
     """
     if isinstance(value, set | frozenset):
         value = sorted(value, key=str)
-    if isinstance(value, list | tuple):
-        value = dict.fromkeys(value)
-    if not isinstance(value, Mapping) or not value:
-        refuse(name, value, _WANTED)
-    for policy_id in value:
-        if not isinstance(policy_id, str) or not policy_id:
-            refuse(f"the policy id in {name}", policy_id, "a string that is not empty")
-    return {policy_id: _spec(f"{name}[{policy_id!r}]", spec) for policy_id, spec in value.items()}
-
-
-def _spec(name: str, value: object) -> PolicySpec:
-    if value is None:
-        return PolicySpec()
-    if isinstance(value, list | tuple) and len(value) <= len(fields(PolicySpec)):
-        return PolicySpec(*value)
-    if not isinstance(value, PolicySpec):
-        refuse(name, value, "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)")
-    return value
+    given = _BY_ID(name, dict.fromkeys(value) if isinstance(value, list | tuple) else value)
+    return {
+        _ID(f"the policy id in {name}", policy_id): _SPEC(f"{name}[{policy_id!r}]", () if spec is None else spec)
+        for policy_id, spec in given.items()
+    }

@@ -1,29 +1,31 @@
-"""The table of settings: what each is unless somebody says otherwise, and what it may be.
+"""The settings of workers and policies: one table, and a container of their values that is used as object and as dict.
 
-`SETTINGS` act. Those of `WITHOUT_EFFECT` do nothing here and are warned of once, those of `REFUSED` raise unless their
-value asks for nothing. Any other name is unknown: no setting is ignored silently.
+A setting of the table acts. Those of `WITHOUT_EFFECT` do nothing here and are warned of once, those of `REFUSED` raise
+unless their value asks for nothing. Any other name is unknown: no setting is ignored silently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from swath.errors import warn_of_no_effect
+from swath.nearest import suggestion
+from swath.options import seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config import checks
-from swath.rollout_workers.config.checks import Check, refuse
-from swath.rollout_workers.config.mapping import PoliciesToTrain, everything_to_default, ids_or_function
+from swath.rollout_workers.config.checks import Check
+from swath.rollout_workers.config.mapping import everything_to_default
 from swath.rollout_workers.config.model import MODEL_DEFAULTS, model
-from swath.rollout_workers.config.policy_spec import PolicySpec, specs
-from swath.rollout_workers.config.registry import EnvName
+from swath.rollout_workers.config.policy_spec import PolicySpec, copied, specs
+from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
 
 T = TypeVar("T")
 
-Callback: TypeAlias = Callable[..., Any]
-
 
 class Setting(Generic[T]):
-    """A setting that acts: an attribute of a config, checked where it is set.
+    """A row of the table.
 
     Args:
         check: `f(name, value)` gives the value as it is kept, or raises `ValueError`.
@@ -34,7 +36,7 @@ class Setting(Generic[T]):
 
     name: str
 
-    def __init__(self, check: Check[T], *, default: Any, also: tuple[str, ...] = (), merged: bool = False) -> None:
+    def __init__(self, check: Check[T], default: Any, *, also: tuple[str, ...] = (), merged: bool = False) -> None:
         self.check, self.default, self.also, self.merged = check, default, also, merged
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -43,12 +45,27 @@ class Setting(Generic[T]):
     @overload
     def __get__(self, config: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, config: object, owner: type) -> T: ...
-    def __get__(self, config: object | None, owner: type) -> Self | T:
+    def __get__(self, config: Settings, owner: type) -> T: ...
+    def __get__(self, config: Settings | None, owner: type) -> Self | T:
         if config is None:
             return self
-        value: T = vars(config)[self.name]
+        value: T = config[self.name]
         return value
+
+
+class _Unchanged:
+    def __repr__(self) -> str:
+        return "<unchanged>"
+
+
+UNCHANGED: Any = _Unchanged()
+"""Stands for a setting that was not given, or that there is not."""
+
+_OVERRIDES: Check[Any] = checks.must_be(
+    "a dict of settings, AlgorithmConfig.overrides(…), an AlgorithmConfig, or None",
+    lambda value: isinstance(value, Mapping | Settings),
+    lambda value: dict(value) if isinstance(value, Mapping) else value,
+)
 
 
 def merged(present: Any, given: Any) -> Any:
@@ -58,83 +75,44 @@ def merged(present: Any, given: Any) -> Any:
     return {**present, **{name: merged(present.get(name), value) for name, value in given.items()}}
 
 
-def _env(name: str, value: object) -> EnvName:
-    if not isinstance(value, str) and not callable(value):
-        refuse(name, value, "an id, a name from register_env, a class, or a callable that makes the env")
-    return value
-
-
-def _env_config(name: str, value: object) -> dict[str, Any]:
-    return {} if value is None else checks.table(name, value)
-
-
-def _clip(name: str, value: object) -> bool | float:
-    return bool(value) if isinstance(value, bool) else checks.positive(name, value)
-
-
-def _length(name: str, value: object) -> int | str:
-    return "auto" if value == "auto" else checks.whole(1)(name, value)
-
-
-def _filter(name: str, value: object) -> str | Callable[[Any], Any]:
-    by_name = checks.word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
-    return value if callable(value) else by_name(name, value)
-
-
-def _trainable(name: str, value: object) -> PoliciesToTrain | None:
-    try:
-        return ids_or_function(name, value)
-    except TypeError as wrong:
-        raise ValueError(str(wrong)) from None
-
-
-def _callbacks(name: str, value: object) -> Callback | list[Callback]:
-    if isinstance(value, list | tuple) and all(map(callable, value)):
-        return list(value)
-    if not callable(value):
-        refuse(name, value, "a class derived from DefaultCallbacks, a function with keywords, or a list of such")
-    return value
-
-
-def _functions(name: str, value: object) -> dict[str, Callback | list[Callback]]:
-    return {
-        event: _callbacks(f"{name}[{event!r}]", functions) for event, functions in checks.table(name, value).items()
-    }
-
-
-def _evaluation(name: str, value: object) -> Any:
-    if not isinstance(value, Mapping | Settings):
-        refuse(name, value, "a dict of settings, AlgorithmConfig.overrides(…), an AlgorithmConfig, or None")
-    return dict(value) if isinstance(value, Mapping) else value
-
-
 class Settings:
-    """The settings that act, by the method that sets them."""
+    """Values of the settings below, and the user's own keys; read and written also as a dict, by any of their names."""
+
+    _values: dict[str, Any]
+    _frozen: bool
 
     # environment
-    env = Setting(checks.optional(_env), default=None)
-    env_config = Setting(_env_config, default={}, merged=True)
+    env = Setting(checks.optional(checks.env), default=None)
+    env_config = Setting(
+        lambda name, value: checks.table(name, {} if value is None else value), default={}, merged=True
+    )
     observation_space = Setting(checks.optional(checks.space), default=None)
     action_space = Setting(checks.optional(checks.space), default=None)
-    clip_rewards = Setting(checks.optional(_clip), default=None)
+    clip_rewards = Setting(
+        checks.optional(checks.unless(lambda value: isinstance(value, bool), checks.positive)), default=None
+    )
     normalize_actions = Setting(checks.flag, default=True)
     clip_actions = Setting(checks.flag, default=False)
     # env_runners
     num_env_runners = Setting(checks.whole(), default=0, also=("num_workers", "num_rollout_workers"))
     num_envs_per_env_runner = Setting(checks.whole(1), default=1, also=("num_envs_per_worker",))
-    rollout_fragment_length = Setting(_length, default=200)
+    rollout_fragment_length = Setting(checks.unless(lambda value: value == "auto", checks.whole(1)), default=200)
     batch_mode = Setting(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Setting(checks.flag, default=True)
-    observation_filter = Setting(_filter, default="NoFilter")
+    observation_filter = Setting(
+        checks.unless(callable, checks.word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")), default="NoFilter"
+    )
     create_local_env_runner = Setting(checks.flag, default=True)
     create_env_on_local_worker = Setting(checks.flag, default=False, also=("create_env_on_driver",))
     num_cpus_per_env_runner = Setting(checks.number(), default=1.0, also=("num_cpus_per_worker",))
     num_gpus_per_env_runner = Setting(checks.number(), default=0.0, also=("num_gpus_per_worker",))
-    custom_resources_per_env_runner = Setting(checks.amounts, default={}, also=("custom_resources_per_worker",))
+    custom_resources_per_env_runner = Setting(
+        checks.table_of(checks.number()), default={}, also=("custom_resources_per_worker",)
+    )
     validate_env_runners_after_construction = Setting(
         checks.flag, default=True, also=("validate_workers_after_construction",)
     )
-    sample_timeout_s = Setting(checks.wait, default=60.0)
+    sample_timeout_s = Setting(seconds, default=60.0)
     max_requests_in_flight_per_env_runner = Setting(
         checks.whole(1), default=1, also=("max_requests_in_flight_per_sampler_worker",)
     )
@@ -143,7 +121,7 @@ class Settings:
     # multi_agent
     policies = Setting(specs, default={DEFAULT_POLICY_ID: PolicySpec()})
     policy_mapping_fn = Setting(checks.function, default=everything_to_default)
-    policies_to_train = Setting(_trainable, default=None)
+    policies_to_train = Setting(checks.optional(checks.learners), default=None)
     count_steps_by = Setting(checks.word("env_steps", "agent_steps"), default="env_steps")
     # training
     gamma = Setting(checks.number(0, 1), default=0.99)
@@ -154,6 +132,7 @@ class Settings:
     train_batch_size = Setting(checks.whole(1), default=32)
     num_epochs = Setting(checks.whole(1), default=1, also=("num_sgd_iter",))
     minibatch_size = Setting(checks.optional(checks.whole()), default=None, also=("sgd_minibatch_size",))
+    shuffle_batch_per_epoch = Setting(checks.must_be("True: minibatches are always shuffled", bool, bool), default=True)
     model = Setting(model, default=MODEL_DEFAULTS, merged=True)
     optimizer = Setting(checks.table, default={}, merged=True)
     lambda_ = Setting(checks.number(0, 1), default=1.0, also=("lambda",))
@@ -169,24 +148,24 @@ class Settings:
     kl_target = Setting(checks.number(), default=0.01)
     ignore_action_bounds = Setting(checks.flag, default=False)
     # callbacks
-    callbacks_class = Setting(checks.optional(_callbacks), default=None, also=("callbacks",))
-    callback_functions = Setting(_functions, default={}, merged=True)
+    callbacks_class = Setting(checks.optional(checks.callbacks), default=None, also=("callbacks",))
+    callback_functions = Setting(checks.table_of(checks.callbacks), default={}, merged=True)
     # fault_tolerance
     restart_failed_env_runners = Setting(
         checks.flag, default=True, also=("recreate_failed_workers", "recreate_failed_env_runners")
     )
     ignore_env_runner_failures = Setting(checks.flag, default=False, also=("ignore_worker_failures",))
     max_num_env_runner_restarts = Setting(checks.whole(), default=1000, also=("max_num_worker_restarts",))
-    delay_between_env_runner_restarts_s = Setting(checks.wait, default=1.0, also=("delay_between_worker_restarts_s",))
+    delay_between_env_runner_restarts_s = Setting(seconds, default=1.0, also=("delay_between_worker_restarts_s",))
     num_consecutive_env_runner_failures_tolerance = Setting(
         checks.whole(), default=100, also=("num_consecutive_worker_failures_tolerance",)
     )
     restart_failed_sub_environments = Setting(checks.flag, default=False)
-    env_runner_health_probe_timeout_s = Setting(checks.wait, default=30.0, also=("worker_health_probe_timeout_s",))
+    env_runner_health_probe_timeout_s = Setting(seconds, default=30.0, also=("worker_health_probe_timeout_s",))
     env_runner_restore_timeout_s = Setting(checks.due, default=120.0, also=("worker_restore_timeout_s",))
     env_runner_hang_timeout_s = Setting(checks.optional(checks.due), default=300.0)
     max_num_sub_environment_restarts = Setting(checks.whole(), default=5)
-    delay_between_sub_environment_restarts_s = Setting(checks.wait, default=0.1)
+    delay_between_sub_environment_restarts_s = Setting(seconds, default=0.1)
     # debugging, python_environment, resources, framework
     seed = Setting(checks.optional(checks.whole()), default=None)
     fake_sampler = Setting(checks.flag, default=False)
@@ -197,11 +176,188 @@ class Settings:
     _fake_gpus = Setting(checks.flag, default=False)
     framework_str = Setting(checks.word("torch"), default="torch", also=("framework",))
     # evaluation, reporting, experimental, offline_data
-    evaluation_config = Setting(checks.optional(_evaluation), default=None, merged=True)
+    evaluation_config = Setting(checks.optional(_OVERRIDES), default=None, merged=True)
     in_evaluation = Setting(checks.flag, default=False)
     keep_per_episode_custom_metrics = Setting(checks.flag, default=False)
     _disable_preprocessor_api = Setting(checks.flag, default=False)
     input_ = Setting(checks.word("sampler", "dataset"), default="sampler", also=("input",))
+
+    def __init__(self) -> None:
+        vars(self).update(_values={name: copied(setting.default) for name, setting in SETTINGS.items()}, _frozen=False)
+
+    if not TYPE_CHECKING:  # a type checker must see which settings there are not
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self._require_thawed(name)
+            if name in NAMES or not hasattr(type(self), name):
+                self.set_all({name: value})
+            elif callable(getattr(type(self), name)):
+                raise AttributeError(f"{name} is a method of {type(self).__name__}: call it, do not set it")
+            else:
+                super().__setattr__(name, value)
+
+        def __getattr__(self, name: str) -> Any:
+            found = UNCHANGED if name.startswith("__") or "_values" not in vars(self) else self._find(name)
+            if found is UNCHANGED:
+                raise AttributeError(f"{type(self).__name__} has no setting {name!r}{suggestion(name, NAMES)}")
+            return found
+
+    def freeze(self) -> None:
+        """Refuse changes from now on; a copy can be thawed."""
+        vars(self)["_frozen"] = True
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether changes are refused."""
+        return self._frozen
+
+    def copy(self, copy_frozen: bool | None = None) -> Self:
+        """A copy that shares no container with this one; classes, functions and spaces are shared.
+
+        Args:
+            copy_frozen: whether the copy refuses changes; None: as this one does.
+        """
+        clone = object.__new__(type(self))
+        frozen = self._frozen if copy_frozen is None else copy_frozen
+        vars(clone).update(copied(vars(self)), _frozen=frozen)
+        return clone
+
+    @classmethod
+    def from_dict(cls, config_dict: Mapping[str, Any]) -> Self:
+        """A new config with what the dict says; keys that are no settings are kept for policies, and warned of once.
+
+        Raises:
+            ValueError: a value out of range, or a setting that is refused.
+        """
+        return cls().update_from_dict(config_dict)
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """Set what the dict says, all of it or nothing.
+
+        Raises:
+            ValueError: a value out of range, or a setting that is refused.
+            AttributeError: the config is frozen.
+        """
+        given = {**config_dict, **config_dict.get("multiagent", {})}
+        given.pop("multiagent", None)
+        return self.set_all(given, merge=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings that act, by attribute's name (`lambda_` is `"lambda"`), and own keys: copies."""
+        return {_KEYS.get(name, name): copied(value) for name, value in self._values.items()}
+
+    @classmethod
+    def overrides(cls, **settings: Any) -> dict[str, Any]:
+        """Settings of a policy that differ from the worker's, checked, for `PolicySpec(config=…)`.
+
+        Raises:
+            KeyError: a name that is no setting; the message says which is near.
+            ValueError: a value out of range, or a setting that is refused.
+        """
+        for name in settings:
+            if name not in NAMES and name not in REFUSED:
+                raise KeyError(f"{name!r} is no setting of {cls.__name__}{suggestion(name, NAMES)}")
+        cls().set_all(settings)
+        return {_KEYS.get(NAMES[name], NAMES[name]): value for name, value in settings.items() if name in NAMES}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value under any of its names, or the default."""
+        found = self._find(key)
+        return default if found is UNCHANGED else found
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """The value; an own key is removed, a setting stays, since every config has it.
+
+        Raises:
+            KeyError: there is none, and no default.
+        """
+        if key not in self and default:
+            return default[0]
+        value = self[key]
+        if key in self._values and key not in SETTINGS:
+            self._require_thawed(key)
+            del self._values[key]
+        return value
+
+    def __getitem__(self, key: str) -> Any:
+        found = self._find(key)
+        if found is UNCHANGED:
+            raise KeyError(f"{key!r} is no setting of {type(self).__name__}{suggestion(key, NAMES)}")
+        return found
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update_from_dict({key: value})
+
+    def __contains__(self, key: str) -> bool:
+        return self._find(key) is not UNCHANGED
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def keys(self) -> KeysView[str]:
+        """Names, as in `to_dict`."""
+        return self.to_dict().keys()
+
+    def values(self) -> ValuesView[Any]:
+        """Values, as in `to_dict`."""
+        return self.to_dict().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names and values, as in `to_dict`."""
+        return self.to_dict().items()
+
+    def set_all(self, given: Mapping[str, Any], *, merge: bool = False) -> Self:
+        """Set settings under any of their names, all of them or none; other names become own keys.
+
+        Args:
+            given: values by name.
+            merge: add to the dicts that are there.
+        """
+        checked: dict[str, Any] = {}
+        for name, value in given.items():
+            self._require_thawed(name)
+            key = NAMES.get(name, name)
+            if name in REFUSED:
+                if value not in (None, False, "sync"):
+                    raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
+                continue
+            kept = self._checked(key, value, merge=merge) if key in SETTINGS else value
+            if key in checked and checked[key] != kept:
+                raise ValueError(f"{key} and {name}={value!r} are one setting; give one")
+            checked[key] = kept
+        self._values.update(checked)
+        for name in checked.keys() - SETTINGS.keys():
+            self._warn_of_own(name)
+        return self
+
+    def _checked(self, name: str, value: Any, *, merge: bool) -> Any:
+        setting = SETTINGS[name]
+        return setting.check(name, merged(self._values[name], value) if merge and setting.merged else value)
+
+    def _warn_of_own(self, name: str) -> None:
+        """Say once of a key that is no setting that it does nothing but for policies."""
+        why = WITHOUT_EFFECT.get(name)
+        if why is None:
+            hint = suggestion(name, NAMES)
+            why = f"it is no setting of {type(self).__name__}{hint}; kept for policies as config[{name!r}]"
+        elif not self._values[name]:
+            return
+        if not any(name in get_annotations(base) for base in type(self).__mro__):
+            warn_of_no_effect(name, why)
+
+    def _require_thawed(self, name: str) -> None:
+        if self._frozen:
+            raise AttributeError(
+                f"Cannot set attribute {name!r} of an already frozen {type(self).__name__}: change a "
+                "copy(copy_frozen=False) of it"
+            )
+
+    def _find(self, name: str) -> Any:
+        """The value under any of its names; `UNCHANGED` if there is none."""
+        key = NAMES.get(name, name)
+        if key in self._values:
+            return self._values[key]
+        return None if name in WITHOUT_EFFECT or name in REFUSED else UNCHANGED
 
 
 SETTINGS: Mapping[str, Setting[Any]] = {
@@ -212,61 +368,5 @@ SETTINGS: Mapping[str, Setting[Any]] = {
 NAMES: Mapping[str, str] = {each: name for name, setting in SETTINGS.items() for each in (name, *setting.also)}
 """The attribute's name by every name that stands for it."""
 
-_NO_ALGORITHM = "no algorithm reports here: collect_metrics sums up what workers finished since the last call"
-_NO_CHECKPOINTS = "nothing writes checkpoints here: worker.get_state() is a plain dict to save"
-_ALL_POLICIES = "policies all stay in memory"
-
-WITHOUT_EFFECT: Mapping[str, tuple[object, str]] = {
-    "disable_env_checking": (False, "envs are not stepped to check them: give validate_env a check"),
-    "preprocessor_pref": (None, "images are not changed: wrap Atari in env_creator"),
-    "remote_env_batch_wait_ms": (None, "all sub-envs are awaited"),
-    "use_env_runner_state_server": (False, "workers that come back have it built in"),
-    "policy_map_capacity": (100, _ALL_POLICIES),
-    "policy_states_are_swappable": (False, _ALL_POLICIES),
-    "shuffle_batch_per_epoch": (True, "minibatches are always shuffled"),
-    "log_sys_usage": (False, "system usage is not logged"),
-    "metrics_episode_collection_timeout_s": (None, _NO_ALGORITHM),
-    "metrics_num_episodes_for_smoothing": (None, _NO_ALGORITHM),
-    "min_time_s_per_iteration": (None, _NO_ALGORITHM),
-    "min_train_timesteps_per_iteration": (0, _NO_ALGORITHM),
-    "min_sample_timesteps_per_iteration": (0, _NO_ALGORITHM),
-    "log_gradients": (False, _NO_ALGORITHM),
-    "export_native_model_files": (False, _NO_CHECKPOINTS),
-    "checkpoint_trainable_policies_only": (False, _NO_CHECKPOINTS),
-}
-"""Settings of the field's that do nothing here: the value that asks for nothing, and what is done instead."""
-
-_WHY = {
-    "compress_observations": "columns are not compressed; store batches with numpy.savez_compressed",
-    "remote_worker_envs gym_env_vectorize_mode": "sub-envs live in their worker's process; take more workers, or "
-    "return gymnasium's AsyncVectorEnv from env_creator",
-    "render_env": "swath.Evaluator records video",
-    "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average those of several calls yourself",
-    "exploration_config": "policies explore by themselves: explore=True or False, and compute_actions of your class",
-    "sample_collector": "rows are collected in one way; change them in callbacks: on_postprocess_trajectory",
-    "observation_fn": "change observations in the env, or rows in callbacks: on_postprocess_trajectory",
-    "postprocess_inputs": "offline rows are handed out without post-processing; call postprocess_trajectory yourself",
-    "output": "nothing is written to files; save batches yourself, or use swath collect",
-    "custom_vector_env": "return a VectorEnv from env_creator",
-    "env_task_fn": "set the task in a callback: on_episode_created",
-    "horizon soft_horizon no_done_at_end": "wrap the env in gymnasium.wrappers.TimeLimit in env_creator",
-    "env_to_module_connector module_to_env_connector learner_connector enable_connectors "
-    "add_default_connectors_to_env_to_module_pipeline add_default_connectors_to_module_to_env_pipeline "
-    "add_default_connectors_to_learner_pipeline": "there are no connectors; use callbacks, filters, or wrap the env",
-    "rl_module rl_module_spec model_config": "there are no RLModules; give a policy class, and its network by model",
-    "learners num_learners learner_class": "there are no learners; worker.learn_on_batch updates policies in place",
-    "enable_rl_module_and_learner enable_env_runner_and_connector_v2": "workers with policies are the old API stack; "
-    "give False",
-    "evaluation_interval evaluation_duration evaluation_num_env_runners evaluation_num_workers "
-    "custom_evaluation_function": "evaluate with swath.Evaluator, or with a WorkerSet in_evaluation=True",
-}
-
-REFUSED: Mapping[str, str] = {name: why for names, why in _WHY.items() for name in names.split()}
-"""Settings of the field's that cannot be had here: the way out, by name."""
-
-
-def require_nothing(name: str, value: object) -> None:
-    """Raise `ValueError` for a setting that is refused, unless the value asks for nothing."""
-    if value is None or value is False or value == "sync":
-        return
-    raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
+_KEYS = {"lambda_": "lambda"}
+"""What settings are called in dicts, where that is not the attribute's name."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config.setup import env_space
+from swath.rollout_workers.config.spaces import env_space
 from swath.rollout_workers.metrics import SamplerCounts
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown

@@ -9,7 +9,7 @@ from typing import Any
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import ids_or_function
+from swath.rollout_workers.config.mapping import is_policy_to_train
 from swath.rollout_workers.worker.policies import BY_POLICY, require_addable
 from swath.rollout_workers.worker.policy_methods import spaces_of
 from swath.rollout_workers.worker_set.asking import spread
@@ -211,7 +211,7 @@ class Tending(Sampling):
 def _check(mapping: Any, to_train: Any) -> None:
     if mapping is not None and not callable(mapping):
         raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; give f(agent_id, episode, worker=…)")
-    ids_or_function("policies_to_train", to_train)
+    is_policy_to_train(to_train)
 
 
 def _copied(policy: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from swath.rollout_workers import (
     collect_metrics,
     synchronous_parallel_sample,
 )
+from swath.rollout_workers import PPOConfig as OurPPOConfig
 
 
 class Algorithm:
@@ -89,15 +90,10 @@ class _Config(AlgorithmConfig):
         return self.builds(self)
 
 
-class PPOConfig(_Config):
-    """Settings that RLlib's PPO has by default, where its tests count on them."""
+class PPOConfig(_Config, OurPPOConfig):
+    """Settings that RLlib's PPO has by default."""
 
     builds = PPO
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class)
-        self.env_runners(num_env_runners=2, rollout_fragment_length="auto")
-        self.training(train_batch_size=4000, lr=5e-5, num_epochs=30, minibatch_size=128)
 
 
 class PGConfig(_Config):
