@@ -12,8 +12,8 @@ import pytest
 import swath
 
 SOURCE = Path(swath.__file__).parent
-FACES = ("collectors", "weight_update", "evaluators", "rollout_workers", "cli", "testing")
-"""Packages whose callers are users, who expect the field's parameter lists."""
+FACES = ("collectors/", "evaluators/", "rollout_workers/", "cli/", "testing/", "weights/schemes", "weights/updaters")
+"""Packages and modules whose callers are users, who expect the field's parameter lists."""
 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
@@ -26,7 +26,7 @@ FOR_USERS = {
 """Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; or to
 say which of them is misspelt."""
 
-BELOW_THE_FACES = {name: tree for name, tree in MODULES.items() if name.split("/")[0] not in FACES}
+BELOW_THE_FACES = {name: tree for name, tree in MODULES.items() if not name.startswith(FACES)}
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

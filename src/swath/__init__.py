@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from swath.collectors.collector import Collector
     from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
-    from swath.collectors.updaters.base import WeightUpdaterBase
-    from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
-    from swath.collectors.updaters.ray_updater import RayWeightUpdater
-    from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
     from swath.evaluate.comparison import Comparison, compare
     from swath.evaluate.result import EvalResult
     from swath.evaluators.evaluate_policy import evaluate_policy
@@ -40,15 +36,22 @@ if TYPE_CHECKING:
     from swath.rollout_workers.policy import Policy
     from swath.rollout_workers.worker.worker import RolloutWorker
     from swath.rollout_workers.worker_set.worker_set import WorkerSet
-    from swath.weight_update.kinds import (
+    from swath.weights.schemes import (
         MultiProcessedWeightSyncScheme,
         MultiProcessWeightSyncScheme,
         NoWeightSyncScheme,
         RayWeightSyncScheme,
         SharedMemWeightSyncScheme,
+        WeightSyncScheme,
     )
-    from swath.weight_update.scheme import WeightSyncScheme
-    from swath.weight_update.strategy import WeightStrategy
+    from swath.weights.strategy import WeightStrategy
+    from swath.weights.updaters import (
+        MultiProcessedWeightUpdater,
+        RayWeightUpdater,
+        RemoteModuleWeightUpdater,
+        VanillaWeightUpdater,
+        WeightUpdaterBase,
+    )
 
 _HOME = {
     "AlgorithmConfig": "swath.rollout_workers.config.algorithm_config",
@@ -81,18 +84,18 @@ _HOME = {
     "evaluate_policy": "swath.evaluators.evaluate_policy",
     "LocalWeightsUpdaterBase": "swath.collectors",
     "RemoteWeightsUpdaterBase": "swath.collectors",
-    "WeightUpdaterBase": "swath.collectors.updaters.base",
-    "MultiProcessedWeightUpdater": "swath.collectors.updaters.in_place",
-    "VanillaWeightUpdater": "swath.collectors.updaters.in_place",
-    "RayWeightUpdater": "swath.collectors.updaters.ray_updater",
-    "RemoteModuleWeightUpdater": "swath.collectors.updaters.remote_module",
-    "WeightSyncScheme": "swath.weight_update.scheme",
-    "WeightStrategy": "swath.weight_update.strategy",
-    "RayWeightSyncScheme": "swath.weight_update.kinds",
-    "MultiProcessWeightSyncScheme": "swath.weight_update.kinds",
-    "MultiProcessedWeightSyncScheme": "swath.weight_update.kinds",
-    "SharedMemWeightSyncScheme": "swath.weight_update.kinds",
-    "NoWeightSyncScheme": "swath.weight_update.kinds",
+    "WeightUpdaterBase": "swath.weights.updaters",
+    "MultiProcessedWeightUpdater": "swath.weights.updaters",
+    "VanillaWeightUpdater": "swath.weights.updaters",
+    "RayWeightUpdater": "swath.weights.updaters",
+    "RemoteModuleWeightUpdater": "swath.weights.updaters",
+    "WeightSyncScheme": "swath.weights.schemes",
+    "WeightStrategy": "swath.weights.strategy",
+    "RayWeightSyncScheme": "swath.weights.schemes",
+    "MultiProcessWeightSyncScheme": "swath.weights.schemes",
+    "MultiProcessedWeightSyncScheme": "swath.weights.schemes",
+    "SharedMemWeightSyncScheme": "swath.weights.schemes",
+    "NoWeightSyncScheme": "swath.weights.schemes",
 }
 
 _GONE = {"RayReplayBuffer": "use torchrl.data.RayReplayBuffer, which collectors take as replay_buffer="}

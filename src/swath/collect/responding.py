@@ -217,7 +217,7 @@ class Responder(Member):
             RuntimeError: a copy of another collector's scheme.
         """
         for model_id, scheme in weight_recv_schemes.items():
-            if scheme.sends and (scheme.origin is None or scheme.origin[0] != self._built_by):
+            if scheme.sends and (scheme.read_from is None or scheme.read_from[0] != self._built_by):
                 raise RuntimeError(
                     f"the scheme for {model_id!r} is none of the collector that built this worker; pass weights to "
                     "update_policy_weights_() of its handle, or of that collector"

@@ -6,16 +6,19 @@ from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
-from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
-from swath.collectors.updaters.ray_updater import RayWeightUpdater
-from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
 from swath.options import Restarts
 from swath.rollout.episodes.gae import GAE
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.policies.random import RandomPolicy
+from swath.weights.updaters import (
+    MultiProcessedWeightUpdater,
+    RayWeightUpdater,
+    RemoteModuleWeightUpdater,
+    VanillaWeightUpdater,
+    WeightUpdaterBase,
+)
 
 DataCollectorBase = BaseCollector
 LocalWeightsUpdaterBase = RemoteWeightsUpdaterBase = WeightUpdaterBase

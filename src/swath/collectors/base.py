@@ -68,7 +68,7 @@ class BaseCollector(TakesWeights, ABC):
 
     def _be_ready(self, view: Progress | None) -> None:
         """Take weights from elsewhere at every draw, and be shown, if that is wished."""
-        self.collection.plan.renewal.receive = self._receivers.take
+        self.collection.plan.renewal.receive = self._outlet.receive
         self._progress = None if view is None else view.watch(self)
 
     def _end(self, timeout: float, *, close_env: bool = True) -> None:
@@ -80,7 +80,7 @@ class BaseCollector(TakesWeights, ABC):
             with self._background.ending(timeout):
                 self.collection.close(timeout, close_env=close_env)
         finally:
-            self._end_weights()
+            self._outlet.close()
 
     def _draw(self) -> Drawn:
         """The next batch, or the end of the run."""

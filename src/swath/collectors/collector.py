@@ -23,8 +23,8 @@ from swath.collectors.assembly import assemble_here
 from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quietly
 from swath.collectors.checks import one_source, with_method
 from swath.collectors.dispatch import built_elsewhere, require_direct
-from swath.collectors.local_outlet import LocalOutlet
 from swath.collectors.options import AnyOptions, CollectorOptions, with_options
+from swath.collectors.outlet import WeightOutlet
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
 from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.status import facts_of, local_state
@@ -136,7 +136,7 @@ class InThisProcess(BaseCollector):
             AttributeError: a path that leads nowhere.
         """
         self.collection.gate.require_open()
-        if model_id not in self._receivers:
+        if model_id not in self._outlet.receivers:
             self._outlet.require_models(model_id)
         return self._member.policy if model_id == POLICY else follow(self, model_id)
 
@@ -305,7 +305,7 @@ class Collector(InThisProcess):
             leave=lambda: member.acting.leave_background(member.worker),
         )
         weakref.finalize(self, end_quietly, collection, self._background)
-        self._outlet = LocalOutlet(collection, member)
+        self._outlet = WeightOutlet(collection, settings.policy)
         try:
             self._begin_weights(settings)
         except BaseException:

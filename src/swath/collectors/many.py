@@ -181,7 +181,6 @@ class ManyWorkers(BaseCollector):
         self._background = Background(collection)
         self._watch = GarbageWatch(self, partial(end_quietly, collection, self._background), at_exit=True)
         outlet = self._outlet = WeightOutlet(collection, settings.policy)
-        outlet.open()
         try:
             self._begin_weights(settings)
             outlet.begin(built_there=settings.built_there)

@@ -18,8 +18,8 @@ from swath.collectors.state import OWN, load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import warn_of_no_effect
 from swath.options import count, seconds
-from swath.weight_update.kinds import SharedMemWeightSyncScheme
 from swath.weights.due import Automatic
+from swath.weights.schemes import SharedMemWeightSyncScheme
 
 
 class LocalMultiCollector(ManyWorkers):

@@ -1,6 +1,6 @@
-"""Where a collector's weights go out: the one way for its update methods, its updater, schemes and receivers.
+"""What publishes a collector's weights: the one way for its update methods, its updater, schemes and receivers.
 
-weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ put, as one version
+weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as one version
                                          └─ within one_version(): kept until its end
 """
 
@@ -12,20 +12,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
 from swath.collect.making.devices import as_device
 from swath.collect.service import CollectorService
-from swath.weight_update.outlet import OUTLETS, Newest
-from swath.weight_update.scheme import WeightSyncScheme
-from swath.weights.manifest import Manifest, by_worker, take
+from swath.group.local import LocalFleet
+from swath.weights.manifest import Manifest, take
+from swath.weights.schemes import WeightSyncScheme
 from swath.weights.snapshot import POLICY, Snapshot
 
 Items: TypeAlias = dict[str, Any]
 """By model, weights that were checked and copied; `None` for a model without weights."""
-
-NO_SOURCE = "no weights of {model_id!r} to publish: pass weights, or give the collector a policy"
 
 
 @dataclass
@@ -33,27 +30,28 @@ class Publication:
     """What becomes one version.
 
     Attributes:
-        everyone: for all workers, also those to come.
-        each: by worker, for some of them.
+        models: by worker; under `None` for all workers, also those to come.
         also: changes of tensors of this process, which may be those of the policy that acts.
-        begun: whether there is anything to publish, if only a version.
+        newest: the last snapshot of each model, which workers share that get the same values.
     """
 
-    everyone: Items = field(default_factory=dict)
-    each: dict[int, Items] = field(default_factory=dict)
+    models: dict[int | None, Items] = field(default_factory=dict)
     also: list[Callable[[], None]] = field(default_factory=list)
-    begun: bool = False
+    newest: dict[str, Snapshot] = field(default_factory=dict)
 
     def add(self, items: Items, workers: Sequence[int] | None) -> None:
         """Publish these, too, instead of what was to be published of the same models for the same workers."""
-        self.begun = True
+        for model_id, item in items.items():
+            before = self.newest.get(model_id)
+            if item is not None:
+                self.newest[model_id] = before if before is not None and before.equals(item) else item
+        same = {model_id: None if item is None else self.newest[model_id] for model_id, item in items.items()}
         if workers is None:
-            self.everyone.update(items)
-            for own in self.each.values():
+            for own in self.models.values():
                 for model_id in items:
                     own.pop(model_id, None)
-        for worker in workers or ():
-            self.each.setdefault(worker, {}).update(items)
+        for worker in (None,) if workers is None else workers:
+            self.models.setdefault(worker, {}).update(same)
 
 
 class WeightOutlet:
@@ -67,84 +65,40 @@ class WeightOutlet:
 
     Attributes:
         updater: the collector's weight updater, if it has one.
-        schemes: by model.
-        key: names the collector for those who read here; empty where nobody can.
+        schemes: that send, by model.
+        receivers: schemes that weights are taken from, by model.
+        key: names the collector for those who read its weights; empty where nobody can.
     """
 
     def __init__(self, collection: CollectorService, policy: Any) -> None:
+        fleet = collection.group.fleet
         self.policy = policy
         self.updater: Any = None
         self.schemes: dict[str, WeightSyncScheme] = {}
-        self.key = collection.jobs.key
-        self._mine = threading.local()
+        self.receivers: dict[str, WeightSyncScheme] = {}
+        self._here = fleet.member if isinstance(fleet, LocalFleet) else None
+        self.key = collection.jobs.key if self._here is None else ""
         self._collection = collection
         self._manifests: dict[str, Manifest] = {}
-
-    def open(self) -> None:
-        """Others may read here."""
-        OUTLETS[self.key] = self
-
-    def close(self) -> None:
-        """Nobody reads here any more."""
-        OUTLETS.pop(self.key, None)
+        self._receiving = threading.RLock()
+        self._mine = threading.local()
 
     @property
     def version(self) -> int:
         """The newest that was published."""
         return self._collection.version
 
-    @property
-    def workers(self) -> Sequence[int]:
-        """Indices of the workers."""
-        return sorted(self._collection.group.fleet.standings())
-
     def require_open(self) -> None:
         """Raise `Closed` after shutdown."""
         self._collection.gate.require_open()
 
-    def addressed(self, worker_ids: Any) -> list[int] | None:
-        """Workers by index or by the device of their policies; `None` for all."""
-        if worker_ids is None:
-            return None
-        wanted = worker_ids if isinstance(worker_ids, list | tuple) else [worker_ids]
-        if not wanted:
-            raise ValueError(f"worker_ids={worker_ids!r} names nobody; workers are {self.workers}, None means all")
-        return sorted({worker for one in wanted for worker in self._named(one)})
-
-    def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
-        """Wait until these workers run what is meant for them now."""
-        calls, addressed = self._collection.open_group.to_all("touch"), self.addressed(worker_ids)
-        asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}
-        for worker, version in self._collection.group.answers(self._collection.group.send(asked), timeout_s).items():
-            self._collection.tracker.workers[worker].version = version
-
-    def progress(self) -> dict[int, tuple[int, int]]:
-        """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._collection.tracker.workers, self._collection.group.fleet.standings()
-        there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
-        return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
-
-    def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
-        """A scheme serves this model from now on.
-
-        Raises:
-            RuntimeError: another one does.
-        """
-        other = self.schemes.setdefault(model_id, scheme)
-        if other is not scheme:
-            raise RuntimeError(f"another scheme serves {model_id!r} of this collector already; use that one")
-        if scheme.sends:
-            self.learn(model_id)
-
-    def newest(self, model_id: str, worker: int | None, seen: int) -> Newest | None:
-        """What was published last for a worker, or for all; `None` if that was no later than `seen`."""
-        newest = self._collection.group.channel.newest(worker, model_id, seen)
-        return None if newest is None else Newest(*newest)
-
-    def learn(self, model_id: str) -> None:
-        """Ask what the weights of a model must look like, so that updates need not wait for the answer."""
-        with suppress(AttributeError):  # a worker may have it later; an update says so if not
-            self._manifest(model_id)
+    def close(self) -> None:
+        """Nobody reads here any more, and nothing is received."""
+        self.key = ""
+        with self._receiving:
+            for scheme in self.receivers.values():
+                scheme.shutdown()
+            self.receivers.clear()
 
     def begin(self, *, built_there: bool) -> None:
         """Let workers begin with what the schemes have; the first request brings it.
@@ -155,7 +109,7 @@ class WeightOutlet:
             built_there: whether the workers build the policy.
         """
         sources = {
-            model_id: self.fetched(model_id)
+            model_id: self._source(model_id)
             for model_id, scheme in self.schemes.items()
             if scheme.sends and (built_there or model_id != POLICY)
         }
@@ -163,9 +117,21 @@ class WeightOutlet:
         if first:
             self._collection.group.channel.publish(first, version=0)
 
-    def has_source(self) -> bool:
-        """Whether there are weights of the policy to fetch where none are given, or none are needed."""
-        return self.fetched() is not None or not self._has_weights(POLICY)
+    def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
+        """A scheme serves this model from now on.
+
+        Raises:
+            RuntimeError: another one does, or the policy itself acts.
+        """
+        if self._here is not None:
+            raise RuntimeError(
+                f"{scheme} cannot send {model_id!r} of a Collector in this process, where the policy itself acts; call "
+                "update_policy_weights_()"
+            )
+        if self.schemes.setdefault(model_id, scheme) is not scheme:
+            raise RuntimeError(f"another scheme serves {model_id!r} of this collector already; use that one")
+        if scheme.sends:
+            self._learn(model_id)
 
     def require_models(self, *model_ids: str) -> None:
         """Raise `KeyError` for models that cannot be updated."""
@@ -180,7 +146,7 @@ class WeightOutlet:
         Args:
             given: modules, TensorDicts, dicts; `None` for what is to be fetched; `{worker: weights}` for one model.
             worker_ids: whom it is for; the others keep what they have.
-            also: changes tensors of this process in the same moment.
+            also: changes tensors of this process, between two fragments.
 
         Returns:
             The version; within `one_version` that which it will be.
@@ -194,102 +160,164 @@ class WeightOutlet:
         sources = {model_id: source for model_id, source in given.items() if self._sends(model_id)}
         if given and not sources:
             return self.version
-        publication = kept or Publication()
-        each = {model_id: by_worker(source) for model_id, source in sources.items()}
-        if any(own is not None for own in each.values()):
-            if len(given) > 1 or worker_ids is not None or kept is not None:
-                raise ValueError(
-                    "{worker: weights} is one version of one model: publish it without worker_ids, without other "
-                    "models, and not within a push of an updater"
-                )
-            for model_id, own in each.items():
-                self._add_each(publication, model_id, own or {})
-        else:
+        publication = Publication() if kept is None else kept
+        each = next(((model_id, source) for model_id, source in sources.items() if _by_worker(source)), None)
+        if each is None:
             publication.add({model_id: self._item(model_id, source) for model_id, source in sources.items()}, workers)
+        elif len(given) > 1 or worker_ids is not None or kept is not None:
+            raise ValueError(
+                "{worker: weights} is one version of one model: publish it without worker_ids, without other models, "
+                "and not within a push of an updater"
+            )
+        else:
+            model_id, by_worker = each
+            unknown = sorted(set(by_worker) - set(self._workers))
+            if unknown:
+                raise ValueError(f"weights are for the workers {unknown}; this collector has {self._workers} only")
+            for worker, own in by_worker.items():
+                publication.add({model_id: self._item(model_id, own)}, [worker])
         if also is not None:
             publication.also.append(also)
         return self._put(publication) if kept is None else self.version + 1
 
     @contextmanager
     def one_version(self) -> Iterator[None]:
-        """What this thread publishes within becomes one version at the end; nothing does after an exception."""
+        """What this thread publishes within becomes one version at the end; nothing does after an exception.
+
+        Raises:
+            Closed: the collector was shut down.
+        """
+        self.require_open()
         outer, mine = self._kept, Publication()
         self._mine.kept = mine
         try:
             yield
         finally:
             self._mine.kept = outer
-        if mine.begun:
+        if mine.models:
             self._put(mine)
 
-    def fetched(self, model_id: str = POLICY) -> Any:
-        """The weights of a scheme's source, or of the user's own policy; `None` if there are none."""
-        scheme = self.schemes.get(model_id)
-        source = None if scheme is None else scheme.source
-        return self.policy if source is None and model_id == POLICY else source
+    def addressed(self, worker_ids: Any) -> list[int] | None:
+        """Workers by index or by the device of their policies; `None` for all.
 
-    def to_push(self) -> Any:
-        """What an updater pushes that has no weights of its own: the policy's; nothing for one without any.
+        Raises:
+            TypeError: the one worker in this process is named, and there is no updater.
+            ValueError: there is no such worker or device.
+        """
+        if worker_ids is None:
+            return None
+        if self._here is not None and self.updater is None:
+            raise TypeError("worker_ids: a Collector in this process has one worker; leave it out")
+        wanted = worker_ids if isinstance(worker_ids, list | tuple) else [worker_ids]
+        if not wanted:
+            raise ValueError(f"worker_ids={worker_ids!r} names nobody; workers are {self._workers}, None means all")
+        return sorted({worker for one in wanted for worker in self._named(one)})
+
+    def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
+        """Wait until these workers run what is meant for them now."""
+        if self._here is not None:
+            self._collection.gate.pass_through(timeout_s)
+            return
+        calls, addressed = self._collection.open_group.to_all("touch"), self.addressed(worker_ids)
+        asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}
+        for worker, version in self._collection.group.answers(self._collection.group.send(asked), timeout_s).items():
+            self._collection.tracker.workers[worker].version = version
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """By worker that is not given up, its life and how many fragments it has made."""
+        known, standings = self._collection.tracker.workers, self._collection.group.fleet.standings()
+        there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
+        return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
+
+    def has_source(self) -> bool:
+        """Whether there are weights of the policy to fetch where none are given, or none are needed."""
+        return self._source(POLICY) is not None or self._manifest(POLICY).empty
+
+    def fetched(self, model_id: str = POLICY) -> Any:
+        """The weights of a scheme's source, or of the user's own policy; nothing for a model without weights.
 
         Raises:
             RuntimeError: there are none.
         """
-        if not self._has_weights(POLICY):
+        if self._manifest(model_id).empty:
             return {}
-        source = self.fetched()
+        source = self._source(model_id)
         if source is None:
-            raise RuntimeError(NO_SOURCE.format(model_id=POLICY))
+            raise RuntimeError(f"no weights of {model_id!r} to publish: pass weights, or give the collector a policy")
         return source
 
-    def _has_weights(self, model_id: str) -> bool:
-        return not self._manifest(model_id).empty
+    def newest(self, model_id: str, worker: int | None, seen: int) -> tuple[int, Snapshot] | None:
+        """What was published last for a worker, or for all, and its number; `None` if it was no later than `seen`."""
+        return self._collection.group.channel.newest(worker, model_id, seen)
 
-    def _taken(self, model_id: str, source: Any) -> Snapshot | None:
-        return None if source is None else take(source, self._manifest(model_id))
+    def receive_from(self, schemes: Mapping[str, WeightSyncScheme], collector: Any, worker_idx: int | None) -> None:
+        """Make these receivers for the collector; those that had the same models are shut down.
 
-    def _put(self, publication: Publication) -> int:
-        """Make this the newest; the version."""
-        channel, each = self._collection.group.channel, _once(publication.each)
-        everyone: dict[int | None, Items] = {None: publication.everyone} if publication.everyone or not each else {}
-        models = everyone | dict(each)
-        version = channel.publish_each(models)
-        for change in publication.also:
-            self._change(change)
-        return version
+        Raises:
+            RuntimeError: one of them is a sender in this process; nothing is registered then.
+        """
+        with self._receiving:
+            for model_id, scheme in schemes.items():
+                scheme.init_on_receiver(model_id=model_id, context=collector, worker_idx=worker_idx)
+                self._learn(model_id)
+            replaced = [self.receivers.get(model_id) for model_id in schemes]
+            self.receivers.update(schemes)
+            for old in replaced:
+                if old is not None and old not in self.receivers.values():
+                    old.shutdown()
 
-    def _change(self, change: Callable[[], None]) -> None:
-        """Change tensors of this process, which act nowhere."""
-        change()
+    def receive(self) -> None:
+        """Take the newest of each receiver, as one version; if there is nothing newer nothing happens.
+
+        What one of them raises is raised when the others are taken: they bring what is newer only once.
+
+        Raises:
+            RuntimeError: a sender cannot be reached.
+            KeyError, ValueError: weights do not fit.
+        """
+        if not self.receivers:
+            return
+        with self._receiving:
+            with self.one_version():
+                errors = [error for scheme in self.receivers.values() if (error := _error_of(scheme)) is not None]
+            if errors:
+                raise errors[0]
 
     @property
     def _kept(self) -> Publication | None:
         kept: Publication | None = getattr(self._mine, "kept", None)
         return kept
 
+    @property
+    def _workers(self) -> list[int]:
+        return sorted(self._collection.group.fleet.standings())
+
+    def _put(self, publication: Publication) -> int:
+        version = self._collection.group.channel.publish_each(publication.models)
+        for change in publication.also:
+            self._collection.gate.soon(change)
+        return version
+
     def _sends(self, model_id: str) -> bool:
-        scheme = self.schemes.get(model_id)
-        return scheme is None or scheme.sends
+        return model_id not in self.schemes or self.schemes[model_id].sends
 
-    def _add_each(self, publication: Publication, model_id: str, each: Mapping[int, Any]) -> None:
-        unknown = sorted(set(each) - set(self.workers))
-        if unknown:
-            raise ValueError(f"weights are for the workers {unknown}; this collector has {sorted(self.workers)} only")
-        for worker, own in each.items():
-            publication.add({model_id: self._item(model_id, own)}, [worker])
-
-    def _item(self, model_id: str, given: Any) -> Any:
+    def _source(self, model_id: str) -> Any:
         scheme = self.schemes.get(model_id)
-        source = self.fetched(model_id) if given is None else given
-        mapped = source if scheme is None else scheme.prepared(source)
-        if mapped is None and self._has_weights(model_id):
-            raise RuntimeError(NO_SOURCE.format(model_id=model_id))
-        return self._taken(model_id, mapped)
+        source = None if scheme is None else scheme.source
+        return self.policy if source is None and model_id == POLICY else source
+
+    def _item(self, model_id: str, given: Any) -> Snapshot | None:
+        """A copy; of the policy that acts itself there is nothing to copy."""
+        scheme, source = self.schemes.get(model_id), self.fetched(model_id) if given is None else given
+        if self._here is not None and source is self._here.acting.module:
+            return None
+        return take(source if scheme is None else scheme.prepared(source), self._manifest(model_id))
 
     def _named(self, who: Any) -> list[int]:
         if isinstance(who, int) and not isinstance(who, bool):
-            if who in self.workers:
+            if who in self._workers:
                 return [who]
-            raise ValueError(f"worker_ids={who}: there is no such worker; workers are {self.workers}")
+            raise ValueError(f"worker_ids={who}: there is no such worker; workers are {self._workers}")
         device, described = as_device("worker_ids", who), self._collection.jobs.described
         places = {worker: one.policy_device or torch.device("cpu") for worker, one in described.items()}
         found = [worker for worker, place in places.items() if place == device]
@@ -297,35 +325,41 @@ class WeightOutlet:
             raise ValueError(f"worker_ids={who!r}: no policy runs there; workers and devices are {places}")
         return found
 
+    def _learn(self, model_id: str) -> None:
+        """Ask what the weights of a model must look like, so that updates need not wait for the answer."""
+        with suppress(AttributeError):  # a worker may have it later; an update says so if not
+            self._manifest(model_id)
+
     def _manifest(self, model_id: str) -> Manifest:
         """What the weights of a model must look like, as the first worker that answers says."""
         if model_id not in self._manifests:
-            first = next(iter(self._collection.jobs.described.values()))
-            self._manifests[model_id] = first.manifest if model_id == POLICY else self._asked(model_id)
+            if model_id == POLICY:
+                found = next(iter(self._collection.jobs.described.values())).manifest
+            elif self._here is not None:
+                found = self._here.manifest_of(model_id)
+            else:
+                found = self._collection.open_group.call_first("manifest_of", model_id)
+            self._manifests[model_id] = found
         return self._manifests[model_id]
 
-    def _asked(self, model_id: str) -> Manifest:
-        manifest: Manifest = self._collection.open_group.call_first("manifest_of", model_id)
-        return manifest
 
+def _by_worker(weights: Any) -> bool:
+    """Whether these are weights of their own for some workers.
 
-def _once(each: dict[int, Items]) -> dict[int, Items]:
-    """The same, with one snapshot for all workers that get the same values."""
-    made: list[Snapshot] = []
-
-    def known(snapshot: Snapshot | None) -> Snapshot | None:
-        same = None if snapshot is None else next((other for other in made if _equal(other, snapshot)), None)
-        if snapshot is None or same is not None:
-            return same
-        made.append(snapshot)
-        return snapshot
-
-    return {worker: {model_id: known(item) for model_id, item in items.items()} for worker, items in each.items()}
-
-
-def _equal(one: Snapshot, other: Snapshot) -> bool:
-    if one is other:
-        return True
-    if one.extras or other.extras or one.places != other.places:
+    Raises:
+        ValueError: numbers of workers and names are mixed as keys.
+    """
+    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
         return False
-    return all(np.array_equal(buffer, other.buffers[dtype]) for dtype, buffer in one.buffers.items())
+    if not all(isinstance(key, int) for key in weights):
+        raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
+    return True
+
+
+def _error_of(scheme: WeightSyncScheme) -> Exception | None:
+    """Take the newest of one; what that raised."""
+    try:
+        scheme.receive()
+    except Exception as error:  # noqa: BLE001  raised when the others are taken
+        return error
+    return None

@@ -29,8 +29,8 @@ from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.extras import need
 from swath.options import count, seconds
-from swath.weight_update.kinds import RayWeightSyncScheme
 from swath.weights.due import Automatic
+from swath.weights.schemes import RayWeightSyncScheme
 
 
 class RayCollector(ManyWorkers):

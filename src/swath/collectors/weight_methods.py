@@ -8,22 +8,18 @@ from typing import Any
 from swath.collect.background import Background
 from swath.collect.responding import sources_of
 from swath.collectors.outlet import WeightOutlet
-from swath.collectors.receivers import Receivers
-from swath.collectors.updaters.base import WeightUpdaterBase
 from swath.collectors.weight_settings import WeightSettings, made_updater
 from swath.errors import warn
 from swath.options import deadline
-from swath.weight_update.declared import require_schemes
-from swath.weight_update.outlet import OF_COLLECTORS
-from swath.weight_update.scheme import WeightSyncScheme
+from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
 from swath.weights.snapshot import POLICY
+from swath.weights.updaters import WeightUpdaterBase
 
 
 class TakesWeights:
     """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
 
     _outlet: WeightOutlet
-    _receivers: Receivers
     _background: Background
     _worker_idx: int | None
 
@@ -130,10 +126,10 @@ class TakesWeights:
         """
         self._outlet.require_open()
         given = sources_of(None, {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy})[POLICY]
-        if self._receivers:
+        if self._outlet.receivers:
             if given is not None:
                 raise ValueError("weights are given, but this collector takes its weights from registered receivers")
-            self._receivers.take()
+            self._outlet.receive()
         elif given is not None:
             self.publish_weights(given)
         elif self._outlet.updater is not None or self._outlet.has_source():
@@ -153,9 +149,9 @@ class TakesWeights:
             RuntimeError: a scheme is a sender in this process, or its sender cannot be reached.
         """
         self._outlet.require_open()
-        self._receivers.register(require_schemes("weight_recv_schemes", weight_recv_schemes), self, self._worker_idx)
+        self._outlet.receive_from(require_schemes("weight_recv_schemes", weight_recv_schemes), self, self._worker_idx)
         if synchronize_weights:
-            self._receivers.take()
+            self._outlet.receive()
 
     @property
     def weight_updater(self) -> WeightUpdaterBase | None:
@@ -192,8 +188,7 @@ class TakesWeights:
 
     def _begin_weights(self, settings: WeightSettings) -> None:
         """Set up updater, schemes and receivers of the constructor; `_outlet` is there."""
-        OF_COLLECTORS[self] = self._outlet
-        self._receivers = Receivers(self._outlet)
+        OUTLETS[self] = self._outlet
         if settings.updater is not None:
             settings.updater.register_collector(self)
             self._outlet.updater = settings.updater
@@ -201,11 +196,6 @@ class TakesWeights:
             scheme.init_on_sender(model_id=model_id, context=self)
         if settings.receivers:
             self.register_scheme_receiver(settings.receivers)
-
-    def _end_weights(self) -> None:
-        """Nothing of schemes is left after shutdown."""
-        self._receivers.close()
-        self._outlet.close()
 
     def _require_ready(self) -> None:
         self._background.raise_kept()

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.weight_update.declared import require_schemes
-from swath.weight_update.scheme import WeightSyncScheme
 from swath.weights.due import Automatic
+from swath.weights.schemes import WeightSyncScheme, require_schemes
 from swath.weights.snapshot import POLICY
+from swath.weights.updaters import WeightUpdaterBase
 
 Schemes = Mapping[str, WeightSyncScheme]
 

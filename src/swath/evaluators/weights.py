@@ -13,8 +13,8 @@ from swath.errors import warn_of_no_effect
 from swath.evaluate.models import has_moments, moments_of
 from swath.evaluate.privacy import module_of
 from swath.evaluate.queue import Brief
-from swath.weight_update.declared import require_schemes
 from swath.weights.manifest import snapshot_of
+from swath.weights.schemes import require_schemes
 from swath.weights.snapshot import EXTRA_STATE, POLICY, flat_weights, is_extra
 
 

@@ -195,19 +195,6 @@ def plan(target: Any, source: Any, *, required: bool = True) -> Callable[[], Non
     return fitting(manifest.copied(weights), target)
 
 
-def by_worker(weights: Any) -> dict[int, Any] | None:
-    """Weights of their own for some workers, if that is what these are.
-
-    Raises:
-        ValueError: numbers of workers and names are mixed as keys.
-    """
-    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
-        return None
-    if not all(isinstance(key, int) for key in weights):
-        raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
-    return weights
-
-
 def _renamed(theirs: Flat) -> Iterator[Flat]:
     """The same weights with one, two, … prefixes less, then more."""
     less = theirs

@@ -9,10 +9,6 @@ from swath.collectors.collector import Collector
 from swath.collectors.many import ManyWorkers
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.ray_collector import RayCollector
-from swath.collectors.updaters.base import WeightUpdaterBase
-from swath.collectors.updaters.in_place import MultiProcessedWeightUpdater, VanillaWeightUpdater
-from swath.collectors.updaters.ray_updater import RayWeightUpdater
-from swath.collectors.updaters.remote_module import RemoteModuleWeightUpdater
 from swath.evaluators import Evaluator, RayEvalWorker
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
@@ -26,6 +22,13 @@ from swath.weight_update import (
     SharedMemWeightSyncScheme,
     WeightStrategy,
     WeightSyncScheme,
+)
+from swath.weights.updaters import (
+    MultiProcessedWeightUpdater,
+    RayWeightUpdater,
+    RemoteModuleWeightUpdater,
+    VanillaWeightUpdater,
+    WeightUpdaterBase,
 )
 
 _COLLECTORS = {

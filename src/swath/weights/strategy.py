@@ -40,16 +40,12 @@ class WeightStrategy:
         Raises:
             TypeError: anything else.
         """
-        return self.formed(flat_weights(source))
-
-    def formed(self, flat: Flat) -> Any:
-        """Weights by dotted names, in this form."""
-        return OrderedDict(flat) if self.extract_as == "state_dict" else _nested(flat)
+        return self._formed(flat_weights(source))
 
     def copied(self, snapshot: Snapshot) -> Any:
         """The weights of a snapshot in this form, copies."""
         tensors = {name: tensor.clone() for name, tensor in snapshot.tensors().items()}
-        return self.formed({**tensors, **snapshot.extras})
+        return self._formed({**tensors, **snapshot.extras})
 
     def apply_weights(self, destination: Any, weights: Any, inplace: bool = True) -> None:
         """Copy weights into a model, all or nothing.
@@ -73,12 +69,13 @@ class WeightStrategy:
         """As it is built."""
         return f"WeightStrategy(extract_as={self.extract_as!r})"
 
-
-def _nested(flat: Flat) -> TensorDict:
-    nested = TensorDict({})
-    for name, value in flat.items():
-        if is_extra(name):
-            nested.set_non_tensor((*filter(None, owner(name).split(".")), EXTRA_STATE), value)
-        else:
-            nested.set(tuple(name.split(".")), value)
-    return nested
+    def _formed(self, flat: Flat) -> Any:
+        if self.extract_as == "state_dict":
+            return OrderedDict(flat)
+        nested = TensorDict({})
+        for name, value in flat.items():
+            if is_extra(name):
+                nested.set_non_tensor((*filter(None, owner(name).split(".")), EXTRA_STATE), value)
+            else:
+                nested.set(tuple(name.split(".")), value)
+        return nested

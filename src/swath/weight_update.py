@@ -1,16 +1,14 @@
-"""Weight sync schemes: one model's weights, from a sender to its readers."""
+"""Weight sync schemes, under the name that TorchRL has for their package."""
 
-from __future__ import annotations
-
-from swath.weight_update.kinds import (
+from swath.weights.schemes import (
     MultiProcessedWeightSyncScheme,
     MultiProcessWeightSyncScheme,
     NoWeightSyncScheme,
     RayWeightSyncScheme,
     SharedMemWeightSyncScheme,
+    WeightSyncScheme,
 )
-from swath.weight_update.scheme import WeightSyncScheme
-from swath.weight_update.strategy import WeightStrategy
+from swath.weights.strategy import WeightStrategy
 
 __all__ = [
     "MultiProcessWeightSyncScheme",

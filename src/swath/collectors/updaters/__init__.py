@@ -1,1 +1,0 @@
-"""Weight updaters: objects that deliver weights to workers in a way of their own."""
