@@ -20,6 +20,7 @@ from swath.collect.service import CollectorService
 from swath.collect.shaping import Shaper
 from swath.collect.tracker import FragmentTracker
 from swath.collect.worker import Tally
+from swath.group.gate import Gate
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import WorkerGroup
 from swath.options import Budget, Survival
@@ -31,7 +32,6 @@ from swath.weights.manifest import Manifest
 from swath.workers.base import Job
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
-from swath.workers.gate import Gate
 from swath.workers.tickets import Name
 
 MANY_S = 600.0

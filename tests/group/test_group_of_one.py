@@ -3,9 +3,9 @@
 import pytest
 
 from swath.errors import Closed
+from swath.group.gate import Gate
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import LocalChannel, LocalFleet
-from swath.workers.gate import Gate
 
 
 class Only:

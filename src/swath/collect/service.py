@@ -21,12 +21,12 @@ from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
 from swath.collect.tracker import FragmentTracker, head_of
 from swath.collect.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed, PayloadLost
+from swath.group.gate import Gate
 from swath.group.gather import Gather
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.options import Budget
 from swath.rollout.episodes.statistics import joined
-from swath.workers.gate import Gate
 
 
 @dataclass

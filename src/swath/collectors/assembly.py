@@ -18,6 +18,7 @@ from swath.collect.tracker import FragmentTracker
 from swath.collect.worker import Seeding
 from swath.collect.writing import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
+from swath.group.gate import Gate
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import LocalChannel, LocalFleet
@@ -30,7 +31,6 @@ from swath.workers.base import Backend, Handle, Watched
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST
-from swath.workers.gate import Gate
 
 PRELOADED = ("swath.collect.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""

@@ -216,7 +216,8 @@ class WeightOutlet:
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run what is meant for them now."""
         if self._here is not None:
-            self._collection.gate.pass_through(timeout_s)
+            with self._collection.gate.control(timeout_s):
+                pass
             return
         calls, addressed = self._collection.open_group.to_all("touch"), self.addressed(worker_ids)
         asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Never
 
 from swath.errors import FleetFailed
+from swath.group.gate import Gate
 from swath.weights.channel import Channel, Life, Models, Update
 from swath.workers.base import Handle, Job
 from swath.workers.fleet_state import FIRST, Standing
-from swath.workers.gate import Gate
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error
 from swath.workers.packing import Parcel

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from swath.errors import Closed, WorkerLate
-from swath.workers.gate import Gate
+from swath.group.gate import Gate
 
 
 class Thread:
@@ -24,6 +24,11 @@ class Thread:
         self._thread.join(60)
         assert not self._thread.is_alive(), "it hangs"
         return self
+
+
+def pass_through(gate, deadline=0.01):
+    with gate.control(deadline):
+        pass
 
 
 @pytest.fixture
@@ -98,10 +103,10 @@ def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate):
 def test_a_control_call_is_late_if_the_fragment_does_not_end(gate):
     held = Held(gate)
     with pytest.raises(WorkerLate, match=r"after 0\.01 s: the fragment in progress did not end") as caught:
-        gate.pass_through(0.01)
+        pass_through(gate)
     assert (caught.value.deadline, caught.value.workers) == (0.01, (0,))
     held.release()
-    gate.pass_through(0.01)
+    pass_through(gate)
 
 
 def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
@@ -142,7 +147,7 @@ def test_a_fragment_that_does_not_end_in_time_closes_by_itself(gate):
 
 def test_waiting_calls_hear_of_the_closing(gate):
     held = Held(gate)
-    waiting = Thread(gate.pass_through)
+    waiting = Thread(lambda: pass_through(gate, 60.0))
     while not gate._turnstile.locked():
         pass
     closing = Thread(lambda: gate.close(10, lambda: None))

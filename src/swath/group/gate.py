@@ -22,13 +22,11 @@ class Gate:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.halted = self.closed = False
         self._turnstile = threading.Lock()  # whoever waits for the lock holds it, so that nobody overtakes
-        self._lock = threading.RLock()
-        self._drawing = threading.Lock()
+        self._lock, self._drawing = threading.RLock(), threading.Lock()
         self._inside = threading.local()
         self._later: deque[Callable[[], None]] = deque()
-        self.halted = False
-        self.closed = False
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -69,11 +67,6 @@ class Gate:
         with self._turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
 
-    def pass_through(self, deadline: float | None = None) -> None:
-        """Wait until the running fragment has ended."""
-        with self.control(deadline):
-            pass
-
     def soon(self, action: Callable[[], None]) -> None:
         """Do it now if no fragment is being made, else right after it."""
         self.require_open()
@@ -96,25 +89,33 @@ class Gate:
         Raises:
             WorkerLate: the fragment did not stop within `timeout` seconds; its own thread closes when it does.
         """
-        self.halted = True
-        if not self._lock.acquire(timeout=timeout):
-            self._leave(lambda: self._close(action))
+
+        def close() -> None:
             if not self.closed:
-                raise WorkerLate(
-                    f"a step of the env or the policy has not returned within {timeout} s; "
-                    "envs are closed as soon as it does",
-                    workers=(0,),
-                    deadline=timeout,
-                )
-            return
-        try:
-            self._close(action)
-        finally:
-            self._lock.release()
+                self.closed = True
+                action()
+
+        self.halted = True
+        if self._lock.acquire(timeout=timeout):
+            try:
+                close()
+            finally:
+                self._lock.release()
+        else:
+            self._leave(close)
+        if not self.closed:
+            why = f"a step of the env or the policy has not returned within {timeout} s"
+            raise WorkerLate(f"{why}; envs are closed as soon as it does", workers=(0,), deadline=timeout)
 
     @contextmanager
     def _turn(self, deadline: float, late: str) -> Iterator[None]:
-        if not self._acquire(deadline):
+        acquired = self._turnstile.acquire(timeout=deadline)
+        if acquired:
+            try:
+                acquired = self._lock.acquire(timeout=deadline)
+            finally:
+                self._turnstile.release()
+        if not acquired:
             raise WorkerLate(f"after {deadline} s: {late}", workers=(0,), deadline=deadline)
         try:
             self.require_open()
@@ -123,14 +124,6 @@ class Gate:
         finally:
             self._lock.release()
             self._do_left()  # who left it may have found the lock taken a moment ago
-
-    def _acquire(self, deadline: float) -> bool:
-        if not self._turnstile.acquire(timeout=deadline):
-            return False
-        try:
-            return self._lock.acquire(timeout=deadline)
-        finally:
-            self._turnstile.release()
 
     def _leave(self, action: Callable[[], None]) -> None:
         self._later.append(action)
@@ -148,8 +141,3 @@ class Gate:
     def _do_later(self) -> None:
         while self._later:
             self._later.popleft()()
-
-    def _close(self, action: Callable[[], None]) -> None:
-        if not self.closed:
-            self.closed = True
-            action()
