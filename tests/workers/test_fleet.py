@@ -483,7 +483,7 @@ def test_the_status_line_counts_phases(stage, fleet):
 
 
 def test_workers_are_numbered_from_where_their_owner_begins(stage):
-    made = Fleet(stage, job, 1, Survival(), stage.clock, Name(1, 0))
+    made = Fleet(stage, job, 1, Survival(), stage.clock, 1)
     made.bring_up()
     assert made.add(2) == (2, 3)
     assert list(made.up) == [1, 2, 3]

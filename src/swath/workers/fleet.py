@@ -17,7 +17,7 @@ from swath.errors import WorkerLate, WorkerLost, warn
 from swath.workers.base import Handle
 from swath.workers.fleet_state import Added
 from swath.workers.lives import Lives
-from swath.workers.tickets import Ticket
+from swath.workers.tickets import Name, Ticket
 
 Interrupted: TypeAlias = Callable[[], bool]
 
@@ -79,7 +79,7 @@ class Fleet(Lives):
             handles: list[Handle] = []
             try:
                 for worker in range(self._state.next_index, self._state.next_index + n):
-                    handles.append(self._backend.spawn(self._make_job(self._state.named(worker, 0))))  # noqa: PERF401
+                    handles.append(self._backend.spawn(self._make_job(Name(worker, 0))))  # noqa: PERF401
                 self._await_ready(handles)
                 if accept is not None:
                     accept(handles)

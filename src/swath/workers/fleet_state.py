@@ -153,7 +153,7 @@ class FleetState:
     Args:
         n: how many.
         survival: how often they are replaced, and how many are needed.
-        first: the name of the first; the others follow.
+        first: the index of the first; the others follow.
 
     Attributes:
         restarts: lives that replace others, so far.
@@ -161,10 +161,10 @@ class FleetState:
         due_at: when the next `Ticked` is wanted; infinite if none is.
     """
 
-    def __init__(self, n: int, survival: Survival, first: Name = FIRST) -> None:
+    def __init__(self, n: int, survival: Survival, first: int = 0) -> None:
         self._survival = survival
         self._first = first
-        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first.worker, first.worker + n)}
+        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first, first + n)}
         self._deaths: list[tuple[int, BaseException]] = []
         self._spent = 0  # of the restarts that count against all
         self._reported = -inf  # when lives that wait for a place were
@@ -180,11 +180,7 @@ class FleetState:
     @property
     def next_index(self) -> int:
         """Of the worker that is added next."""
-        return self._first.worker + len(self._workers)
-
-    def named(self, worker: int, life: int) -> Name:
-        """A life of a worker."""
-        return self._first._replace(worker=worker, life=life)
+        return self._first + len(self._workers)
 
     @property
     def required(self) -> int:
@@ -216,7 +212,7 @@ class FleetState:
         instructions = self._handle(event, now)
         workers = self._workers.items()
         unplaced = {
-            self.named(worker, standing.life): standing.since
+            Name(worker, standing.life): standing.since
             for worker, standing in workers
             if standing.phase == "starting" and not standing.placed
         }
@@ -289,7 +285,7 @@ class FleetState:
     def _given_up(self, workers: Sequence[int], now: float) -> list[Instruction]:
         for worker in workers:
             self._workers[worker] = replace(self._workers[worker], phase="gone", since=now)
-        instructions: list[Instruction] = [GiveUp(self.named(worker, self._workers[worker].life)) for worker in workers]
+        instructions: list[Instruction] = [GiveUp(Name(worker, self._workers[worker].life)) for worker in workers]
         if workers and not self.failed and self.left < self.required:
             self.failed = True
             causes = (cause for worker, cause in self._deaths if self._workers[worker].phase == "gone")
@@ -301,7 +297,7 @@ class FleetState:
         return [self._seen_to(worker, self._workers[worker], now) for worker in due]
 
     def _seen_to(self, worker: int, standing: Standing, now: float) -> Instruction:
-        name = self.named(worker, standing.life)
+        name = Name(worker, standing.life)
         if standing.phase == "starting":
             return Overdue(name)
         self._workers[worker] = replace(standing, phase="starting", since=now, placed=False)

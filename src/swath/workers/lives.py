@@ -39,7 +39,7 @@ class Lives:
         n: how many workers.
         survival: how often they are replaced, how long they may take, how many are needed.
         clock: seconds, the same as of the backend's tickets.
-        first: the name of the first worker; the others follow.
+        first: the index of the first worker; the others follow.
 
     Attributes:
         survival: as it was given.
@@ -57,7 +57,7 @@ class Lives:
         n: int,
         survival: Survival,
         clock: Callable[[], float] = time.monotonic,
-        first: Name = fleet_state.FIRST,
+        first: int = 0,
     ) -> None:
         self.survival = survival
         self.up: Mapping[int, Handle] = {}

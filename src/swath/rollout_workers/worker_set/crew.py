@@ -121,7 +121,7 @@ class Crew:
 
     def __init__(self, backend: Backend, terms: Terms, begun: int = 0) -> None:
         self.backend = backend
-        self.fleet = Fleet(backend, terms.job, begun, terms.survival, first=Name(1, 0))
+        self.fleet = Fleet(backend, terms.job, begun, terms.survival, first=1)
         self.channel = Channel(backend.share)
         self.events = Events()
         self.counters = terms.counters
