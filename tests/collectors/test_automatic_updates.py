@@ -15,7 +15,7 @@ from swath import (
     SharedMemWeightSyncScheme,
     VanillaWeightUpdater,
 )
-from swath.weights.due import Automatic
+from swath.collect.plan import Automatic
 
 
 def learn(policy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from swath.collect.tracker import FragmentTracker, head_of
 from swath.group.gather import Plan
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
-from swath.options import Budget
-from swath.weights.due import Due
+from swath.options import Budget, count
+from swath.weights.channel import Life
 from swath.workers.base import Watched
 
 
@@ -22,25 +22,79 @@ def nothing() -> None:
     """Nothing is to be done."""
 
 
+@dataclass(frozen=True)
+class Automatic:
+    """When a collector publishes its policy by itself.
+
+    Attributes:
+        each_draw: when the user draws again.
+        first_draw: also at the first draw.
+        most_fragments: of a worker on one version, before it picks up a newer one; `None` for no limit.
+    """
+
+    each_draw: bool = False
+    first_draw: bool = False
+    most_fragments: int | None = None
+
+    @classmethod
+    def asked(cls, *, after_each_batch: bool, interval: object = -1, before_first: bool = False) -> Automatic:
+        """From the faces' arguments, where an interval of -1 is off and 0 is after each batch, as the flag.
+
+        Raises:
+            ValueError: the interval is no integer, or below -1.
+        """
+        most = count("max_weight_update_interval", interval, least=-1)
+        each = after_each_batch or most == 0
+        return cls(each, each and before_first, most if most > 0 and not each else None)
+
+    @property
+    def off(self) -> bool:
+        """Whether only the user publishes."""
+        return not self.each_draw and self.most_fragments is None
+
+
 @dataclass
 class Renewal:
     """Renews weights at the start of every batch, and before a worker would use old ones for too long.
 
     Attributes:
-        due: when the policy's weights are published.
+        rule: when the policy's weights are published.
         publish: publishes them.
         receive: takes the newest from elsewhere, if there is anything newer.
     """
 
-    due: Due
+    rule: Automatic
     publish: Callable[[], None]
     receive: Callable[[], None] = nothing
+    _drawn: bool = False
+    _asked: dict[int, tuple[Life, int, int]] = field(default_factory=dict)
 
     def at_draw(self) -> None:
-        """The user draws; call it before workers are asked."""
+        """The user draws; call it once a draw, before workers are asked."""
         self.receive()
-        if self.due.at_draw():
+        due, self._drawn = self.rule.each_draw if self._drawn else self.rule.first_draw, True
+        if due:
             self.publish()
+
+    def before_request(self, life: Life, version: int) -> None:
+        """A worker is to be asked for a fragment.
+
+        Args:
+            life: of which worker.
+            version: the newest that is meant for it, which the request would bring.
+        """
+        most = self.rule.most_fragments
+        if most is not None and self._fragments(life, version) >= most:
+            self.publish()
+
+    def asked(self, life: Life, version: int) -> None:
+        """A worker was asked for a fragment on this version."""
+        self._asked[life[0]] = life, version, self._fragments(life, version) + 1
+
+    def _fragments(self, life: Life, version: int) -> int:
+        """How many this life was asked for on this version."""
+        *last, fragments = self._asked.get(life[0], (life, version, 0))
+        return fragments if last == [life, version] else 0
 
 
 class Share(NamedTuple):
@@ -106,14 +160,13 @@ class FragmentPlan(Plan):
         """
         for worker in workers:
             life = self.group.fleet.handle(worker).name
-            if self.renewal.due.before_request(life, self.group.channel.version_for(worker)):
-                self.renewal.publish()
+            self.renewal.before_request(life, self.group.channel.version_for(worker))
 
     def ask(self, worker: int, asked: Share, *, insisted: bool = False) -> Request:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
         ask = FragmentRequest(asked.frames, asked.randomly, self.group.last_number + 1, self.bell, worker)
         request = self.group.request(worker, "collect", ask, asked=asked, insisted=insisted)
-        self.renewal.due.asked(request.name, self.group.channel.version_of(worker))
+        self.renewal.asked(request.name, self.group.channel.version_of(worker))
         return request
 
     def hurry(self, request: Request) -> None:

@@ -26,7 +26,6 @@ from swath.options import Hooks
 from swath.rollout.episodes.ids import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
-from swath.weights.due import Due
 from swath.workers.base import Backend, Handle, Watched
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
@@ -187,7 +186,7 @@ def _collection(
     batch_frames = sum(frames.values()) if order.sync else described[0].frames
     tracker = group.tracker = FragmentTracker(group, Counters(), jobs.replaces)
     jobs.known = tracker.workers
-    renewal = Renewal(Due(request.automatic), republish)
+    renewal = Renewal(request.automatic, republish)
     random_batches = budget.random_batches(batch_frames)
     plan = FragmentPlan(group, tracker, frames, budget, renewal, bell, random_batches, order.max_staleness)
     hooks = request.options.hooks if jobs.here else Hooks(postproc=request.options.postproc)

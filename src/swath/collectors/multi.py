@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from swath.collect.options import WorkerOptions
+from swath.collect.plan import Automatic
 from swath.collect.saving import TRAJ_POOL, require_state
 from swath.collectors.base import SHUTDOWN_S, BaseCollector
 from swath.collectors.many import ManyWorkers
@@ -18,7 +19,6 @@ from swath.collectors.state import OWN, load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import warn_of_no_effect
 from swath.options import count, seconds
-from swath.weights.due import Automatic
 from swath.weights.schemes import SharedMemWeightSyncScheme
 
 

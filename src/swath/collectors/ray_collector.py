@@ -10,6 +10,7 @@ from typing import Any
 
 from swath.collect.jobs import frozen_request
 from swath.collect.options import WorkerOptions
+from swath.collect.plan import Automatic
 from swath.collectors.adding import add_workers
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.many import ManyWorkers
@@ -29,7 +30,6 @@ from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.extras import need
 from swath.options import count, seconds
-from swath.weights.due import Automatic
 from swath.weights.schemes import RayWeightSyncScheme
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from swath.collect.making.assembly import WorkerRequest
 from swath.collect.options import WorkerOptions
+from swath.collect.plan import Automatic
 from swath.collectors.options import LocalOptions
 from swath.options import Survival, count
 from swath.rollout.hosts.sources import Source
-from swath.weights.due import Automatic
 
 SETTINGS = tuple(one.name for one in fields(WorkerOptions))
 BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")

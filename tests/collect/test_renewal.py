@@ -2,7 +2,7 @@
 
 import pytest
 
-from swath.weights.due import Automatic, Due
+from swath.collect.plan import Automatic, Renewal
 
 RULES = {
     "nothing": ({"after_each_batch": False}, Automatic()),
@@ -38,28 +38,52 @@ def test_a_wrong_interval_is_refused(interval):
     ],
 )
 def test_draws_after_which_weights_are_published(rule, draws):
-    due = Due(rule)
-    assert [due.at_draw() for _ in draws] == draws
+    published = []
+    renewal, seen = Renewal(rule, lambda: published.append(1)), []
+    for _ in draws:
+        before = len(published)
+        renewal.at_draw()
+        seen.append(len(published) > before)
+    assert seen == draws
 
 
-def fragments_of(due, life, version):
-    """Fragments that a worker is asked for before a publication is due."""
-    for number in range(100):
-        if due.before_request(life, version):
-            return number
-        due.asked(life, version)
-    return None
+def test_what_is_newer_elsewhere_is_received_at_every_draw_before_weights_are_published():
+    log = []
+    renewal = Renewal(Automatic(each_draw=True), lambda: log.append("publish"), lambda: log.append("receive"))
+    renewal.at_draw()
+    renewal.at_draw()
+    assert log == ["receive", "receive", "publish"]
+
+
+class Asking:
+    """Asks a worker for fragments until weights are published for one."""
+
+    def __init__(self, rule):
+        self.renewal = Renewal(rule, self.publish)
+        self.published = False
+
+    def publish(self):
+        self.published = True
+
+    def fragments_of(self, life, version):
+        self.published = False
+        for number in range(100):
+            self.renewal.before_request(life, version)
+            if self.published:
+                return number
+            self.renewal.asked(life, version)
+        return None
 
 
 @pytest.mark.parametrize(("rule", "most"), [(Automatic(most_fragments=1), 1), (Automatic(most_fragments=4), 4)])
 def test_no_worker_makes_more_fragments_on_one_version(rule, most):
-    due = Due(rule)
-    assert fragments_of(due, (0, 0), version=0) == most
-    assert fragments_of(due, (1, 0), version=0) == most, "each worker counts for itself"
-    assert fragments_of(due, (0, 0), version=0) == 0, "it stays due until something newer is meant for it"
-    assert fragments_of(due, (0, 0), version=1) == most
-    assert fragments_of(due, (0, 1), version=1) == most, "a new life picks up the newest"
+    asking = Asking(rule)
+    assert asking.fragments_of((0, 0), version=0) == most
+    assert asking.fragments_of((1, 0), version=0) == most, "each worker counts for itself"
+    assert asking.fragments_of((0, 0), version=0) == 0, "it stays due until something newer is meant for it"
+    assert asking.fragments_of((0, 0), version=1) == most
+    assert asking.fragments_of((0, 1), version=1) == most, "a new life picks up the newest"
 
 
 def test_without_an_interval_no_request_is_preceded_by_a_publication():
-    assert fragments_of(Due(Automatic(each_draw=True)), (0, 0), 0) is None
+    assert Asking(Automatic(each_draw=True)).fragments_of((0, 0), 0) is None
