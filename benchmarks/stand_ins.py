@@ -15,7 +15,7 @@ from swath.collect.description import Description
 from swath.collect.jobs import WorkerJobs
 from swath.collect.joining import Joiner
 from swath.collect.messages import Head
-from swath.collect.plan import FragmentPlan, Renewal
+from swath.collect.plan import Automatic, FragmentPlan, Renewal
 from swath.collect.service import CollectorService
 from swath.collect.shaping import Shaper
 from swath.collect.tracker import FragmentTracker
@@ -27,7 +27,6 @@ from swath.options import Budget, Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
 from swath.weights.channel import Channel
-from swath.weights.due import Automatic, Due
 from swath.weights.manifest import Manifest
 from swath.workers.base import Job
 from swath.workers.create import backend
@@ -75,7 +74,7 @@ def collection_of(
     jobs = WorkerJobs({}, described=described)
     counters, share, budget = Counters(), dict.fromkeys(range(n_workers), made.frames), Budget(made.frames)
     tracker = group.tracker = FragmentTracker(group, counters, jobs.replaces)
-    plan = FragmentPlan(group, tracker, share, budget, Renewal(Due(Automatic()), print))
+    plan = FragmentPlan(group, tracker, share, budget, Renewal(Automatic(), print))
     return CollectorService(
         group=group,
         jobs=jobs,

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from swath.rollout_workers.policy import Policy
     from swath.rollout_workers.worker.worker import RolloutWorker
     from swath.rollout_workers.worker_set.worker_set import WorkerSet
-    from swath.weights.schemes import (
+    from swath.weight_update import (
         MultiProcessedWeightSyncScheme,
         MultiProcessWeightSyncScheme,
         NoWeightSyncScheme,
         RayWeightSyncScheme,
         SharedMemWeightSyncScheme,
+        WeightStrategy,
         WeightSyncScheme,
     )
-    from swath.weights.strategy import WeightStrategy
     from swath.weights.updaters import (
         MultiProcessedWeightUpdater,
         RayWeightUpdater,
@@ -89,13 +89,13 @@ _HOME = {
     "VanillaWeightUpdater": "swath.weights.updaters",
     "RayWeightUpdater": "swath.weights.updaters",
     "RemoteModuleWeightUpdater": "swath.weights.updaters",
-    "WeightSyncScheme": "swath.weights.schemes",
-    "WeightStrategy": "swath.weights.strategy",
-    "RayWeightSyncScheme": "swath.weights.schemes",
-    "MultiProcessWeightSyncScheme": "swath.weights.schemes",
-    "MultiProcessedWeightSyncScheme": "swath.weights.schemes",
-    "SharedMemWeightSyncScheme": "swath.weights.schemes",
-    "NoWeightSyncScheme": "swath.weights.schemes",
+    "WeightSyncScheme": "swath.weight_update",
+    "WeightStrategy": "swath.weight_update",
+    "RayWeightSyncScheme": "swath.weight_update",
+    "MultiProcessWeightSyncScheme": "swath.weight_update",
+    "MultiProcessedWeightSyncScheme": "swath.weight_update",
+    "SharedMemWeightSyncScheme": "swath.weight_update",
+    "NoWeightSyncScheme": "swath.weight_update",
 }
 
 _GONE = {"RayReplayBuffer": "use torchrl.data.RayReplayBuffer, which collectors take as replay_buffer="}

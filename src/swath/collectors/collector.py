@@ -24,7 +24,6 @@ from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quie
 from swath.collectors.checks import one_source, with_method
 from swath.collectors.dispatch import built_elsewhere, require_direct
 from swath.collectors.options import AnyOptions, CollectorOptions, with_options
-from swath.collectors.outlet import WeightOutlet
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
 from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.status import facts_of, local_state
@@ -305,7 +304,6 @@ class Collector(InThisProcess):
             leave=lambda: member.acting.leave_background(member.worker),
         )
         weakref.finalize(self, end_quietly, collection, self._background)
-        self._outlet = WeightOutlet(collection, settings.policy)
         try:
             self._begin_weights(settings)
         except BaseException:

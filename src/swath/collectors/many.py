@@ -17,7 +17,6 @@ from swath.collect.description import Description
 from swath.collect.paths import paired
 from swath.collectors.assembly import assemble_fleet
 from swath.collectors.base import BaseCollector, end_quietly
-from swath.collectors.outlet import WeightOutlet
 from swath.collectors.request import CollectorRequest
 from swath.collectors.status import facts_of
 from swath.collectors.weight_settings import WeightSettings
@@ -180,10 +179,8 @@ class ManyWorkers(BaseCollector):
         collection = self.collection = assemble_fleet(request, _weakly(self))
         self._background = Background(collection)
         self._watch = GarbageWatch(self, partial(end_quietly, collection, self._background), at_exit=True)
-        outlet = self._outlet = WeightOutlet(collection, settings.policy)
         try:
             self._begin_weights(settings)
-            outlet.begin(built_there=settings.built_there)
         except BaseException:
             self._end(0.0)
             raise

@@ -312,7 +312,9 @@ class WeightOutlet:
         scheme, source = self.schemes.get(model_id), self.fetched(model_id) if given is None else given
         if self._here is not None and source is self._here.acting.module:
             return None
-        return take(source if scheme is None else scheme.prepared(source), self._manifest(model_id))
+        if scheme is not None:
+            source = scheme.prepare_weights(source, model_id, scheme.strategy, scheme.context)
+        return take(source, self._manifest(model_id))
 
     def _named(self, who: Any) -> list[int]:
         if isinstance(who, int) and not isinstance(who, bool):

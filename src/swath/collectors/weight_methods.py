@@ -7,6 +7,7 @@ from typing import Any
 
 from swath.collect.background import Background
 from swath.collect.responding import sources_of
+from swath.collect.service import CollectorService
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.weight_settings import WeightSettings, made_updater
 from swath.errors import warn
@@ -19,6 +20,7 @@ from swath.weights.updaters import WeightUpdaterBase
 class TakesWeights:
     """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
 
+    collection: CollectorService
     _outlet: WeightOutlet
     _background: Background
     _worker_idx: int | None
@@ -187,13 +189,14 @@ class TakesWeights:
         return self._outlet.version
 
     def _begin_weights(self, settings: WeightSettings) -> None:
-        """Set up updater, schemes and receivers of the constructor; `_outlet` is there."""
-        OUTLETS[self] = self._outlet
+        """Set up updater, schemes and receivers of the constructor, and what workers begin with."""
+        self._outlet = OUTLETS[self] = WeightOutlet(self.collection, settings.policy)
         if settings.updater is not None:
             settings.updater.register_collector(self)
             self._outlet.updater = settings.updater
         for model_id, scheme in settings.schemes.items():
             scheme.init_on_sender(model_id=model_id, context=self)
+        self._outlet.begin(built_there=settings.built_there)
         if settings.receivers:
             self.register_scheme_receiver(settings.receivers)
 

@@ -159,11 +159,7 @@ class WeightSyncScheme:
             WorkerLate: a worker does not run them in time; they are published all the same.
             TypeError, KeyError, ValueError: they do not fit; nothing is published.
         """
-        if not self.initialized_on_sender or self._context is _nothing:
-            raise RuntimeError(f"this scheme sends for no collector: {BY_COLLECTORS}")
-        outlet = outlet_of(self.context)
-        if outlet is None:
-            raise Closed("the collector of this scheme is gone; make another scheme")
+        outlet = self._outlet(serves=self.initialized_on_sender)
         if self.sends:
             outlet.publish({self.model_id: weights}, worker_ids)
             if self.sync:
@@ -179,9 +175,9 @@ class WeightSyncScheme:
             RuntimeError: no collector has this scheme as a reader, or the sender's was shut down.
             KeyError, ValueError: the weights do not fit; they are not tried again.
         """
-        self._require_receiver()
-        outlet, model_id = self._sender() if self.sends else (None, "")
-        newest = None if outlet is None else outlet.newest(model_id, self.worker_idx, self._seen)
+        self._outlet(serves=self.initialized_on_receiver)
+        sender, model_id = self._sender() if self.sends else (None, "")
+        newest = None if sender is None else sender.newest(model_id, self.worker_idx, self._seen)
         if newest is None:
             return None
         self._seen, snapshot = newest
@@ -218,8 +214,7 @@ class WeightSyncScheme:
         """
         if not inplace:
             raise ValueError("inplace=False: a collector copies values into the tensors that it has; leave it out")
-        self._require_receiver()
-        _required(self.context).publish({self.model_id: weights})
+        self._outlet(serves=self.initialized_on_receiver).publish({self.model_id: weights})
 
     def prepare_weights(
         self,
@@ -245,10 +240,6 @@ class WeightSyncScheme:
     def source(self) -> Any:
         """The model or weights that a collector fetches where none are given; `None` if it has none."""
         return self.model if self._weights is None else self._weights
-
-    def prepared(self, weights: Any) -> Any:
-        """Weights as a collector is to publish them."""
-        return self.prepare_weights(weights, self.model_id or POLICY, self.strategy, self.context)
 
     @property
     def weights(self) -> Any:
@@ -276,9 +267,14 @@ class WeightSyncScheme:
         sender = "sender" if self.initialized_on_sender else "not in use"
         return f"<{type(self).__name__} of {self.model_id!r}: {'receiver' if self.initialized_on_receiver else sender}>"
 
-    def _require_receiver(self) -> None:
-        if not self.initialized_on_receiver:
-            raise RuntimeError(f"this scheme receives for no collector: {BY_COLLECTORS}")
+    def _outlet(self, *, serves: bool) -> Any:
+        """What publishes the weights of the collector that it serves."""
+        if not serves or self._context is _nothing:
+            raise RuntimeError(f"this scheme serves no collector: {BY_COLLECTORS}")
+        outlet = outlet_of(self.context)
+        if outlet is None:
+            raise Closed("the collector of this scheme is gone; make another scheme")
+        return outlet
 
     def _sender(self) -> tuple[Any, str]:
         """The outlet of the collector whose weights are read, and of which model.
