@@ -1,5 +1,8 @@
 """What lives in the actor of a `RayEvalWorker`, without an actor."""
 
+import asyncio
+from concurrent.futures import Future
+
 import cloudpickle
 import gymnasium as gym
 import numpy as np
@@ -7,8 +10,9 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 
-from swath.errors import Superseded
-from swath.evaluate.eval_actor import Ask, EvalActor, Token
+from swath.errors import Closed, Superseded
+from swath.evaluate.eval_actor import Ask, EvalActor
+from swath.evaluate.newest import Newest, Token
 from swath.seeds import derive
 from swath.weights.manifest import snapshot_of
 
@@ -142,36 +146,49 @@ def test_a_policy_without_weights_plays_and_takes_none():
         one_actor.rollout(ask(2, Constant(), 1))
 
 
-class Announcing(Count):
-    """Has another rollout announced at its second step."""
+class Superseding(Count):
+    """At its second step another rollout is asked for."""
 
-    target, made_then = None, 0
+    newest, made_then = Future(), 0
 
     def step(self, action):
-        if self.made == 1 and Announcing.target is not None:
-            Announcing.target.announce(Token("b", 1))
-        Announcing.made_then = self.made + 1
+        if self.made == 1 and not Superseding.newest.done():
+            Superseding.newest.set_result(Token("b", 1))
+        Superseding.made_then = self.made + 1
         return super().step(action)
 
 
-def test_a_rollout_stops_at_its_next_step_when_another_is_announced(monkeypatch):
-    one_actor = actor(lambda: Announcing(50))
-    with monkeypatch.context() as patch:
-        patch.setattr(Announcing, "target", one_actor)
-        with pytest.raises(Superseded, match="another handle"):
-            one_actor.rollout(ask())
-    assert Announcing.made_then == 2
+def test_a_rollout_stops_at_its_next_step_when_another_is_asked_for():
+    newest = {Token("a", 1): Superseding.newest, Token("b", 1): Future()}
+    one_actor = actor(lambda: Superseding(50), superseded=newest.get)
+    with pytest.raises(Superseded, match="another handle"):
+        one_actor.rollout(ask())
+    assert Superseding.made_then == 2
     assert one_actor.rollout(ask(1, asker="b"))["episode_length"] == 50.0
 
 
-def test_what_was_superseded_before_it_began_is_not_played():
-    one_actor = actor()
-    one_actor.announce(Token("a", 1))
-    one_actor.announce(Token("b", 1))
-    with pytest.raises(Superseded):
-        one_actor.rollout(ask(1))
-    one_actor.announce(Token("a", 1))
-    assert one_actor.rollout(ask(1, asker="b"))["reward"] == 3.0
+@pytest.mark.parametrize(("newest", "error"), [(Token("b", 1), Superseded), (None, Closed)])
+def test_what_was_superseded_before_it_began_is_not_played(newest, error):
+    superseded = Future()
+    superseded.set_result(newest)
+    with pytest.raises(error, match="another handle"):
+        actor(superseded=lambda _: superseded).rollout(ask(1))
+
+
+def test_the_newest_rollout_is_that_which_was_asked_for_last():
+    async def asked():
+        newest, first, second = Newest(), Token("a", 1), Token("b", 1)
+        await newest.announce(first)
+        waiting = asyncio.create_task(newest.other_than(first))
+        await newest.announce(second)
+        assert await waiting == second
+        await newest.announce(first)
+        assert await newest.other_than(first) == second
+        waiting = asyncio.create_task(newest.other_than(second))
+        await newest.announce(None)
+        assert await waiting is None
+
+    asyncio.run(asked())
 
 
 def broken_at_first():

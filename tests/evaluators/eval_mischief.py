@@ -73,6 +73,8 @@ class Mischief:
                 raise SystemExit(3)
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "terminate":
+                os.kill(os.getpid(), signal.SIGTERM)
             case "hang":
                 self.gate.go_through()
 

@@ -17,6 +17,11 @@ def company(ev):
     return ev._service._company
 
 
+def ask_for_ever(ray, actor):
+    while True:
+        ray.get(actor.__ray_ready__.remote())
+
+
 @pytest.mark.usefixtures("lent_actors")
 def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_the_same(tmp_path, truth):
     ray = ray_cluster.up()
@@ -33,11 +38,21 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
         assert (result.returns.tolist(), result.retries) == (truth, 1)
         worker = company(ev)._fleet.handle(0)
         ray.kill(worker.actor)
-        company(ev)._fleet._backend.wait([worker.ended], 60)
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ask_for_ever(ray, worker.actor)
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (truth, 0)
         counts = ev.stats()
         assert [counts[name] for name in ("accepted", "completed", "errors", "retries")] == [3, 2, 1, 1]
+
+
+@pytest.mark.usefixtures("lent_actors")
+def test_an_actor_that_is_terminated_at_work_is_replaced_and_the_numbers_are_the_same(tmp_path, truth):
+    mischief = Mischief.at(tmp_path)
+    with evaluator(mischief, "ray") as ev:
+        mischief.order("step", "terminate")
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (truth, 1)
 
 
 @pytest.mark.usefixtures("lent_actors")

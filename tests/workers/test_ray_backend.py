@@ -202,14 +202,6 @@ def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, wo
     assert eventually(lambda: stored() < MEGABYTE)
 
 
-def test_a_worker_is_asked_for_one_result_while_its_parcels_are_small(backend, worker):
-    for size, light in ((3, True), (SIZE, False), (SIZE, False), (3, True)):
-        parcel = ask(backend, worker, "parcel", 4, size)
-        assert worker.light == light
-        assert parcel.open()["array"][-1] == 4
-        parcel.close()
-
-
 def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(backend, worker, stored):
     ask(backend, worker, "parcel", 0, SIZE).close()  # a large one: the next body has a reference of its own
     parcel = ask(backend, worker, "parcel", 1, SIZE)

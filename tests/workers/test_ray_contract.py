@@ -8,6 +8,7 @@ from swath.testing import BackendContract
 
 class TestRay(BackendContract):
     watches = False
+    sees_idle_deaths = False
     tells_exit_codes = False
     lingers_s = 60.0  # Ray says so first; a process that is stopped is killed after 5 s
 

@@ -1,15 +1,15 @@
 """What lives in the actor of a `RayEvalWorker`: one env, one policy, one rollout at a time, the newest that was asked.
 
-announce(token) ─ in a thread of its own ─▶ newest ─┐
-rollout(ask) ─▶ weights ─▶ Runner, step by step ◀───┴ is mine still the newest? else `Superseded`
+rollout(ask) ─▶ weights ─▶ Runner, step by step ◀── is mine still the newest? else `Superseded`
 """
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import cloudpickle
 import torch
@@ -18,6 +18,7 @@ from swath.errors import Closed, Superseded
 from swath.evaluate.acting import EvalPolicy
 from swath.evaluate.arena import only_together
 from swath.evaluate.film import Film
+from swath.evaluate.newest import Token
 from swath.evaluate.quota import Quota
 from swath.evaluate.reading import Reading
 from swath.evaluate.request import EvalLimits, EvalRequest
@@ -34,20 +35,8 @@ from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import apply
 from swath.workers.packing import Parcel
 
-PUBLIC = ("announce",)
+PUBLIC = ("rollout",)
 """Methods by which an actor shows of what kind it is."""
-
-
-class Token(NamedTuple):
-    """Names one rollout that was asked for.
-
-    Attributes:
-        asker: which handle.
-        number: counts what that handle has asked for.
-    """
-
-    asker: str
-    number: int
 
 
 class Shared(Protocol):
@@ -81,38 +70,33 @@ class Ask:
 
 
 class EvalActor:
-    """Plays rollouts, the newest first. One thread plays; another may announce meanwhile.
+    """Plays rollouts, one after another.
 
     Args:
         makers: of env and policy, as bytes of cloudpickle.
         done_keys: as `Reading.of` takes them.
         seed: root of all seeds.
         film_bytes: frames held at most.
+        superseded: gives what is done when a rollout is not the newest; with the one that is, or `None`.
 
     Raises:
         Exception: what making env or policy raised.
     """
 
     def __init__(
-        self, makers: bytes, done_keys: Any = ("next", "done"), seed: int | None = 0, film_bytes: int = 2**30
+        self,
+        makers: bytes,
+        done_keys: Any = ("next", "done"),
+        seed: int | None = 0,
+        film_bytes: int = 2**30,
+        superseded: Callable[[Token], Future[Token | None]] = lambda _: Future(),
     ) -> None:
         env_maker, policy_maker = cloudpickle.loads(makers)
         self._done_keys, self._seed, self._film_bytes = done_keys, seed, film_bytes
         self._setting = Setting(SettingRequest(env_maker, factory=policy_maker, seed=seed))
-        self._lock = threading.Lock()
-        self._heard: dict[str, int] = {}
-        self._newest: Token | None = None
+        self._superseded = superseded
         self._version = 0
         self._failed = False
-
-    def announce(self, token: Token | None) -> None:
-        """This rollout is asked for now: whatever is being played stops at its next step. `None`: no other is."""
-        with self._lock:
-            if token is None:
-                self._newest = None
-            elif token.number > self._heard.get(token.asker, 0):
-                self._heard[token.asker] = token.number
-                self._newest = token
 
     def rollout(self, ask: Ask) -> dict[str, Any] | Parcel:
         """Play it, unless another is the newest.
@@ -126,14 +110,14 @@ class EvalActor:
             TypeError, KeyError, ValueError: weights that do not fit.
             Exception: what env or policy raised; the next rollout is played in an env that is made anew.
         """
-        self.announce(ask.token)
+        superseded = self._superseded(ask.token)
         if ask.weights is not None:
             self._take(ask.weights, ask.version)
         try:
             if self._failed:
                 self._setting.renew()
                 self._failed = False
-            return self._play(ask)
+            return self._play(ask, superseded)
         except (Closed, Superseded):
             raise
         except Exception as error:
@@ -145,8 +129,8 @@ class EvalActor:
         """Close the env."""
         self._setting.close()
 
-    def _play(self, ask: Ask) -> dict[str, Any] | Parcel:
-        self._require_newest(ask.token)
+    def _play(self, ask: Ask, superseded: Future[Token | None]) -> dict[str, Any] | Parcel:
+        _require_newest(superseded)
         host = self._setting.host
         n = host.spec.num_envs
         reading = Reading.of(ask.reward_keys, self._done_keys)
@@ -160,7 +144,7 @@ class EvalActor:
         began = monotonic()
         with streams.in_force():
             for _ in runner.play(Quota(range(n), n)):
-                self._require_newest(ask.token)
+                _require_newest(superseded)
                 if ask.until_any_done and runner.rows:
                     runner.cut()
                     break
@@ -179,13 +163,6 @@ class EvalActor:
         frames = None if film is None else film.takes().get(0)
         return {**numbers, "frames": None} if frames is None else Parcel(numbers, frames)
 
-    def _require_newest(self, token: Token) -> None:
-        newest = self._newest
-        if newest is None:
-            raise Closed("this RayEvalWorker was shut down by another handle; make another one")
-        if newest != token:
-            raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
-
     def _take(self, weights: Shared, version: int) -> None:
         policy = self._setting.policy
         fitting = take(weights.open(), Manifest.of(policy))
@@ -193,6 +170,14 @@ class EvalActor:
             raise TypeError(f"weights were submitted, but the policy {type(policy).__name__} has none; submit None")
         apply(fitting, policy)
         self._version = max(self._version + 1, version)
+
+
+def _require_newest(superseded: Future[Token | None]) -> None:
+    if not superseded.done():
+        return
+    if superseded.result() is None:
+        raise Closed("this RayEvalWorker was shut down by another handle; make another one")
+    raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
 
 
 def _renders(env: Any) -> bool:

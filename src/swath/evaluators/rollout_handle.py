@@ -12,19 +12,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeGuard
 from uuid import uuid4
 
 from swath.errors import Closed, PlacementFailed, SwathError, WorkerLate, WorkerLost
-from swath.evaluate.eval_actor import PUBLIC, Ask, Token
+from swath.evaluate.eval_actor import PUBLIC, Ask
 from swath.evaluate.jobs import WorkerOptions
+from swath.evaluate.newest import Token, begun, superseded
 from swath.evaluate.request import require_deadline
+from swath.extras import need
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Job
 from swath.workers.outcome import Error, Outcome
+from swath.workers.ray.actors import RayHandle
 from swath.workers.ray.backend import RayBackend
-from swath.workers.ray.handle import RayHandle
 from swath.workers.tickets import Name, Ticket
 
 _KILL_S = 2.0
@@ -71,7 +74,7 @@ class RolloutHandle:
     """Asks for rollouts, and brings their outcomes. Any thread may use it.
 
     Args:
-        build: makes what lives in the actor; `None`: it was built by another handle, which replaces it.
+        build: makes what lives in the actor, an `EvalActor`; `None`: another handle has built it, and replaces it.
         at: under which name it is found; `None` for none.
         options: of the actor.
         timeout_s: seconds for one rollout.
@@ -83,7 +86,7 @@ class RolloutHandle:
 
     def __init__(
         self,
-        build: Callable[[], Any] | None,
+        build: Callable[..., Any] | None,
         at: Address | None,
         options: WorkerOptions | None = None,
         timeout_s: float = 3600.0,
@@ -94,6 +97,9 @@ class RolloutHandle:
         self._backend = RayBackend()
         self._lives, self._began = 0, monotonic()
         self._asker, self._number = uuid4().hex, 0
+        name, namespace = (self._asker, "swath") if at is None else at
+        self._register = Address(f"{name} (newest)", namespace)
+        self._newest: Any = None
         self._run: _Run | None = None
         self._weights: Snapshot | None = None
         self._version = 0
@@ -166,12 +172,15 @@ class RolloutHandle:
             self._closed = True
         backend, actor = self._backend, self._actor
         backend.wake()
+        self._announce(None)
         if self._build is None:
             backend.wait([actor.ready, actor.ended], timeout)  # what was found is up, though this handle may be new
         if actor.ready.done and not actor.ended.done:
-            backend.call_aside(actor, "announce", None)
             backend.wait([backend.call(actor, "close")], timeout)
         self._kill()
+        self._newest = None
+        if not backend.gone and (newest := backend.found(*self._register)) is not None:
+            need("ray", extra="ray", why="for RayEvalWorker").kill(newest)
         backend.close()
 
     # The actor
@@ -186,10 +195,13 @@ class RolloutHandle:
         assert self._build is not None
         if self._backend.cluster.gone():
             self._backend.close()
-            self._backend = RayBackend()
+            self._backend, self._newest = RayBackend(), None
         options, threads = self._options, max(1, int(self._options.resources.get("num_cpus") or 1))
         name = Name(0, self._lives)
-        job = Job(self._build, name, threads, options.init, options.resources, PUBLIC)
+        if self._at is not None or self._newest is None:  # without a name it lives as long as its first handle
+            self._newest = begun(*self._register, lasts=self._at is not None)
+        build = partial(self._build, superseded=partial(superseded, *self._register))
+        job = Job(build, name, threads, options.init, options.resources, PUBLIC)
         self._lives, self._began = self._lives + 1, monotonic()
         return self._backend.spawn(job) if self._at is None else self._backend.spawn_lasting(job, *self._at)
 
@@ -200,6 +212,11 @@ class RolloutHandle:
         if not all(hasattr(actor, method) for method in PUBLIC):
             raise TypeError(f"the actor {at} is no RayEvalWorker: {actor}")
         return self._backend.adopt(actor, Job(dict, Name(0, 0)))
+
+    def _announce(self, token: Token | None) -> None:
+        """What is being played stops at its next step, if it is another."""
+        if not self._backend.gone and (newest := self._backend.found(*self._register)) is not None:
+            newest.announce.options(max_task_retries=0).remote(token)
 
     def _kill(self) -> None:
         """End the actor, and wait until Ray says so."""
@@ -217,7 +234,7 @@ class RolloutHandle:
             self._actor, weights = self._begun(), self._weights
         backend, actor = self._backend, self._actor
         run.shared = None if weights is None else backend.share(weights)
-        backend.call_aside(actor, "announce", run.ask.token)
+        self._announce(run.ask.token)
         ask = replace(run.ask, weights=run.shared, version=self._version)
         run.asked, run.ticket = monotonic(), backend.call(actor, "rollout", ask)
 

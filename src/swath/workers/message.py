@@ -1,50 +1,51 @@
 """What a worker in a process of its own replies, whatever carries it: sockets and shared memory, or Ray.
 
-Outcome ─▶ reply_to ─▶ Reply ─ carried ─▶ the caller's Outcome
+Outcome ─▶ reply_to ─▶ (raised, value), body: carried ─▶ outcome_of ─▶ the caller's Outcome
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from swath.workers.hosting import attempted
-from swath.workers.outcome import Error, Outcome, frozen
+from swath.workers.outcome import Error, Outcome, Value, frozen, thawed
 from swath.workers.packing import Parcel
+from swath.workers.tickets import Received
 
 
-class Reply(NamedTuple):
-    """What became of a call; its parts are as they travel.
-
-    Attributes:
-        value: what it returned, the head of a parcel, or an exception as `frozen`.
-        raised: whether it is an exception.
-        parcel: whether there is a body.
-        body: of a parcel; `None` if it goes another way.
-    """
-
-    value: Any
-    raised: bool = False
-    parcel: bool = False
-    body: Any = None
-
-
-def reply_to(outcome: Outcome, carry: Callable[[Any], Any]) -> Reply:
+def reply_to(outcome: Outcome, carry: Callable[[Any], Any]) -> tuple[Any, Any]:
     """What to reply; what cannot travel becomes an exception.
 
     Args:
         outcome: of the call.
         carry: makes a value ready to travel.
+
+    Returns:
+        Whether it raised and what, or what it returned, carried; the body of a parcel, carried by itself, or `None`.
     """
     made = outcome if isinstance(outcome, Error) else attempted(_carried, outcome.value, carry)
-    if isinstance(made, Error):
-        return Reply(carry(frozen(made.exception)), raised=True)
-    reply: Reply = made.value
-    return reply
+    return (carry((True, frozen(made.exception))), None) if isinstance(made, Error) else made.value
+
+
+def outcome_of(head: Callable[[], Any], body: Callable[[], Any] | None) -> Outcome:
+    """What became of the call.
+
+    Args:
+        head: loads the first part of the reply.
+        body: loads the second, if there is one.
+    """
+    try:
+        raised, value = head()
+        if raised:
+            return Error(thawed(value))
+    except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
+        return Error(error)
+    return Value(value if body is None else Received(value, body))
 
 
 def begin_process(threads: int) -> None:
@@ -55,8 +56,8 @@ def begin_process(threads: int) -> None:
     np.random.seed()  # noqa: NPY002  users draw from it
 
 
-def _carried(value: Any, carry: Callable[[Any], Any]) -> Reply:
+def _carried(value: Any, carry: Callable[[Any], Any]) -> tuple[Any, Any]:
     if not isinstance(value, Parcel):
-        return Reply(carry(value))
+        return carry((False, value)), None
     body = carry(value.body)
-    return Reply(carry(value.head), parcel=True, body=body)
+    return carry((False, value.head)), body

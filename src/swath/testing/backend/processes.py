@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,23 @@ from swath.testing.backend.asking import (
 from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Backend, Job
 from swath.workers.tickets import Name
+
+
+def in_main_thread() -> bool:
+    """Whether this is called in the main thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+class MadeInThread(ToyWorker):
+    """Notes in which thread it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._built = in_main_thread()
+
+    def threads(self) -> Any:
+        """Whether it was built, and is called, in the main thread."""
+        return self._built, in_main_thread()
 
 
 class OwnProcesses(Place):
@@ -57,6 +76,26 @@ class OwnProcesses(Place):
         backend.kill(worker)
         assert isinstance(error_of(backend, call), WorkerLost)
         assert not exists(pid, self.lingers_s)
+
+    def test_a_process_that_is_terminated_is_lost(self, backend: Backend, gate: Gate) -> None:
+        """At once, busy or idle."""
+        self._need_processes()
+        for busy in (True, False):
+            worker = backend.spawn(job())
+            pid = ask(backend, worker, "pid")
+            if busy:
+                backend.call(worker, "wait_at", gate)
+                gate.await_arrival()
+            os.kill(pid, signal.SIGTERM)
+            assert isinstance(lost_by_asking(backend, worker), WorkerLost)
+            assert not exists(pid, self.lingers_s)
+
+    def test_a_worker_runs_in_the_main_thread_of_its_process(self, backend: Backend) -> None:
+        """Its object is built there, and its methods are called there, so that they may set handlers of signals."""
+        self._need_processes()
+        worker = backend.spawn(job(MadeInThread))
+        assert ask(backend, worker, "threads") == (True, True)
+        assert ask(backend, worker, "run", signal.signal, signal.SIGUSR1, signal.SIG_IGN) == signal.SIG_DFL
 
     def test_interrupts_of_the_keyboard_are_not_for_workers(self, backend: Backend) -> None:
         """They belong to the driver."""

@@ -16,18 +16,19 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
-from swath.workers.message import Reply
-from swath.workers.outcome import Error, Outcome, Value, thawed
+from swath.workers.message import outcome_of
+from swath.workers.outcome import Outcome
 from swath.workers.process.fork_server import ForkServer, in_words, kill_group
 from swath.workers.process.memory import Block, Pool, SharedBlocks, call_packed, sent
 from swath.workers.process.message import Answer, Inbox, Request, close_all, send
 from swath.workers.process.reader import Reader
-from swath.workers.tickets import Board, Received, Ticket
+from swath.workers.tickets import Board, Ticket
 
 _AHEAD = 16
 """Calls that a worker has been sent and has not answered. So many fit into its socket: what is large is in blocks."""
@@ -150,19 +151,14 @@ class ProcessHandle(Handle):
             while self._unsent and self._unsent[0][0] - self._answered <= _AHEAD:
                 self._send(*self._unsent.popleft()[1:])
         self._give_back(named)
-        self._board.settle(ticket, self._outcome(answer.reply))
+        self._board.settle(ticket, self._outcome(answer))
 
-    def _outcome(self, reply: Reply) -> Outcome:
-        body = self._blocks.leased(reply.body) if reply.parcel else None
+    def _outcome(self, answer: Answer) -> Outcome:
+        body = None if answer.body is None else self._blocks.leased(answer.body)
         try:
-            value = self._blocks.own(reply.value)
-            if reply.raised:
-                return Error(thawed(value))
-        except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
-            return Error(error)
+            return outcome_of(partial(self._blocks.own, answer.head), body)
         finally:
-            self._blocks.give_back(reply.value)
-        return Value(value if body is None else Received(value, body))
+            self._blocks.give_back(answer.head)
 
     def _read_news(self) -> None:
         """Read what the fork server says: the process, then its exit code, or why there is none."""

@@ -17,7 +17,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from swath.workers.tickets import Name
 
@@ -96,12 +96,14 @@ class Answer(NamedTuple):
 
     Attributes:
         serial: of the request; 0 for the setup.
-        reply: a `message.Reply` of payloads.
+        head: see `reply_to`.
+        body: likewise.
         news: of shared memory.
     """
 
     serial: int
-    reply: Any
+    head: Payload
+    body: Payload | None
     news: News
 
 

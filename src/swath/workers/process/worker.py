@@ -53,14 +53,14 @@ class WorkerServer:
             blocks.extend(own)
             return payload
 
-        reply = reply_to(outcome, carry)
+        head, body = reply_to(outcome, carry)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):  # none, nobody reads it, it is closed
                 stream.flush()
         news, fds = of_driver.news(blocks)
         try:
             with contextlib.suppress(BrokenPipeError):  # the driver is gone, or will kill us: the next request shows it
-                send(self._sock, pickle.dumps(Answer(serial, reply, news)), fds)
+                send(self._sock, pickle.dumps(Answer(serial, head, body, news)), fds)
         finally:
             close_all(fds)
         of_driver.note_sent(news)

@@ -1,13 +1,16 @@
 """The actors of one Ray backend: how they begin, are called and end.
 
-    spawn ─▶ actor ◀─ swath_here, swath_build, swath_live (never answered: its error is the actor's end)
+    spawn ─▶ actor ◀─ swath_here, swath_build
     call  ─▶ swath_answer ─▶ future ─ done callback, in Ray's own thread ─▶ Board
+    kill  ─▶ swath_end, never answered: its error is the actor's end
 
 What is called back must not call Ray: its thread is the one that would answer. Nor is a lock held while Ray is called.
+The end of an actor is known from the error of a call; that of an idle one, from the next call.
 """
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 import time
@@ -18,22 +21,43 @@ from typing import Any
 
 from swath.errors import Closed, PayloadLost
 from swath.extras import need
-from swath.workers.base import Job
+from swath.workers.base import Job, OwingHandle
 from swath.workers.first import travelling
 from swath.workers.hosting import THREAD_SETTINGS, Loss, sending
-from swath.workers.message import Reply
+from swath.workers.message import outcome_of
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
-from swath.workers.ray.handle import RayHandle
-from swath.workers.ray.messages import Setup
-from swath.workers.ray.values import fetched, packed, replied
-from swath.workers.ray.worker import RayWorker, public
-from swath.workers.tickets import Board, Received, Ticket
+from swath.workers.ray.values import ELSEWHERE, fetched, packed, unpacked
+from swath.workers.ray.worker import RayWorker, Setup, public
+from swath.workers.tickets import Board, Ticket
 
 _CLOSE_S = 5.0
-_THREADS = {"here": 1, "life": 1, "aside": 1}
-"""Of an actor, beside the one that answers calls. What is said aside waits until the worker is built; that it is here
-is answered at once."""
+
+
+class RayHandle(OwingHandle):
+    """An actor, and the calls that it has not answered.
+
+    Args:
+        job: how it is brought up.
+        options: what Ray is asked for.
+        lasts: whether it lives until it is killed, whoever holds it.
+
+    Attributes:
+        actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
+        ask: calls its object by a method's name and packed arguments; gives references to the reply and a large body.
+        killed: why we end it, if we do.
+    """
+
+    actor: Any = None
+    ask: Any = None
+    killed: str | None = None
+
+    def __init__(self, job: Job, options: Mapping[str, Any], *, lasts: bool = False) -> None:
+        super().__init__(job)
+        self.placed = Ticket(job.name, "place")
+        self.options, self.lasts = options, lasts
+        for ticket in (self.placed, self.ready, self.ended):
+            self.opened(ticket)
 
 
 class RayActors:
@@ -56,26 +80,30 @@ class RayActors:
 
     def spawn(self, job: Job, registered: Mapping[str, Any] | None = None) -> RayHandle:
         """See `Backend.spawn`; with options that register the actor it lasts until it is killed."""
-        setup = _setup(job)
-        handle = RayHandle(job, {**_options(job.resources or self._default), **(registered or {})})
-        handle.lasts = registered is not None
-        self._hold(handle)
+        setup, asked = _setup(job), _options(job.resources or self._default)
+        handle = self._held(RayHandle(job, {**asked, **(registered or {})}, lasts=registered is not None))
         if empty := self.cluster.empty():
             self._end(handle, f"cannot be placed: {empty}")
+            return handle
+        try:
+            handle.actor = self._class(job.public).options(**handle.options).remote(setup)
+        except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
+            self._settle(handle, handle.ready, Error(error))
+            self._end(handle, f"was not accepted by Ray: {error}")
         else:
-            self._begin(handle, setup)
+            self._attend(handle)
         return handle
 
     def adopt(self, actor: Any, job: Job) -> RayHandle:
         """What is held of an actor that lasts, and that another process has begun."""
-        handle = RayHandle(job, {})
-        handle.lasts, handle.actor = True, actor
-        self._hold(handle)
+        handle = self._held(RayHandle(job, {}, lasts=True))
+        handle.actor = actor
+        self._settle(handle, handle.placed, Value(None))  # though it may be busy for long
         self._attend(handle)
         return handle
 
-    def call(self, handle: RayHandle, method: str, args: Sequence[Any], *, aside: bool = False) -> Ticket:
-        """See `Backend.call`; what is said aside does not wait for other calls to be answered."""
+    def call(self, handle: RayHandle, method: str, args: Sequence[Any]) -> Ticket:
+        """See `Backend.call`."""
         wire = packed(args)
         ticket = Ticket(handle.name, method)
         if ended := handle.opened(ticket):
@@ -83,8 +111,7 @@ class RayActors:
         elif gone := self.cluster.gone():
             self._end(handle, f"is lost: {gone}")
         else:
-            ask = handle.aside if aside else handle.whole if handle.light else handle.ask
-            self._await(handle, ticket, ask(method.encode(), wire))  # bytes need not be pickled
+            self._await(handle, ticket, handle.ask(method.encode(), wire))  # bytes need not be pickled
         return ticket
 
     def look(self) -> None:
@@ -102,6 +129,8 @@ class RayActors:
             self._end(handle, why)
         else:
             self._ray.kill(handle.actor, no_restart=True)
+            end = handle.actor.swath_end.remote()
+            end.future().add_done_callback(lambda future: self._ended(handle, future.exception()))
 
     def close(self) -> None:
         """Kill all that is left, and wait until Ray says so, but not for ever."""
@@ -122,45 +151,30 @@ class RayActors:
         with self._lock:
             return list(self._handles)
 
-    def _hold(self, handle: RayHandle) -> None:
+    def _held(self, handle: RayHandle) -> RayHandle:
         with self._lock:
             if self._closed:
                 raise Closed("no worker can be spawned: the backend is closed")
             self._handles.add(handle)
+        return handle
 
-    def _begin(self, handle: RayHandle, setup: Setup) -> None:
-        try:
-            handle.actor = self._class(handle.job.public).options(**handle.options).remote()
-        except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
-            self._settle(handle, handle.ready, Error(error))
-            self._end(handle, f"was not accepted by Ray: {error}")
-            return
-        self._attend(handle, setup)
-
-    def _attend(self, handle: RayHandle, setup: Setup | None = None) -> None:
-        """Learn when it is up and when it ends; have it built, unless others do."""
+    def _attend(self, handle: RayHandle) -> None:
+        """Have it built, unless it is; learn when it is placed and built."""
         actor = handle.actor
-        handle.ask, handle.whole = actor.swath_answer.options(num_returns=2).remote, actor.swath_whole.remote
-        handle.aside = actor.swath_aside.options(num_returns=2, concurrency_group="aside").remote
-        here = actor.swath_here.options(concurrency_group="here").remote()
-        here.future().add_done_callback(partial(self._placed, handle))
-        built = None if setup is None else actor.swath_build.options(num_returns=2).remote(setup)
-        if built is None or handle.lasts:
-            built = actor.swath_ready.options(num_returns=2, concurrency_group="aside").remote()
-        self._await(handle, handle.ready, built)
-        life = actor.swath_live.options(concurrency_group="life").remote()
-        life.future().add_done_callback(lambda future: self._ended(handle, future.exception()))
+        handle.ask = actor.swath_answer.options(num_returns=2).remote
+        actor.swath_here.remote().future().add_done_callback(partial(self._placed, handle))
+        self._await(handle, handle.ready, actor.swath_build.options(num_returns=2).remote())
         if handle.ended.done:  # closed meanwhile
-            self._ray.kill(handle.actor, no_restart=True)
+            self._ray.kill(actor, no_restart=True)
 
     def _await(self, handle: RayHandle, ticket: Ticket, references: Any) -> None:
-        reply, body = references if isinstance(references, list) else (references, None)
+        reply, body = references
         reply.future().add_done_callback(partial(self._answered, handle, ticket, body))
 
     def _class(self, names: tuple[str, ...]) -> Any:
         if names not in self._classes:  # Ray keeps each class that an actor was made of
             kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
-            options = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": _THREADS}
+            options = {"max_restarts": 0, "max_task_retries": 0}
             self._classes[names] = self._ray.remote(**options)(kind)
         return self._classes[names]
 
@@ -169,7 +183,7 @@ class RayActors:
     def _answered(self, handle: RayHandle, ticket: Ticket, body: Any, future: Any) -> None:
         error = future.exception()
         if error is None:
-            self._settle(handle, ticket, self._outcome(handle, future.result(), body))
+            self._settle(handle, ticket, self._outcome(future.result(), body))
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             self._settle(handle, ticket, Error(error))
         elif isinstance(error, self._ray.exceptions.ObjectLostError):
@@ -204,15 +218,15 @@ class RayActors:
         handle.answered(ticket)
         self.board.settle(ticket, outcome)
 
-    def _outcome(self, handle: RayHandle, answer: Reply | bytes, body: Any) -> Outcome:
-        try:
-            reply, value = replied(answer)
-        except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
-            return Error(error)
-        if not reply.parcel:
-            return Value(value)
-        handle.light = isinstance(reply.body, bytes)
-        return Value(Received(value, partial(fetched, reply.body or body, self.cluster.gone)))
+    def _outcome(self, answer: Any, large: Any) -> Outcome:
+        head, small = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
+        body = large if small == ELSEWHERE else small
+        return outcome_of(
+            partial(unpacked, head, own=True), None if body is None else partial(fetched, body, self.cluster.gone)
+        )
+
+
+_OURS = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1, "concurrency_groups": None, "lifetime": None}
 
 
 def _options(resources: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,19 +235,13 @@ def _options(resources: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: an option would take the worker's life, or the order of its calls, out of our hands.
     """
-    for option, (only, instead) in _OURS.items():
+    for option, only in _OURS.items():
         if (given := resources.get(option, only)) != only:
-            raise ValueError(f"{option}={given!r} cannot be given to a worker on Ray: {instead}")
+            raise ValueError(
+                f"{option}={given!r} cannot be given to a worker on Ray, which answers one call after another, is "
+                "replaced by Swath when it dies (restarts), and ends with its driver; leave it out"
+            )
     return {name: value for name, value in resources.items() if name not in _OURS}
-
-
-_OURS = {
-    "max_restarts": (0, "Swath replaces workers that die; use restarts"),
-    "max_task_retries": (0, "Swath asks again for what was lost; use restarts"),
-    "max_concurrency": (1, "calls of a worker are answered one after another; leave it out"),
-    "concurrency_groups": (None, "calls of a worker are answered one after another; leave it out"),
-    "lifetime": (None, "workers end when their driver ends; leave it out"),
-}
 
 
 def _setup(job: Job) -> Setup:

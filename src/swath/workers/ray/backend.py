@@ -16,9 +16,8 @@ from swath.errors import SwathError
 from swath.extras import need
 from swath.workers.base import Handle, Job, OnBoard, Watched
 from swath.workers.garbage import GarbageWatch
-from swath.workers.ray.actors import RayActors
+from swath.workers.ray.actors import RayActors, RayHandle
 from swath.workers.ray.cluster import Cluster, asked
-from swath.workers.ray.handle import RayHandle
 from swath.workers.ray.values import RayShared
 from swath.workers.tickets import Ticket
 
@@ -26,8 +25,7 @@ from swath.workers.tickets import Ticket
 class RayBackend(OnBoard):
     """Workers in Ray actors.
 
-    Their methods run in a thread of the actor that is not its main one; another waits there for the actor's end, so
-    that deaths are seen when nobody calls.
+    Their methods run in the main thread of the actor. The death of an actor that is idle is seen with the next call.
 
     Args:
         init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
@@ -78,10 +76,6 @@ class RayBackend(OnBoard):
             return ray.get_actor(name, namespace=namespace)
         except ValueError:
             return None
-
-    def call_aside(self, handle: RayHandle, method: str, *args: Any) -> Ticket:
-        """Send a call that is answered in a thread of its own, once the worker is built."""
-        return self._actors.call(handle, method, args, aside=True)
 
     @property
     def gone(self) -> str | None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from swath.workers.hosting import Hosted
-from swath.workers.message import Reply, begin_process, reply_to
+from swath.workers.message import begin_process, reply_to
 from swath.workers.outcome import Outcome
-from swath.workers.ray.messages import Large, Setup, Wire
-from swath.workers.ray.values import Lent, packed, unpacked
+from swath.workers.ray.values import ELSEWHERE, Shared, packed, unpacked
+from swath.workers.ray.worker import Large, Setup, Wire
 
-Answer: TypeAlias = tuple[Reply | bytes, Wire]
-
-_NO_BODY: Wire = b""
+Answer: TypeAlias = tuple[Any, Large | bytes]
+"""A reply, and the body of a parcel if it is large, which stays in Ray's store; else nothing."""
 
 
 class WorkerServer:
@@ -36,24 +35,15 @@ class WorkerServer:
 
     def answer(self, method: str, wire: Wire) -> Answer:
         """Call a method of the object."""
-        lent: list[Lent] = []
+        lent: list[Shared] = []
         try:
             return _answer(self._hosted.answer(method, lambda: unpacked(wire, lent, own=True)))
         finally:
             for shared in lent:
                 shared.release()
 
-    def whole(self, method: str, wire: Wire) -> Reply | bytes:
-        """Call a method of the object; the body of a parcel comes in the reply."""
-        answer, body = self.answer(method, wire)
-        if body is _NO_BODY:
-            return answer
-        reply: Reply = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  made above
-        return reply._replace(body=body)
-
 
 def _answer(outcome: Outcome) -> Answer:
-    reply, body = reply_to(outcome, packed), _NO_BODY
-    if isinstance(reply.body, Large):
-        reply, body = reply._replace(body=None), reply.body
-    return reply if isinstance(reply.value, Large) else pickle.dumps(reply), body
+    head, body = reply_to(outcome, packed)
+    body, large = (ELSEWHERE, body) if isinstance(body, Large) else (body, b"")
+    return (head, body) if isinstance(head, Large) else pickle.dumps((head, body)), large  # bytes pass as they are

@@ -19,19 +19,52 @@ from typing import Any
 
 from swath.errors import PayloadLost
 from swath.extras import need
-from swath.workers.message import Reply
-from swath.workers.outcome import thawed
 from swath.workers.packing import Pickler, owned, unpack
-from swath.workers.ray.messages import Large, Wire
+from swath.workers.ray.worker import Large, Wire
 
 SMALL = 90 * 1024
 """So many bytes or less travel along: with what is said beside them they are below the 100 KiB at which Ray stops."""
 
+ELSEWHERE = b""
+"""In a reply, in the place of a body that is large: it is a result of its own."""
+
 _FETCH_S = 120.0
 
 
-class RayShared:
+class Shared:
     """A value in Ray's store, or a small one that travels along.
+
+    Args:
+        sent: a reference, or the value itself.
+    """
+
+    def __init__(self, sent: Any) -> None:
+        self._sent = sent
+
+    def sent(self) -> Any:
+        """What travels.
+
+        Raises:
+            PayloadLost: the call that brought it is answered.
+        """
+        if self._sent is None:
+            raise PayloadLost("a shared value is read while the call that brought it is answered, not later")
+        return self._sent
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written."""
+        if not isinstance(sent := self.sent(), bytes):
+            return unpacked(_ray().get(sent, timeout=_FETCH_S))
+        head, buffers = pickle.loads(sent)  # noqa: S301  our own driver wrote it
+        return unpacked(Large(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
+
+    def release(self) -> None:
+        """Nobody will need it here; Ray frees it when the calls in flight are answered."""
+        self._sent = None
+
+
+class RayShared(Shared):
+    """A shared value as its driver has it.
 
     Args:
         value: arrays in it may change afterwards.
@@ -39,45 +72,20 @@ class RayShared:
 
     def __init__(self, value: Any) -> None:
         wire = packed(value)
-        self._sent = wire if isinstance(wire, bytes) else _ray().put(wire)
+        super().__init__(wire if isinstance(wire, bytes) else _ray().put(wire))
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
 
     def sent(self) -> Any:
-        """What travels: the value itself, or a reference."""
-        if (sent := self._sent) is None:
-            raise ValueError("this shared value was released; share it anew")
-        return sent
-
-    def open(self) -> Any:
-        """The value; its arrays are views that must not be written."""
-        return _opened(self.sent())
-
-    def release(self) -> None:
-        """No further call will name it; Ray frees it when the calls in flight are answered."""
-        self._sent = None
-
-
-class Lent:
-    """The same value in a worker; good while it answers the call that brought it."""
-
-    def __init__(self, sent: Any) -> None:
-        self._sent = sent
-
-    def open(self) -> Any:
-        """The value; its arrays are views that must not be written.
+        """What travels.
 
         Raises:
-            PayloadLost: the call that brought it is answered.
+            ValueError: it was released.
         """
         if self._sent is None:
-            raise PayloadLost("a shared value is read while the call that brought it is answered, not later")
-        return _opened(self._sent)
-
-    def release(self) -> None:
-        """The call is answered: hold nothing of the store."""
-        self._sent = None
+            raise ValueError("this shared value was released; share it anew")
+        return self._sent
 
 
 def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
@@ -109,7 +117,7 @@ def packed(value: Any) -> Wire:
     return pickle.dumps((made.head, made.copies()))
 
 
-def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -> Any:
+def unpacked(wire: Wire, lent: list[Shared] | None = None, *, own: bool = False) -> Any:
     """The value.
 
     Args:
@@ -121,26 +129,6 @@ def unpacked(wire: Wire, lent: list[Lent] | None = None, *, own: bool = False) -
         head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
         return _loaded(head, buffers, [], lent)
     return _loaded(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent)
-
-
-def replied(answer: Reply | bytes) -> tuple[Reply, Any]:
-    """A reply, and the value that is in it, which is nobody else's.
-
-    Raises:
-        BaseException: what the call raised, or what rebuilding its value here does.
-    """
-    reply: Reply = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
-    value = unpacked(reply.value, own=True)
-    if reply.raised:
-        raise thawed(value)
-    return reply, value
-
-
-def _opened(sent: Any) -> Any:
-    if isinstance(sent, bytes):
-        head, buffers = pickle.loads(sent)  # noqa: S301  our own driver wrote it
-        return unpacked(Large(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
-    return unpacked(_ray().get(sent, timeout=_FETCH_S))
 
 
 class _RayPickler(Pickler):
@@ -161,11 +149,11 @@ class _RayPickler(Pickler):
         return _found, (kind is RayShared, sent)
 
 
-_loading: ContextVar[tuple[Sequence[Any], list[Lent]]] = ContextVar("swath_loading")
+_loading: ContextVar[tuple[Sequence[Any], list[Shared]]] = ContextVar("swath_loading")
 """Of the pickle that this thread loads: the references that travelled beside it, and the shared values in it."""
 
 
-def _loaded(head: bytes, buffers: Sequence[Any], beside: Sequence[Any], lent: list[Lent] | None) -> Any:
+def _loaded(head: bytes, buffers: Sequence[Any], beside: Sequence[Any], lent: list[Shared] | None) -> Any:
     outer = _loading.set((beside, [] if lent is None else lent))
     try:
         return unpack(head, buffers)
@@ -178,7 +166,7 @@ def _found(shared: bool, sent: int | bytes) -> Any:
     beside, lent = _loading.get()
     value = beside[sent] if isinstance(sent, int) else sent
     if shared:
-        value = Lent(value)
+        value = Shared(value)
         lent.append(value)
     return value
 

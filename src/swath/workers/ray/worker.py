@@ -13,76 +13,88 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from swath.workers.tickets import Name
 
 if TYPE_CHECKING:
-    from swath.workers.message import Reply
-    from swath.workers.ray.messages import Setup, Wire
     from swath.workers.ray.server import Answer, WorkerServer
 
-
 _T = TypeVar("_T")
+_KILL_S = 30.0
+
+
+class Large(NamedTuple):
+    """A large value on its way through Ray; see `values`.
+
+    Attributes:
+        head: its structure.
+        buffers: the memory of its arrays.
+        beside: references that are in it.
+    """
+
+    head: bytes
+    buffers: list[Any]
+    beside: list[Any]
+
+
+Wire: TypeAlias = bytes | Large
+
+
+class Setup(NamedTuple):
+    """Be this worker: these surroundings, then `before`, then `build`.
+
+    Attributes:
+        name: which life of which worker.
+        path: where the driver finds modules.
+        variables: of the environment, set before anything is imported.
+        threads: torch's.
+        before: as `travelling`.
+        build: how to make the object.
+    """
+
+    name: Name
+    path: list[str]
+    variables: dict[str, str]
+    threads: int
+    before: bytes
+    build: Wire
 
 
 class RayWorker:
     """An actor. Its constructor cannot fail, so that whatever fails is an answer.
 
-    Ray calls it in one thread, which is not the main one, and each group of the others in one of its own.
+    Ray runs an actor that has no concurrency groups in the main thread of its process, one call after another.
+
+    Args:
+        setup: carried out by the first call that needs it.
     """
 
-    _server: WorkerServer | None = None
-
-    def __init__(self) -> None:
-        self._settled = threading.Event()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._server: WorkerServer | None = None
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def swath_here(self) -> None:
         """Answer, as soon as there is an actor."""
 
-    def swath_build(self, setup: Setup) -> Answer:
-        """Settle in, then build the object; a second time, say again what came of it."""
-        try:
-            if self._server is None:
-                self._server = _or_die(_served, setup)
-        finally:
-            self._settled.set()
-        return self._server.built
-
-    def swath_ready(self) -> Answer:
-        """What came of building the object, to others than those who had it built.
-
-        Raises:
-            RuntimeError: the worker could not settle in.
-        """
-        self._settled.wait()
+    def swath_build(self) -> Answer:
+        """What came of building the object."""
         return self.swath_server().built
 
     def swath_answer(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
         return _or_die(self.swath_server().answer, method.decode(), args)
 
-    def swath_whole(self, method: bytes, args: Wire) -> Reply | bytes:
-        """Call a method of the object; the answer is one result, also where the body of a parcel is large."""
-        return _or_die(self.swath_server().whole, method.decode(), args)
-
-    def swath_aside(self, method: bytes, args: Wire) -> Answer:
-        """Call a method of the object once there is one, also while it answers another call."""
-        self._settled.wait()
-        return self.swath_answer(method, args)
-
-    def swath_live(self) -> None:
-        """Never return: whoever waits for this learns of the actor's end."""
-        threading.Event().wait()
+    def swath_end(self) -> None:
+        """Wait to be killed: whoever asked for both learns of the end."""
+        threading.Event().wait(_KILL_S)
+        os._exit(1)
 
     def swath_server(self) -> WorkerServer:
-        """Where calls are answered.
-
-        Raises:
-            RuntimeError: the worker is not up yet, or could not settle in.
-        """
+        """Where calls are answered."""
         if self._server is None:
-            raise RuntimeError("the worker is not up: wait until it is ready, or see why it is not")
+            self._server = _or_die(_served, self._setup)
         return self._server
 
 
