@@ -313,6 +313,20 @@ def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
     assert not made.late
 
 
+@pytest.mark.parametrize("looks", [1, 2], ids=["before they are placed", "after that"])
+def test_next_lives_that_were_ready_in_time_are_not_late_because_nobody_has_looked(stage, fleet, caplog, looks):
+    made = fleet(3, placement_timeout_s=30.0)
+    stage.starts = dict.fromkeys(range(3), 5.0)
+    for worker in range(3):
+        stage.end(made.up[worker])
+    for _ in range(looks):
+        made.look()
+    stage.wait([], 1000.0)
+    caplog.clear()
+    made.look()
+    assert (list(made.up), made.restarts, caplog.messages) == ([0, 1, 2], 3, [])
+
+
 REPLACEMENTS = {
     "is not built in time": (NEVER, 30.0, r"1 of 1 workers (0) were not ready after placement_timeout_s=30"),
     "cannot be built": (ValueError("no such env"), 0.0, "no such env"),

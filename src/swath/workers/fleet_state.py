@@ -12,7 +12,7 @@ Pure: events in, instructions out, time as an argument; no process, no clock, no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, TypeAlias
@@ -74,7 +74,7 @@ class Forgiven:
 
 @dataclass(frozen=True)
 class Ticked:
-    """Time has passed."""
+    """Time has passed, and all that has happened until now was reported."""
 
 
 Event: TypeAlias = Placed | Ready | Died | PlaceGone | Added | Retired | Forgiven | Ticked
@@ -217,7 +217,7 @@ class FleetState:
             if standing.phase == "starting" and not standing.placed
         }
         report_at = max(min(unplaced.values(), default=inf), self._reported) + REPORT_S
-        if report_at <= now:
+        if report_at <= now and isinstance(event, Ticked):
             self._reported, report_at = now, now + REPORT_S
             instructions.append(NoRoom(tuple(unplaced)))
         self.due_at = min([report_at, *(self._deadline(standing) for _, standing in workers)])
@@ -230,7 +230,7 @@ class FleetState:
             case Ready(name):
                 self._started(name, "up", now, placed=False)
             case Died(name, cause):
-                return self._died(name, cause, now)
+                return self._died(name, cause, now) if self.lives(name) else []
             case PlaceGone(cause):
                 left = [worker for worker, standing in self._workers.items() if standing.phase != "gone"]
                 self._deaths += [(worker, cause) for worker in left[:1]]  # one cause for all
@@ -241,7 +241,9 @@ class FleetState:
                 self._workers[worker] = replace(self._workers[worker], phase="gone", since=now)
             case Forgiven():
                 self._forgive()
-        return self._due(now)
+            case Ticked():
+                return self._due(self._workers, now)
+        return []
 
     def _started(self, name: Name, phase: Phase, now: float, *, placed: bool) -> None:
         standing = self._workers[name.worker]
@@ -249,18 +251,17 @@ class FleetState:
             self._workers[name.worker] = replace(standing, phase=phase, placed=placed or standing.placed, since=now)
 
     def _died(self, name: Name, cause: BaseException, now: float) -> list[Instruction]:
-        if not self.lives(name):
-            return self._due(now)
-        standing = self._workers[name.worker] = self._forgiven(name.worker, self._workers[name.worker], now)
-        self._deaths.append((name.worker, cause))
+        worker, life = name
+        standing = self._workers[worker] = self._forgiven(worker, self._workers[worker], now)
+        self._deaths.append((worker, cause))
         if not self._may_return(standing):
-            return self._given_up([name.worker], now)
+            return self._given_up([worker], now)
         self.restarts += 1
         self._spent += 1
         number = standing.restarts + 1
         until = now + self._survival.restarts.delay(number)
-        self._workers[name.worker] = Standing(name.life + 1, "waiting", until, number)
-        return self._due(now)
+        self._workers[worker] = Standing(life + 1, "waiting", until, number)
+        return self._due([worker], now)
 
     def _forgiven(self, worker: int, standing: Standing, now: float) -> Standing:
         """A long life clears the count."""
@@ -292,11 +293,11 @@ class FleetState:
             instructions.append(Fail(tuple(causes)))
         return instructions
 
-    def _due(self, now: float) -> list[Instruction]:
-        due = [worker for worker, standing in self._workers.items() if self._deadline(standing) <= now]
-        return [self._seen_to(worker, self._workers[worker], now) for worker in due]
+    def _due(self, workers: Iterable[int], now: float) -> list[Instruction]:
+        return [self._seen_to(worker, now) for worker in workers if self._deadline(self._workers[worker]) <= now]
 
-    def _seen_to(self, worker: int, standing: Standing, now: float) -> Instruction:
+    def _seen_to(self, worker: int, now: float) -> Instruction:
+        standing = self._workers[worker]
         name = Name(worker, standing.life)
         if standing.phase == "starting":
             return Overdue(name)
