@@ -160,22 +160,21 @@ class WeightOutlet:
         sources = {model_id: source for model_id, source in given.items() if self._sends(model_id)}
         if given and not sources:
             return self.version
-        publication = Publication() if kept is None else kept
-        each = next(((model_id, source) for model_id, source in sources.items() if _by_worker(source)), None)
-        if each is None:
-            publication.add({model_id: self._item(model_id, source) for model_id, source in sources.items()}, workers)
-        elif len(given) > 1 or worker_ids is not None or kept is not None:
-            raise ValueError(
-                "{worker: weights} is one version of one model: publish it without worker_ids, without other models, "
-                "and not within a push of an updater"
-            )
-        else:
-            model_id, by_worker = each
-            unknown = sorted(set(by_worker) - set(self._workers))
+        parts: list[tuple[list[int] | None, Mapping[str, Any]]] = [(workers, sources)]
+        if any(map(_by_worker, sources.values())):
+            if len(given) > 1 or worker_ids is not None or kept is not None:
+                raise ValueError(
+                    "{worker: weights} is one version of one model: publish it without worker_ids, without other "
+                    "models, and not within a push of an updater"
+                )
+            ((model_id, each),) = sources.items()
+            unknown = sorted(set(each) - set(self._workers))
             if unknown:
                 raise ValueError(f"weights are for the workers {unknown}; this collector has {self._workers} only")
-            for worker, own in by_worker.items():
-                publication.add({model_id: self._item(model_id, own)}, [worker])
+            parts = [([worker], {model_id: own}) for worker, own in each.items()]
+        publication = Publication() if kept is None else kept
+        for who, models in parts:
+            publication.add({model_id: self._item(model_id, source) for model_id, source in models.items()}, who)
         if also is not None:
             publication.also.append(also)
         return self._put(publication) if kept is None else self.version + 1
@@ -278,11 +277,15 @@ class WeightOutlet:
         """
         if not self.receivers:
             return
-        with self._receiving:
-            with self.one_version():
-                errors = [error for scheme in self.receivers.values() if (error := _error_of(scheme)) is not None]
-            if errors:
-                raise errors[0]
+        errors: list[Exception] = []
+        with self._receiving, self.one_version():
+            for scheme in self.receivers.values():
+                try:
+                    scheme.receive()
+                except Exception as error:  # noqa: BLE001  raised when the others are taken
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     @property
     def _kept(self) -> Publication | None:
@@ -357,12 +360,3 @@ def _by_worker(weights: Any) -> bool:
     if not all(isinstance(key, int) for key in weights):
         raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
     return True
-
-
-def _error_of(scheme: WeightSyncScheme) -> Exception | None:
-    """Take the newest of one; what that raised."""
-    try:
-        scheme.receive()
-    except Exception as error:  # noqa: BLE001  raised when the others are taken
-        return error
-    return None

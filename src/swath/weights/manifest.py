@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from swath.weights.snapshot import Flat, Snapshot, copied, entries, fitting, flat_weights, is_extra
+from swath.weights.snapshot import Flat, Place, Snapshot, entries, fitting, flat_weights, is_extra, own_extra
 
 _PREFIX = "module."
 _DEEPEST = 4
@@ -127,8 +129,20 @@ class Manifest:
         return {name: value for name, value in once.items() if is_extra(name) or self.weights[name].takes(name, value)}
 
     def copied(self, weights: Flat) -> Snapshot:
-        """A snapshot of weights that fit, of all or of some."""
-        return copied(weights, {name: weight.dtype for name, weight in self.weights.items()})
+        """A snapshot of weights that fit, of all or of some, in the dtypes of the model."""
+        sizes: dict[torch.dtype, int] = {}
+        places: dict[str, Place] = {}
+        for name in weights:
+            if not is_extra(name):
+                wanted = self.weights[name]
+                places[name] = Place(wanted.dtype, sizes.get(wanted.dtype, 0), wanted.shape)
+                sizes[wanted.dtype] = places[name].start + prod(wanted.shape)
+        buffers = {dtype: np.empty(size * dtype.itemsize, np.uint8) for dtype, size in sizes.items()}
+        extras = {name: own_extra(value) for name, value in weights.items() if is_extra(name)}
+        snapshot = Snapshot(places, buffers, extras)
+        for name, view in snapshot.tensors().items():
+            view.copy_(weights[name])
+        return snapshot
 
     def difference(self, other: Manifest) -> str:
         """What the other has in another way, in words; empty if the two are the same."""

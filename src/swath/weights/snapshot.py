@@ -155,22 +155,6 @@ class Snapshot:
         return all(np.array_equal(buffer, other.buffers[dtype]) for dtype, buffer in self.buffers.items())
 
 
-def copied(weights: Flat, dtypes: Mapping[str, torch.dtype]) -> Snapshot:
-    """A snapshot of weights, cast to these dtypes."""
-    sizes: dict[torch.dtype, int] = {}
-    places: dict[str, Place] = {}
-    for name, value in weights.items():
-        if not is_extra(name):
-            dtype = dtypes[name]
-            places[name] = Place(dtype, sizes.get(dtype, 0), tuple(value.shape))
-            sizes[dtype] = places[name].start + value.numel()
-    buffers = {dtype: np.empty(size * dtype.itemsize, np.uint8) for dtype, size in sizes.items()}
-    snapshot = Snapshot(places, buffers, {name: _own(value) for name, value in weights.items() if is_extra(name)})
-    for name, view in snapshot.tensors().items():
-        view.copy_(weights[name])
-    return snapshot
-
-
 def apply(snapshot: Snapshot, model: Any) -> None:
     """Copy the values into a model's own tensors; see `fitting`. Where that raises nothing has changed."""
     fitting(snapshot, model)()
@@ -203,7 +187,7 @@ def fitting(snapshot: Snapshot, model: Any) -> Callable[[], None]:
             for name, value in snapshot.tensors().items():
                 held[name].value.copy_(value)
         for name, value in snapshot.extras.items():
-            held[name].put_extra(_own(value))
+            held[name].put_extra(own_extra(value))
 
     return copy_in
 
@@ -229,7 +213,8 @@ def _unwrapped(extra: Any) -> Any:
     return extra.to_dict() if isinstance(extra, TensorDictBase) else extra
 
 
-def _own(extra: Any) -> Any:
+def own_extra(extra: Any) -> Any:
+    """A copy of extra state."""
     return extra.detach().cpu().clone() if isinstance(extra, torch.Tensor) else copy.deepcopy(extra)
 
 

@@ -152,16 +152,18 @@ class _InPlace(WeightUpdaterBase):
     Where neither weights are passed nor a getter gives some, nothing happens.
     """
 
-    _getter: Callable[[], Any] | None
+    def __init__(self, getter: Callable[[], Any] | None, policy_weights: Any) -> None:
+        self._getter = getter
+        self.policy_weights = policy_weights
 
     @property
     def supplies(self) -> bool:
         """Whether it has weights of its own when none are passed."""
         return self._getter is not None
 
-    @abstractmethod
-    def _target(self, worker_id: Any) -> Any:
+    def _target(self, worker_id: Any) -> Any:  # noqa: ARG002  for those who override it
         """What is written to."""
+        return self.policy_weights
 
     def _get_server_weights(self) -> Any:
         weights = None if self._getter is None else self._getter()
@@ -193,16 +195,12 @@ class VanillaWeightUpdater(_InPlace):
     """
 
     def __init__(self, *, weight_getter: Callable[[], Any] | None = None, policy_weights: Any) -> None:
-        self._getter = weight_getter
-        self.policy_weights = policy_weights
+        super().__init__(weight_getter, policy_weights)
 
     @classmethod
     def from_policy(cls, policy: Any) -> Self | None:
         """An updater of that policy's weights; `None` for one that has none."""
         return cls(policy_weights=TensorDict.from_module(policy).lock_()) if isinstance(policy, nn.Module) else None
-
-    def _target(self, worker_id: Any) -> Any:  # noqa: ARG002  there is one
-        return self.policy_weights
 
 
 class MultiProcessedWeightUpdater(_InPlace):
@@ -214,8 +212,7 @@ class MultiProcessedWeightUpdater(_InPlace):
     """
 
     def __init__(self, *, get_server_weights: Callable[[], Any] | None, policy_weights: Mapping[Any, Any]) -> None:
-        self._getter = get_server_weights
-        self.policy_weights = policy_weights
+        super().__init__(get_server_weights, policy_weights)
 
     def all_worker_ids(self) -> Sequence[Any]:
         """The devices or workers."""
