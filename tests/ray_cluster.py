@@ -80,7 +80,7 @@ def lending():
     """Services that are built meanwhile have their workers in actors that are lent."""
     up()
     with ExitStack() as stack:
-        for module in ("workers.create", "collectors.assembly", "rollout_workers.worker_set.places"):
+        for module in ("workers.create", "collectors.assembly", "rollout_workers.worker_set.workers"):
             stack.enter_context(patch(f"swath.{module}.backend", lent))
         yield
 

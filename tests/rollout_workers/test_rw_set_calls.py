@@ -144,7 +144,17 @@ def test_what_is_raised_says_where(workers):
 def test_other_names_do_the_same(workers):
     assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
     assert workers.foreach_env_runner_async(index, "tag", remote_worker_ids=[2]) == 1
-    assert pairs(workers.foreach_env_runner_async_fetch_ready(index, "tag", timeout_seconds=None)) == [(2, 2)]
+    assert workers.foreach_env_runner_async_fetch_ready(index, tag="tag", timeout_seconds=None) == [2]
+
+
+def test_fetching_and_sending_takes_and_gives_what_rllibs_does(workers):
+    fetch = workers.foreach_env_runner_async_fetch_ready
+    assert fetch(add, {"number": 10}, "tag", None, remote_worker_ids=[2, 3]) == []
+    assert fetch(add, {"number": 20}, "tag", None, return_actor_ids=True) == [(2, 12), (3, 13)]
+    assert fetch(fail_in_2, None, "tag", None) == [21, 22, 23]
+    with pytest.raises(Broken, match="in worker 2"):
+        fetch(index, None, "tag", None)
+    assert fetch(index, None, "tag", None, on_error="return") == [1, 3]
 
 
 def test_asynchronous_answers_say_whose_they_are(workers):

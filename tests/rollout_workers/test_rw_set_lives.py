@@ -82,7 +82,7 @@ def test_a_place_that_is_not_installed_is_refused(monkeypatch):
 
 
 def test_where_it_is_up_it_is_the_place(monkeypatch):
-    from swath.rollout_workers.worker_set.places import place
+    from swath.rollout_workers.worker_set.workers import place
 
     for up, expected in ((True, "ray"), (False, "process")):
         monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda up=up: up))
@@ -156,6 +156,18 @@ def test_workers_are_added_and_taken_out():
         assert workers.events() == [], "it was wanted"
         with pytest.raises(ValueError, match="remote workers"):
             workers.remove_workers([1])
+
+
+def test_their_number_may_have_rllibs_name():
+    with inline(n=1) as workers:
+        workers.add_workers(num_workers=2)
+        assert workers.worker_ids() == [1, 2, 3]
+        with pytest.raises(ValueError, match="two names"):
+            workers.add_workers(1, num_workers=2)
+        with pytest.raises(ValueError, match="num_workers"):
+            workers.add_workers(num_workers=0)
+        with pytest.raises(ValueError, match="n="):
+            workers.add_workers()
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])

@@ -59,6 +59,21 @@ def test_a_policy_is_removed_and_may_be_added_anew(workers):
     assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
 
 
+def test_workers_that_come_to_a_set_without_any_know_its_policies():
+    with ToySet(env_creator=Play(), config=config(), num_workers=0, backend="inline") as workers:
+        workers.add_policy("a", policy=ToyPolicy(5.0), policy_mapping_fn=to_a, policies_to_train=["a"])
+        workers.add_policy("b", ToyPolicy)
+        workers.remove_policy(policy_id="b")
+        workers.remove_policy(policy_id="default_policy")
+        workers.sync_weights(global_vars={"timestep": 3})
+        workers.add_workers(1)
+        assert everywhere(workers, ids) == ["a"]
+        assert everywhere(workers, lambda worker: worker.policy_map["a"].weights["w"].tolist()) == [5.0, 5.0]
+        assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+        assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == {"a"}
+        assert everywhere(workers, lambda worker: worker.global_vars) == {"timestep": 3}
+
+
 def test_mapping_and_training_are_set_in_all_workers(workers):
     workers.set_policy_mapping_fn(to_a)
     workers.set_is_policy_to_train([])
@@ -76,10 +91,10 @@ def test_mapping_and_training_are_set_in_all_workers(workers):
         (lambda s: s.add_policy("a", ToyPolicy, ToyPolicy()), ValueError, "exactly one"),
         (lambda s: s.add_policy("a", ToyPolicy, module_spec=3), ValueError, "module_spec"),
         (lambda s: s.add_policy("a", ToyPolicy, policy_mapping_fn="a"), ValueError, "cannot be called"),
-        (lambda s: s.add_policy("a", ToyPolicy, policies_to_train="a"), TypeError, "policies_to_train"),
+        (lambda s: s.add_policy("a", ToyPolicy, policies_to_train="a"), TypeError, "is_policy_to_train"),
         (lambda s: s.remove_policy(policy_id="a"), ValueError, "is unknown"),
         (lambda s: s.set_policy_mapping_fn(3), ValueError, "cannot be called"),
-        (lambda s: s.set_is_policy_to_train("a"), TypeError, "policies_to_train"),
+        (lambda s: s.set_is_policy_to_train("a"), TypeError, "is_policy_to_train"),
         (lambda s: s.set_is_policy_to_train(None), TypeError, "None"),
     ],
 )

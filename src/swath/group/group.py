@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from swath.errors import WorkerLost
 from swath.group.local import LocalFleet
@@ -103,8 +103,14 @@ class WorkerGroup:
         self.out[request] = None
         return request
 
-    def wait(self, requests: Sequence[Request], interrupted: Interrupted, seen: tuple[int, bool]) -> None:
-        """Wait until one of the requests is answered, or there is other news than what was `seen`.
+    def wait(
+        self,
+        requests: Sequence[Request],
+        interrupted: Interrupted,
+        seen: tuple[int, bool],
+        timeout: float | None = None,
+    ) -> None:
+        """Wait until one of the requests is answered, there is other news than what was `seen`, or the time is over.
 
         Raises:
             FleetFailed: too few workers are left, and nothing is answered.
@@ -113,7 +119,7 @@ class WorkerGroup:
         self.sweep()
         changes, held = seen
         tickets = [request.ticket for request in requests]
-        self.fleet.wait(tickets, interrupted=lambda: interrupted() or self.held != held, seen=changes)
+        self.fleet.wait(tickets, timeout, lambda: interrupted() or self.held != held, seen=changes)
 
     def settle(self, request: Request) -> bool:
         """Take note of an answer; whether there is a reply that is wanted. It stays out until it is closed.
@@ -143,6 +149,11 @@ class WorkerGroup:
         handle = self.fleet.handle(name.worker)
         if handle.name == name:
             self.fleet.replace(handle, cause)
+
+    def unfit(self, name: Name, error: BaseException) -> NoReturn:
+        """A worker could not take its weights: it is replaced, and what it was asked for is lost."""
+        self.replace(name, error)
+        raise WorkerLost(f"{error}", worker=name.worker, life=name.life)
 
     def wanted(self) -> list[Request]:
         """What is out and not being delivered, in the order in which it was asked for."""
@@ -277,6 +288,5 @@ class WorkerGroup:
         """
         value = ticket.value
         if isinstance(value, Unfit):
-            self.replace(ticket.name, error := thawed(value.error))
-            raise WorkerLost(f"{error}", worker=ticket.name.worker, life=ticket.name.life)
+            self.unfit(ticket.name, thawed(value.error))
         return value

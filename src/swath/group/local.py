@@ -63,6 +63,7 @@ class LocalFleet:
     def wait(
         self,
         tickets: Sequence[Ticket],
+        timeout: float | None,  # noqa: ARG002  a request is not broken off
         interrupted: Callable[[], bool],  # noqa: ARG002  the member looks at the gate after each step
         seen: int,  # noqa: ARG002  nothing changes
     ) -> None:

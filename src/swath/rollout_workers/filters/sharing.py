@@ -66,14 +66,17 @@ class FilterManager:
             return
         theirs: list[Filters]
         failures: list[BaseException] = []
-        if hasattr(worker_set, "collect_filters"):  # a WorkerSet, which takes late answers in the next time
+        is_ours = hasattr(worker_set, "collect_filters")  # a WorkerSet, which takes late answers in the next time
+        if is_ours:
             theirs, failures = worker_set.collect_filters(timeout_seconds)
         else:
             theirs = worker_set.foreach_worker(_flush, local_worker=False, timeout_seconds=timeout_seconds)
         for filters in theirs if use_remote_data_for_update else ():
             for policy_id, local in local_filters.items():
                 local.apply_changes(filters[policy_id])
-        if update_remote:
+        if update_remote and is_ours:
+            worker_set.send_filters(copies_of(local_filters), timeout_seconds)
+        elif update_remote:
             send = partial(_send, filters=copies_of(local_filters))
             worker_set.foreach_worker(send, local_worker=False, timeout_seconds=timeout_seconds)
         for failure in failures:

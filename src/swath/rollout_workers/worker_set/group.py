@@ -1,280 +1,336 @@
-"""What a set of workers consists of, how it is built and how it ends; its methods are in the modules beside."""
+"""The remote workers of a set: a `WorkerGroup` whose requests say what they are for.
+
+ask ─▶ Request(Purpose) ─▶ outcome: value │ what user code raised │ loss of the worker, tolerated or not
+                             └─ too late: kept under a tag, and its worker is asked nothing before it has answered
+
+Used by one thread at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from swath.collect.counters import Counters
-from swath.errors import Closed, WorkerLate, warn
-from swath.nearest import spelled
-from swath.options import seconds
-from swath.rollout_workers.callbacks import callbacks_of
+from swath.errors import PlacementFailed, WorkerLate, WorkerLost
+from swath.group.group import WorkerGroup
+from swath.group.member import Unfit
+from swath.group.request import Request
+from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.registry import creator_of
-from swath.rollout_workers.filters.sharing import copies_of
-from swath.rollout_workers.worker.arguments import thawed
-from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.asking import publish, spread
-from swath.rollout_workers.worker_set.crew import Crew, Terms
-from swath.rollout_workers.worker_set.deaths import Event
-from swath.rollout_workers.worker_set.fragments import Fragments
-from swath.rollout_workers.worker_set.places import Place, open_place, place, require_place, resources, survival
-from swath.rollout_workers.worker_set.recipe import Recipe
-from swath.rollout_workers.worker_set.requests import Requests
-from swath.rollout_workers.worker_set.resident import Call
-from swath.workers.base import Job
+from swath.rollout_workers.worker_set.failures import WorkerFailures
+from swath.weights.channel import Channel, Models
+from swath.workers.base import Backend, Job
+from swath.workers.fleet import Fleet
+from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
-_STOPPED = "the set was stopped; build another WorkerSet"
-PATIENCE_S = 300.0
-"""How long a call is waited for if nobody says."""
+LATE = "late"
+"""The tag of answers that came when nobody waited for them any more."""
+
+MOST_LATE = 100
+
+Outcomes: TypeAlias = dict[int, Outcome]
 
 
-def seconds_to_wait(timeout_seconds: float | None, otherwise: float = PATIENCE_S) -> float:
-    """How long a caller waits; None: as `otherwise`.
+@dataclass
+class Purpose:
+    """What a request is for.
 
-    Raises:
-        ValueError: it is no number of seconds.
+    Attributes:
+        kind: of a fragment; of a call that somebody waits for; of an answer that is kept until it is fetched, which
+            was asked for so ("async") or came too late ("late").
+        tag: by which it is fetched.
+        overdue: somebody has waited for it in vain; its worker is asked nothing before it has answered.
+        steps: of a fragment: env steps that are expected, or that it has.
+        batch: of a fragment that is there: views of its arrays, good until the request is closed.
     """
-    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
+
+    kind: Literal["fragment", "call", "async", "late"]
+    tag: Any = None
+    overdue: bool = False
+    steps: int = 0
+    batch: Any = None
 
 
-class Group:
-    """A fleet, a channel, at most one local worker; its arguments are those of `WorkerSet`."""
+class RolloutGroup(WorkerGroup):
+    """The workers.
 
-    worker_class: Callable[..., Any] | None = None
-    """What workers are; None: `RolloutWorker`."""
+    Args:
+        backend: where they live.
+        make_job: how a life is begun.
+        begun: how many are begun at once, and not waited for.
+        survival: what is done about those that die.
+        config: of the set.
+        counters: of what the set hands out.
 
-    @spelled
+    Attributes:
+        failures: what has become of them.
+        frames: env steps of fragments, by worker.
+        fragments_lost: that were asked for and did not come.
+        removed: ids of workers that were taken out.
+    """
+
+    fleet: Fleet
+
     def __init__(
         self,
-        *,
-        env_creator: Callable[..., Any] | None = None,
-        validate_env: Callable[..., Any] | None = None,
-        default_policy_class: type | None = None,
-        config: AlgorithmConfig | Mapping[str, Any] | None = None,
-        num_workers: int | None = None,
-        backend: str | None = None,
-        local_worker: bool = True,
-        logdir: str | None = None,
-        num_env_runners: int | None = None,
-        local_env_runner: bool | None = None,
-        _setup: bool = True,
+        backend: Backend,
+        make_job: Callable[[Name], Job],
+        begun: int,
+        survival: Survival,
+        config: AlgorithmConfig,
+        counters: Counters,
     ) -> None:
-        require_place(backend)
-        self._config = _own(config, _one_of_two(num_workers, num_env_runners))
-        self._wants_local = _wants_local(local_worker, local_env_runner)
-        creator = _creator(env_creator, self._config) if _setup else env_creator
-        kind = self.worker_class or RolloutWorker
-        self._recipe = Recipe(kind, creator, validate_env, default_policy_class, self._config, logdir)
-        self._backend = backend
-        self._crew: Crew | None = None
-        self._local_env_runner: Any = None
-        self._begun = self._stopped = False
-        self._callbacks = callbacks_of(self._config)
-        self._requests = Requests(self._config.max_requests_in_flight_per_env_runner)
-        self._fragments = Fragments(self._steps_of)
-        self._filters: dict[str, Any] = {}
-        self._counters = Counters()
-        self._returned: list[int] = []
-        self._version = 0
-        self._number = self._config.num_env_runners
-        self._place: Place = "process"
-        if _setup:
-            try:
-                self._set_up()
-            except BaseException:
-                self.stop(0.0)
-                raise
-        self._begun = True
-        self._counters.seconds_waiting = 0.0
-        self._counters.start_clock()
+        super().__init__(Fleet(backend, make_job, begun, survival, first=1), Channel(backend.share))
+        self.failures = self.fleet.listener = WorkerFailures(config, self.fleet.late)
+        self.frames: Counter[int] = Counter()
+        self.fragments_lost = 0
+        self.removed: set[int] = set()
+        self._backend, self._counters = backend, counters
+        self._versions: dict[Name, int] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    def ids(self) -> list[int]:
+        """Of all workers that live or are coming back."""
+        return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def coming(self, workers: Iterable[int]) -> list[int]:
+        """Those of these that cannot be called now, but will be."""
+        standings = self.fleet.standings()
+        return [each for each in workers if each in standings and standings[each].phase in ("starting", "waiting")]
 
-    def __repr__(self) -> str:
-        if self._stopped:
-            return f"<{type(self).__name__}: stopped>"
-        local = "a local worker" if self._local_env_runner is not None else "no local worker"
-        remote = "" if self._crew is None else f"; {self._crew.fleet!r}, version {self._crew.channel.version}"
-        return f"<{type(self).__name__}: {local}{remote}>"
+    def is_free(self, worker: int) -> bool:
+        """Whether it can be called, and is not late with something."""
+        return worker in self.fleet.up and not self.overdue([worker])
 
-    @property
-    def config(self) -> AlgorithmConfig:
-        """The settings by which workers are built, also those to come: to be read, not changed."""
-        return self._config
+    def version_of(self, name: Name) -> int:
+        """Of the weights that a life is known to have; 0 before it has answered. Any thread may ask."""
+        return self._versions.get(name, 0)
 
-    def events(self) -> list[Event]:
-        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
-        if self._crew is not None and not self._stopped:
-            self._crew.tend()
-        return [] if self._crew is None else self._crew.events.drain()
+    def known_versions(self) -> dict[int, int]:
+        """The same of each worker that lives or is coming back."""
+        standings = self.fleet.standings()
+        return {worker: self.version_of(Name(worker, standings[worker].life)) for worker in self.ids()}
 
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """Ask the workers to close their envs, then end them, however that goes; twice is fine.
+    def add(self, n: int) -> None:
+        """Bring up more workers.
+
+        Raises:
+            WorkerLate: some were not ready in time.
+            Exception: what building one raised. In both cases none is added.
+        """
+        try:
+            self.fleet.add(n)
+        except PlacementFailed as failure:
+            deadline = self.fleet.survival.placement_timeout_s
+            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
+
+    def retire(self, worker: int) -> None:
+        """End a worker for good; what it has not answered is wanted no more."""
+        self.removed.add(worker)
+        self.fleet.retire(worker)
+        self.channel.left(worker)
+        for request in [one for one in self.out if one.worker == worker and one.reply is None]:
+            self.close(request)
+
+    def share(self, values: Models) -> None:
+        """Have all workers take these with the next request to each; the version of the weights stays.
+
+        Raises:
+            TypeError: they cannot be pickled, where they have to be; nothing is taken.
+        """
+        self.channel.publish(values, version=self.channel.version)
+
+    def ask(self, worker: int, purpose: Purpose, method: str, *args: Any) -> Request:
+        """Ask a worker that is free."""
+        return self.request(worker, method, *args, asked=purpose)
+
+    def ask_each(
+        self,
+        calls: Mapping[int, Sequence[Any]],
+        timeout: float,
+        *,
+        meanwhile: Callable[[], Outcomes] = dict,
+        tag: Any = LATE,
+    ) -> Outcomes:
+        """What comes of each call, by id; those of workers whose loss is tolerated are among them.
 
         Args:
-            timeout_s: how long they are waited for.
-
-        Raises:
-            ValueError: that is no number of seconds; nothing is stopped.
+            calls: method and arguments by id; workers that are not free are waited for.
+            timeout: seconds; 0: ask, and wait for nobody.
+            meanwhile: what is done here.
+            tag: under which late answers are kept.
         """
-        patience = seconds("timeout_s", timeout_s)
-        if self._stopped:
-            return
-        self._stopped = True
+        until, asked, here = monotonic() + timeout, dict[int, Request](), None
         try:
-            if self._local_env_runner is not None:
-                self._local_env_runner.stop()
-        finally:
-            if self._crew is not None:
-                for error in self._crew.close(patience):
-                    warn(f"a worker raised when it was closed: {error!r}")
+            while True:
+                for worker in [each for each in calls if each not in asked and self.is_free(each)]:
+                    asked[worker] = self.ask(worker, Purpose("call"), *calls[worker])
+                here = meanwhile() if here is None else here
+                missing = [each for each in calls if each not in asked]
+                awaited = [*(one for one in asked.values() if not one.ticket.done), *self.overdue(missing)]
+                left = until - monotonic()
+                if not timeout or left <= 0 or not (awaited or self.coming(missing) or any(map(self.is_free, missing))):
+                    break
+                self.wait_for_news(awaited, left)
+        except BaseException:
+            for request in asked.values():
+                self.cancel(request)
+            raise
+        if not timeout:
+            self.keep(asked.values(), tag)
+            return here
+        there = {worker: self._outcome_in_time(one, timeout, tag) for worker, one in asked.items()}
+        busy: Outcomes = {worker: Error(self._not_asked(worker, timeout)) for worker in missing}
+        return here | dict(sorted((there | busy).items()))
 
-    def _looked_after(self) -> Crew | None:
-        """The remote workers, if there are any; losses are not raised."""
-        if self._stopped:
-            raise Closed(_STOPPED)
-        if self._crew is not None:
-            self._crew.tend()
-        return self._crew
-
-    def _set_up(self) -> None:
-        number = self._number
-        wants_local = self._wants_local or not number
-        needs_spaces = bool(number) and not (
-            self._config.create_local_env_runner or self._config.create_env_on_local_worker
-        )
-        if wants_local and not needs_spaces:
-            self._local_env_runner = self._recipe.worker(0, number)
-        if number:
-            self._engage(number)
-        if wants_local and needs_spaces:
-            spaces = self._of_first(Call("get_spaces", {}))
-            self._local_env_runner = self._recipe.worker(0, number, spaces=spaces)
-        if number:
-            self._begin_with_weights()
-
-    def _engage(self, number: int) -> None:
-        """Have remote workers begin, and wait for them unless the config says not to."""
-        self._place = place(self._backend, self._config)
-        waits = self._config.validate_env_runners_after_construction
-        survives = survival(self._config, self._place)
-        terms = Terms(
-            self._job, survives, self._config, self._told_of_return, self._filters_to_begin_with, self._counters
-        )
-        self._crew = Crew(open_place(self._place), terms, begun=0 if waits else number)
-        if waits:
-            self._crew.add(number)
-        else:
-            self._crew.tend()
-
-    def _begin_with_weights(self) -> None:
-        assert self._crew is not None
-        if (local := self._local_env_runner) is not None:
-            publish(self._crew, local.get_weights(), local.policy_version)
-        else:
-            publish(self._crew, self._of_first(Call("get_weights", {})), 0)
-        if self._config.validate_env_runners_after_construction:
-            spread(self._crew, self._crew.up(), self._config.env_runner_restore_timeout_s)
-
-    def _job(self, name: Name) -> Job:
-        number = max(name.worker, self._number)
-        return self._recipe.job(name, number, resources(self._place, self._config), apart=self._place != "inline")
-
-    def _remote(self) -> Crew | None:
-        """The remote workers, if there are any, looked after.
+    def ask_first(self, method: str, *args: Any, timeout: float) -> Any:
+        """What the first worker that can be called answers.
 
         Raises:
-            Closed: the set was stopped.
-            FleetFailed: too few are left, or too many died in a row.
-            WorkerLost: one died, and that is not borne.
+            WorkerLate: none can, or it does not answer, in time.
+            Exception: what it raised.
         """
-        if self._stopped:
-            raise Closed(_STOPPED)
-        if self._crew is not None:
-            self._crew.require_borne()
-        return self._crew
+        until = monotonic() + timeout
+        while not self.fleet.up and (left := until - monotonic()) > 0:
+            self.wait_for_news([], left)
+        if not self.fleet.up:
+            why = f"workers {self.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
+            raise WorkerLate(why, workers=tuple(self.ids()), deadline=timeout)
+        (outcome,) = self.ask_each({min(self.fleet.up): (method, *args)}, timeout).values()
+        if isinstance(outcome, Error):
+            raise outcome.exception
+        return outcome.value
 
-    def _of_first(self, call: Call) -> Any:
-        """What the first remote worker that can be called answers."""
-        crew = self._remote()
-        assert crew is not None
-        patience = self._config.env_runner_restore_timeout_s
-        until = monotonic() + patience
-        while not crew.up() and (left := until - monotonic()) > 0:
-            crew.wait([], left)
-        if not crew.up():
-            raise _late(crew.ids(), "are not ready", patience)
-        ticket = crew.send(crew.up()[0], "run", *call)
-        if crew.wait_all([ticket], monotonic() + patience):
-            raise _late([ticket.name.worker], "have not answered", patience)
-        error = crew.error_of(ticket)
-        if error is not None:
-            raise error
-        return ticket.value
+    def update(self, workers: Iterable[int], timeout: float) -> None:
+        """Have these take what is new, and wait for it.
 
-    def _steps_of(self, worker: int) -> int:
-        """Env steps of a fragment, as far as they can be told beforehand."""
-        length = self._config.get_rollout_fragment_length(worker)
-        return length * self._config.num_envs_per_env_runner
+        Raises:
+            WorkerLate: some have not.
+            Exception: what one of them raised.
+        """
+        outcomes = self.ask_each(dict.fromkeys(workers, ("update",)), timeout, tag=None)
+        errors = {worker: one.exception for worker, one in outcomes.items() if isinstance(one, Error)}
+        late = [worker for worker in errors if worker in self.fleet.up and isinstance(errors[worker], WorkerLate)]
+        if late:
+            raise WorkerLate(
+                f"workers {late} have not applied version {self.channel.version} within {timeout:g} s; they do "
+                "before their next fragment",
+                workers=tuple(late),
+                deadline=timeout,
+            )
+        for error in errors.values():
+            if not self.failures.is_tolerated(error):
+                raise error
 
-    def _filters_to_begin_with(self) -> Mapping[str, Any] | None:
-        """Those of all workers, for one that comes when they may have seen something."""
-        local = self._local_env_runner
-        if not self._begun:
-            return None
-        return copies_of(self._filters) or None if local is None else local.get_filters()
+    def has_failed(self, request: Request) -> bool:
+        """Whether a request that is answered has no value."""
+        return request.ticket.error is not None or isinstance(request.ticket.value, Unfit)
 
-    def _told_of_return(self, workers: list[int]) -> None:
-        self._returned += workers
-        evaluation = self._config.in_evaluation
-        self._callbacks.on_workers_recreated(worker_set=self, worker_ids=workers, is_evaluation=evaluation)
-        self._callbacks.on_env_runners_recreated(worker_set=self, worker_ids=workers, is_evaluation=evaluation)
+    def outcome(self, request: Request) -> Outcome:
+        """What has come of a request that is answered; it is closed, unless there is a fragment."""
+        try:
+            is_there = self.settle(request)
+        except Exception as error:  # noqa: BLE001  the caller gets it
+            return Error(error)
+        if not is_there:
+            error_there = request.ticket.error
+            assert error_there is not None
+            return Error(self.failures.seen(request.name, error_there))
+        self.failures.answered()
+        answer = request.reply.head if request.asked.kind == "fragment" else request.reply
+        self._versions[request.name] = answer.version
+        if request.asked.kind != "fragment":
+            self.close(request)
+        return Value(answer.value)
 
+    def unfit(self, name: Name, error: BaseException) -> NoReturn:  # noqa: ARG002
+        """A worker could not take what is new: it stays, and raises this until it can."""
+        raise error
 
-def _one_of_two(num_workers: int | None, num_env_runners: int | None) -> int | None:
-    """What is given by either name."""
-    if None not in (num_workers, num_env_runners) and num_workers != num_env_runners:
-        raise ValueError(
-            f"num_workers={num_workers!r} and num_env_runners={num_env_runners!r} are two names of one number; "
-            "give one of them"
+    def keep(self, requests: Iterable[Request], tag: Any) -> None:
+        """Keep the answers to these, the last 100, for whoever asks for them under the tag; of None keep none."""
+        for request in requests:
+            request.asked.kind, request.asked.tag = "late", tag
+            if tag is None:
+                self.cancel(request)
+        kept = [one for one in self.wanted() if one.asked.kind == "late"]
+        for forgotten in kept[:-MOST_LATE]:
+            self.cancel(forgotten)
+            self.failures.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
+
+    def set_overdue(self, requests: Iterable[Request]) -> None:
+        """Nobody waits for these any more."""
+        for request in requests:
+            if not request.asked.overdue:
+                request.asked.overdue = True
+                self.failures.note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
+
+    def poll(self, requests: Sequence[Request]) -> None:
+        """Take note of what is there, without waiting."""
+        self._backend.wait([one.ticket for one in requests], 0.0)
+        self.sweep()
+        self.fleet.look()
+
+    def wait_for_news(self, requests: Sequence[Request], timeout: float) -> None:
+        """Wait until one of these is answered, or there is other news.
+
+        Raises:
+            FleetFailed: too few are left, or too many died in a row.
+        """
+        if not any(one.ticket.done for one in requests):
+            began = monotonic()
+            try:
+                self.wait(requests, lambda: False, self.news, timeout)
+            finally:
+                self._counters.seconds_waiting += monotonic() - began
+        self.failures.require_few()
+
+    def wait_for_all(self, requests: Sequence[Request], timeout: float = inf) -> None:
+        """Wait until all are answered, or the time is over."""
+        until, missing = monotonic() + timeout, list(requests)
+        while (missing := [one for one in missing if not one.ticket.done]) and (left := until - monotonic()) > 0:
+            self.wait_for_news(missing, left)
+
+    def wait_for_workers(self, workers: Sequence[int], timeout: float) -> None:
+        """Wait until none of these is coming back any more, or the time is over."""
+        until = monotonic() + timeout
+        while self.coming(workers) and (left := until - monotonic()) > 0:
+            self.wait_for_news([], left)
+
+    def require_well(self) -> None:
+        """Raise what is not tolerated, as far as is known."""
+        self.require_enough()
+        self.failures.require_few()
+        self.failures.require_none()
+
+    def overdue(self, workers: Collection[int]) -> list[Request]:
+        """What these are late with."""
+        return [one for one in self.out if one.asked.overdue and one.worker in workers and not one.ticket.done]
+
+    def _outcome_in_time(self, request: Request, timeout: float, tag: Any) -> Outcome:
+        if request.ticket.done:
+            return self.outcome(request)
+        self.set_overdue([request])
+        self.keep([request], tag)
+        return Error(
+            WorkerLate(
+                f"worker {request.worker} has not answered within {timeout:g} s; its answer can be fetched later, "
+                "by fetch_ready_async_reqs(tags='late')",
+                workers=(request.worker,),
+                deadline=timeout,
+            )
         )
-    return num_env_runners if num_workers is None else num_workers
 
-
-def _wants_local(local_worker: bool, local_env_runner: bool | None) -> bool:
-    """Whether there is to be a local worker, by either name."""
-    if local_env_runner and not local_worker:
-        raise ValueError(
-            f"local_worker={local_worker!r} and local_env_runner={local_env_runner!r} are two names of one thing; "
-            "give one of them"
-        )
-    return local_worker if local_env_runner is None else local_env_runner
-
-
-def _own(config: AlgorithmConfig | Mapping[str, Any] | None, number: int | None) -> AlgorithmConfig:
-    own = thawed(config)
-    if number is not None:
-        own.env_runners(num_env_runners=number)
-    own.validate()
-    return own
-
-
-def _late(workers: list[int], what: str, patience: float) -> WorkerLate:
-    why = f"workers {workers} {what} after env_runner_restore_timeout_s={patience:g}"
-    return WorkerLate(why, workers=tuple(workers), deadline=patience)
-
-
-def _creator(given: Callable[..., Any] | None, config: AlgorithmConfig) -> Callable[..., Any]:
-    if given is not None:
-        return given
-    if config.env is None:
-        raise ValueError("there is nothing to make envs with: give env_creator, or a config with environment(env=…)")
-    return creator_of(config.env)
+    def _not_asked(self, worker: int, timeout: float) -> Exception:
+        if self.coming([worker]):
+            why = f"it has not come back within {timeout:g} s"
+        elif worker in self.fleet.up:
+            why = f"for {timeout:g} s it has not answered an earlier call either"
+        else:
+            return WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker)
+        return WorkerLate(f"worker {worker} was not asked: {why}", workers=(worker,), deadline=timeout)

@@ -1,60 +1,27 @@
-"""The set of workers as users see it: how it grows and shrinks, what is known of it, its names of old."""
+"""The set of workers as users see it: what it is built of, how it grows, shrinks and ends, what is known of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
-from swath.collect.counters import Counters, viewed
-from swath.options import count
-from swath.rollout_workers.worker_set.crew import Crew
-from swath.rollout_workers.worker_set.group import seconds_to_wait
-from swath.rollout_workers.worker_set.requests import Reply
-from swath.rollout_workers.worker_set.resident import Call, Functions
-from swath.rollout_workers.worker_set.tending import Tending
-
-
-def facts_of(counters: Counters, version: int) -> dict[str, Any]:
-    """Of what `sample` has handed out, with the newest version of the weights."""
-    return {
-        "frames": counters.frames,
-        "batches": counters.batches,
-        "fps": counters.fps,
-        "seconds": counters.seconds,
-        "seconds_waiting": counters.seconds_waiting,
-        "policy_version": version,
-    }
+from swath.collect.counters import viewed
+from swath.nearest import spelled
+from swath.options import count, seconds
+from swath.rollout_workers.callbacks import callbacks_of
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.worker.arguments import thawed
+from swath.rollout_workers.worker.worker import RolloutWorker
+from swath.rollout_workers.worker_set.actor import WorkerRecipe
+from swath.rollout_workers.worker_set.calls import Calls
+from swath.rollout_workers.worker_set.failures import Event
+from swath.rollout_workers.worker_set.policies import SetPolicies
+from swath.rollout_workers.worker_set.sampling import Sampling
+from swath.rollout_workers.worker_set.workers import Workers, seconds_to_wait
 
 
-def facts_of_workers(crew: Crew, *, stopped: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the remote workers: of all together, and by worker."""
-    standings = {worker: each for worker, each in crew.fleet.standings().items() if worker not in crew.removed}
-    versions, newest = crew.known_versions(), crew.channel.version
-    oldest = min(versions.values(), default=0)
-    facts = {
-        "policy_version_min": oldest,
-        "staleness": max(0, newest - oldest),
-        "workers": len(standings),
-        "workers_alive": 0 if stopped else len(crew.up()),
-        "restarts": crew.fleet.restarts,
-        "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-        "late": len(crew.fleet.late),
-        "fragments_lost": crew.fragments_lost,
-    }
-    of_workers: dict[str, Any] = {}
-    for worker, standing in standings.items():
-        version = versions.get(worker, 0)
-        of_workers |= {
-            f"worker_{worker}/frames": crew.frames[worker],
-            f"worker_{worker}/life": standing.life,
-            f"worker_{worker}/state": "closed" if stopped else standing.words,
-            f"worker_{worker}/policy_version": version,
-            f"worker_{worker}/staleness": max(0, newest - version),
-        }
-    return facts, of_workers
-
-
-class WorkerSet(Tending):
+class WorkerSet(Sampling, Calls, SetPolicies):
     """Many rollout workers as one; those that die are replaced, and know then what the others know.
 
     ```python
@@ -87,29 +54,126 @@ class WorkerSet(Tending):
         Exception: what building a worker raised. Nothing is left of the others then.
     """
 
-    def add_workers(self, n: int, validate: bool = False) -> None:
+    worker_class: Callable[..., Any] | None = None
+    """What workers are; None: `RolloutWorker`."""
+
+    @spelled
+    def __init__(
+        self,
+        *,
+        env_creator: Callable[..., Any] | None = None,
+        validate_env: Callable[..., Any] | None = None,
+        default_policy_class: type | None = None,
+        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        num_workers: int | None = None,
+        backend: str | None = None,
+        local_worker: bool = True,
+        logdir: str | None = None,
+        num_env_runners: int | None = None,
+        local_env_runner: bool | None = None,
+        _setup: bool = True,
+    ) -> None:
+        own, number = thawed(config), _either("num_workers", num_workers, "num_env_runners", num_env_runners)
+        if number is not None:
+            own.env_runners(num_env_runners=number)
+        own.validate()
+        if local_env_runner and not local_worker:
+            _either("local_worker", local_worker, "local_env_runner", local_env_runner)
+        wants_local = local_worker if local_env_runner is None else local_env_runner
+        if env_creator is None and _setup:
+            if own.env is None:
+                raise ValueError(
+                    "there is nothing to make envs with: give env_creator, or a config with environment(env=…)"
+                )
+            env_creator = creator_of(own.env)
+        kind = self.worker_class or RolloutWorker
+        recipe = WorkerRecipe(kind, env_creator, validate_env, default_policy_class, own, logdir)
+        self._callbacks = callbacks_of(own)
+        self._workers = Workers(recipe, backend, self._report_returned)
+        if _setup:
+            try:
+                self._workers.begin(wants_local=wants_local or not own.num_env_runners)
+            except BaseException:
+                self.stop(0.0)
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        group = self._workers.group
+        if self._workers.stopped:
+            return f"<{type(self).__name__}: stopped>"
+        local = "a local worker" if self._local_env_runner is not None else "no local worker"
+        remote = f"; {group.fleet!r}, version {group.channel.version}" if group.ids() else ""
+        return f"<{type(self).__name__}: {local}{remote}>"
+
+    @property
+    def config(self) -> AlgorithmConfig:
+        """The settings by which workers are built, also those to come: to be read, not changed."""
+        return self._workers.config
+
+    def local_worker(self) -> Any:
+        """Worker 0, or None."""
+        return self._workers.local
+
+    @property
+    def local_env_runner(self) -> Any:
+        """Worker 0, or None."""
+        return self._workers.local
+
+    @property
+    def _local_env_runner(self) -> Any:
+        return self._workers.local
+
+    @_local_env_runner.setter
+    def _local_env_runner(self, worker: Any) -> None:
+        self._workers.local = worker
+
+    def worker_ids(self) -> list[int]:
+        """Ids of the remote workers that live or are coming back."""
+        return self._workers.group.ids()
+
+    def healthy_worker_ids(self) -> list[int]:
+        """Ids of the remote workers that can be called, as far as is known."""
+        return sorted(self._workers.open(losses=False).fleet.up)
+
+    def num_remote_workers(self) -> int:
+        """How many remote workers live or are coming back."""
+        return len(self.worker_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote workers can be called, as far as is known."""
+        return len(self.healthy_worker_ids())
+
+    def num_healthy_workers(self) -> int:
+        """The same with the local worker."""
+        return self.num_healthy_remote_workers() + (self._workers.local is not None)
+
+    def num_remote_worker_restarts(self) -> int:
+        """How often a remote worker was replaced."""
+        return self._workers.group.fleet.restarts
+
+    def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
         """Add remote workers, and wait until they can be called.
 
         Args:
             n: how many.
-            validate: also wait until they have said that they are healthy.
+            validate: also wait until they have answered that they are healthy.
+            num_workers: another name of `n`.
 
         Raises:
             WorkerLate: some were not ready in time.
             Exception: what building one raised. In both cases none is added.
         """
-        count("n", n)
-        crew = self._remote()
-        before = set() if crew is None else set(crew.ids())
-        self._number = len(before) + n
-        if crew is None:
-            self._engage(n)
-            self._begin_with_weights()
-        else:
-            crew.add(n)
+        number = count("n" if num_workers is None else "num_workers", _either("n", n, "num_workers", num_workers))
+        before = set(self._workers.open().ids())
+        self._workers.add(number)
         if validate:
-            assert self._crew is not None
-            added = [worker for worker in self._crew.ids() if worker not in before]
+            added = [worker for worker in self.worker_ids() if worker not in before]
             self.foreach_worker("assert_healthy", local_worker=False, worker_ids=added)
 
     def remove_workers(self, ids: Sequence[int]) -> None:
@@ -118,12 +182,9 @@ class WorkerSet(Tending):
         Raises:
             ValueError: there is no such worker.
         """
-        crew = self._remote()
-        for worker in self._addressed(crew, ids):
-            assert crew is not None
-            crew.retire(worker)
-            self._requests.forget(worker)
-            self._fragments.forget(worker)
+        group = self._workers.open()
+        for worker in self._workers.addressed(ids):
+            group.retire(worker)
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:
         """Raise: a set builds its own workers."""
@@ -140,13 +201,25 @@ class WorkerSet(Tending):
         Args:
             timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
         """
-        timeout = seconds_to_wait(timeout_seconds, self._config.env_runner_health_probe_timeout_s)
-        crew = self._remote()
-        if crew is not None:
-            crew.wait_for(crew.ids(), timeout)
-            crew.wait_settled(timeout)
-        returned, self._returned = self._returned, []
+        timeout = seconds_to_wait(timeout_seconds, self.config.env_runner_health_probe_timeout_s)
+        group = self._workers.open()
+        group.wait_for_workers(group.ids(), timeout)
+        self._workers.open()
+        returned, self._workers.returned = self._workers.returned, []
         return sorted(set(returned))
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
+        local = self._workers.local
+        spaces: dict[str, Any] = self._workers.ask_first("get_spaces", {}) if local is None else local.get_spaces()
+        return spaces
+
+    def events(self) -> list[Event]:
+        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
+        if not self._workers.stopped:
+            self._workers.open(losses=False)
+        events = self._workers.group.failures.events
+        return [events.popleft() for _ in range(len(events))]
 
     def stats(self, workers: str = "aggregate") -> dict[str, Any]:
         """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
@@ -160,77 +233,23 @@ class WorkerSet(Tending):
         Raises:
             ValueError: another view.
         """
-        crew, stopped = self._crew, self._stopped
-        if crew is None:
-            version = getattr(self._local_env_runner, "policy_version", 0)
-            return viewed(workers, facts_of(self._counters, version), {})
-        facts, of_workers = facts_of_workers(crew, stopped=stopped)
-        return viewed(workers, {**facts_of(self._counters, crew.channel.version), **facts}, of_workers)
+        return viewed(workers, *self._workers.stats())
 
-    def get_spaces(self) -> dict[str, Any]:
-        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
-        if (local := self._local_env_runner) is not None:
-            spaces: dict[str, Any] = local.get_spaces()
-        else:
-            spaces = self._of_first(Call("get_spaces", {}))
-        return spaces
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ask the workers to close their envs, then end them, however that goes; twice is fine.
 
-    def local_worker(self) -> Any:
-        """Worker 0, or None."""
-        return self._local_env_runner
+        Args:
+            timeout_s: how long they are waited for.
 
-    @property
-    def local_env_runner(self) -> Any:
-        """Worker 0, or None."""
-        return self._local_env_runner
+        Raises:
+            ValueError: that is no number of seconds; nothing is stopped.
+        """
+        self._workers.stop(seconds("timeout_s", timeout_s))
 
-    def worker_ids(self) -> list[int]:
-        """Ids of the remote workers that live or are coming back."""
-        return [] if self._crew is None else self._crew.ids()
-
-    def healthy_worker_ids(self) -> list[int]:
-        """Ids of the remote workers that can be called, as far as is known."""
-        crew = self._looked_after()
-        return [] if crew is None else crew.up()
-
-    def num_remote_workers(self) -> int:
-        """How many remote workers live or are coming back."""
-        return len(self.worker_ids())
-
-    def num_healthy_remote_workers(self) -> int:
-        """How many remote workers can be called, as far as is known."""
-        return len(self.healthy_worker_ids())
-
-    def num_healthy_workers(self) -> int:
-        """The same with the local worker."""
-        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
-
-    def num_remote_worker_restarts(self) -> int:
-        """How often a remote worker was replaced."""
-        return 0 if self._crew is None else self._crew.fleet.restarts
-
-    def foreach_env_runner(
-        self,
-        func: Functions,
-        *,
-        local_env_runner: bool = True,
-        remote_worker_ids: Sequence[int] | None = None,
-        **others: Any,
-    ) -> list[Any]:
-        """Another name of `foreach_worker`."""
-        return self.foreach_worker(func, local_worker=local_env_runner, worker_ids=remote_worker_ids, **others)
-
-    def foreach_env_runner_async(
-        self, func: Functions, tag: Any = None, *, remote_worker_ids: Sequence[int] | None = None, **others: Any
-    ) -> int:
-        """Another name of `foreach_worker_async`."""
-        return self.foreach_worker_async(func, tag=tag, worker_ids=remote_worker_ids, **others)
-
-    def foreach_env_runner_async_fetch_ready(
-        self, func: Functions, tag: Any = None, *, remote_worker_ids: Sequence[int] | None = None, **others: Any
-    ) -> list[Reply]:
-        """Another name of `foreach_worker_async_fetch_ready`."""
-        return self.foreach_worker_async_fetch_ready(func, tag=tag, worker_ids=remote_worker_ids, **others)
+    def _report_returned(self, worker_ids: list[int]) -> None:
+        evaluation = self.config.in_evaluation
+        self._callbacks.on_workers_recreated(worker_set=self, worker_ids=worker_ids, is_evaluation=evaluation)
+        self._callbacks.on_env_runners_recreated(worker_set=self, worker_ids=worker_ids, is_evaluation=evaluation)
 
     env_runner_ids = worker_ids
     healthy_env_runner_ids = healthy_worker_ids
@@ -242,3 +261,10 @@ class WorkerSet(Tending):
 
 
 EnvRunnerGroup = WorkerSet
+
+
+def _either(name: str, value: Any, other: str, also: Any) -> Any:
+    """What is given by either of two names."""
+    if None not in (value, also) and value != also:
+        raise ValueError(f"{name}={value!r} and {other}={also!r} are two names of one thing; give one of them")
+    return also if value is None else value

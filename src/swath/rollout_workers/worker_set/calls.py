@@ -1,0 +1,351 @@
+"""How functions are called in all workers of a set, waited for or not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Any, Literal, TypeAlias
+
+from swath.nearest import unexpected
+from swath.options import one_of, seconds
+from swath.rollout_workers.worker_set.actor import called
+from swath.rollout_workers.worker_set.group import Outcomes, Purpose, RolloutGroup
+from swath.rollout_workers.worker_set.workers import TIMEOUT_S, Workers, seconds_to_wait
+from swath.workers.hosting import attempted
+from swath.workers.outcome import Error, Value
+
+Function: TypeAlias = Callable[..., Any] | str
+Functions: TypeAlias = Function | Sequence[Function]
+Keywords: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+Call: TypeAlias = tuple[Function, Mapping[str, Any]]
+OnError: TypeAlias = Literal["raise", "return"]
+
+_REFUSED = {
+    "return_obj_refs": "answers are values; call `ray.put` in the function to keep large ones in Ray's store",
+    "mark_healthy": "the set sees itself which workers live; leave it out",
+}
+"""Keywords of RLlib's that are not served, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: unpacks to, and is indexed as, `(worker_id, result)`.
+
+    Attributes:
+        worker: its id.
+        result: what the call gave; None if it raised.
+        life: in which of its lives the worker answered.
+        version: of the weights that it had.
+        tag: of the request.
+        error: what the call raised, or how its worker was lost; None if it gave something.
+    """
+
+    worker: int
+    result: Any
+    life: int = 0
+    version: int = 0
+    tag: Any = None
+    error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.worker, self.result))
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.worker, self.result)[index]
+
+
+class Calls:
+    """Calls of functions in the workers of a set."""
+
+    _workers: Workers
+
+    def foreach_worker(
+        self,
+        func: Functions,
+        *,
+        kwargs: Keywords = None,
+        local_worker: bool = True,
+        healthy_only: bool = True,
+        worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = None,
+        on_error: OnError = "raise",
+        with_ids: bool = False,
+        **refused: Any,
+    ) -> list[Any]:
+        """Call a function in workers and wait for their answers.
+
+        Args:
+            func: called with the worker; or the name of a method; or a list of such, one per worker.
+            kwargs: keywords of the call; or a list of such, one per worker.
+            local_worker: also in the local worker, if there is one.
+            healthy_only: only in those that can be called now; otherwise those that are coming back are waited for.
+            worker_ids: in which remote workers; None: all, `[]`: none.
+            timeout_seconds: for all answers together; None: 300; 0 sends, waits for nobody and returns `[]`.
+            on_error: raise the first error by id, with all outcomes in its `results`; or `"return"` each in its place,
+                as a `swath.workers.outcome.Error` with its `exception`.
+            with_ids: each entry is `(id, answer)`.
+            **refused: `return_obj_refs` and `mark_healthy`, only False.
+
+        Returns:
+            One entry per worker: the local one's, then by id. Workers whose loss is tolerated have none.
+
+        Raises:
+            WorkerLate: a worker has not answered in time; its answer can be fetched later, under the tag "late".
+            WorkerLost: a worker died, and that is not tolerated.
+            FleetFailed: no remote workers are left, or too many died in a row.
+            ValueError: an id that there is not; lists of another length; a time or a way with errors that there is not.
+                Nobody was asked then.
+            Exception: what the function raised.
+        """
+        _refuse(refused)
+        timeout = seconds_to_wait(timeout_seconds)
+        one_of("on_error", on_error, OnError)
+        group, local = self._workers.open(), self._workers.local
+        here = [0] if local_worker and local is not None else []
+        calls = _one_each(func, kwargs, [*here, *self._workers.addressed(worker_ids)])
+        own = {worker: calls.pop(worker) for worker in here}
+        remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
+        outcomes = group.ask_each(
+            remote, timeout, meanwhile=lambda: {w: attempted(called, local, *call) for w, call in own.items()}
+        )
+        if on_error == "raise":
+            group.require_enough()
+        entries = _entries(outcomes, on_error, group.failures.is_tolerated)
+        if timeout == 0:
+            return []
+        return entries if with_ids else [entry for _, entry in entries]
+
+    def foreach_worker_async(
+        self,
+        func: Functions,
+        *,
+        tag: Any = None,
+        kwargs: Keywords = None,
+        healthy_only: bool = True,
+        worker_ids: Sequence[int] | None = None,
+    ) -> int:
+        """Send a call to remote workers; the answers are fetched by `fetch_ready_async_reqs`.
+
+        Args:
+            func: as of `foreach_worker`; a list is dealt to the workers in turn, each item once.
+            tag: whose requests these are; None is a tag, too.
+            kwargs: as of `foreach_worker`.
+            healthy_only: False waits for those that are coming back.
+            worker_ids: to which; None: all.
+
+        Returns:
+            How many went out: at most `max_requests_in_flight_per_env_runner` per worker and tag are on their way.
+        """
+        group = self._workers.open()
+        workers = self._workers.addressed(worker_ids)
+        if not healthy_only:
+            group.wait_for_workers(workers, TIMEOUT_S)
+        out = Counter(one.worker for one in _kept(group, [tag]) if one.asked.kind == "async")
+        sent = 0
+        for worker, call in _in_turn(func, kwargs, [worker for worker in workers if worker in group.fleet.up]):
+            if group.is_free(worker) and out[worker] < self._workers.config.max_requests_in_flight_per_env_runner:
+                group.ask(worker, Purpose("async", tag), "run", *call)
+                out[worker] += 1
+                sent += 1
+        return sent
+
+    def fetch_ready_async_reqs(
+        self,
+        *,
+        tags: str | Collection[Any] | None = None,
+        timeout_seconds: float | None = 0.0,
+        on_error: OnError | None = None,
+        **refused: Any,
+    ) -> list[Reply]:
+        """The answers to asynchronous requests that are there.
+
+        Args:
+            tags: of which; None: all, but not `"late"`.
+            timeout_seconds: for how long all outstanding ones are waited for; None: until all are there.
+            on_error: None raises the first exception of a call, other answers stay for the next fetch; `"return"` has
+                exceptions, and lost workers, as `error` of replies.
+            **refused: as of `foreach_worker`.
+
+        Returns:
+            Replies, which unpack to `(worker_id, result)`.
+
+        Raises:
+            ValueError: a time or a way with errors that there is not.
+            WorkerLost: a worker died, and that is not tolerated.
+            Exception: what a call raised.
+        """
+        timeout = float("inf") if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
+        if on_error is not None:
+            one_of("on_error", on_error, OnError)
+        _refuse(refused)
+        group = self._workers.open(losses=on_error != "return")
+        return fetched(group, [tags] if isinstance(tags, str) else tags, timeout, on_error or "raise")
+
+    def foreach_worker_async_fetch_ready(
+        self,
+        func: Functions,
+        *,
+        tag: Any = None,
+        kwargs: Keywords = None,
+        healthy_only: bool = True,
+        worker_ids: Sequence[int] | None = None,
+        timeout_seconds: float | None = 0.0,
+        on_error: OnError | None = None,
+        **refused: Any,
+    ) -> list[Reply]:
+        """Fetch the answers of a tag, then send the next call; see the two methods."""
+        replies = self.fetch_ready_async_reqs(tags=[tag], timeout_seconds=timeout_seconds, on_error=on_error, **refused)
+        self.foreach_worker_async(func, tag=tag, kwargs=kwargs, healthy_only=healthy_only, worker_ids=worker_ids)
+        return replies
+
+    def num_in_flight_async_reqs(self, tag: Any = None) -> int:
+        """Asynchronous requests that are not answered; None: of all tags."""
+        out = _kept(self._workers.group, None if tag is None else [tag])
+        return sum(one.asked.kind == "async" and not one.ticket.done for one in out)
+
+    def foreach_env_runner(
+        self,
+        func: Functions,
+        *,
+        local_env_runner: bool = True,
+        remote_worker_ids: Sequence[int] | None = None,
+        **others: Any,
+    ) -> list[Any]:
+        """Another name of `foreach_worker`."""
+        return self.foreach_worker(func, local_worker=local_env_runner, worker_ids=remote_worker_ids, **others)
+
+    def foreach_env_runner_async(
+        self, func: Functions, tag: Any = None, *, remote_worker_ids: Sequence[int] | None = None, **others: Any
+    ) -> int:
+        """Another name of `foreach_worker_async`."""
+        return self.foreach_worker_async(func, tag=tag, worker_ids=remote_worker_ids, **others)
+
+    def foreach_env_runner_async_fetch_ready(
+        self,
+        func: Functions,
+        kwargs: Keywords = None,
+        tag: Any = None,
+        timeout_seconds: float | None = 0.0,
+        *,
+        remote_worker_ids: Sequence[int] | None = None,
+        return_actor_ids: bool = False,
+        **others: Any,
+    ) -> list[Any]:
+        """As `foreach_worker_async_fetch_ready`, with what RLlib's takes and returns.
+
+        Returns:
+            The results alone, or `(worker_id, result)` each if `return_actor_ids`. Errors have none.
+        """
+        replies = self.foreach_worker_async_fetch_ready(
+            func, tag=tag, kwargs=kwargs, timeout_seconds=timeout_seconds, worker_ids=remote_worker_ids, **others
+        )
+        return [(one.worker, one.result) if return_actor_ids else one.result for one in replies if one.error is None]
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+        """What a function gives of each sub-env: a list per worker, the local one's first."""
+        return self.foreach_worker("foreach_env", kwargs={"func": func})
+
+    def foreach_env_with_context(self, func: Callable[[Any, Any], Any]) -> list[list[Any]]:
+        """What a function gives of each sub-env and its context: a list per worker, the local one's first."""
+        return self.foreach_worker("foreach_env_with_context", kwargs={"func": func})
+
+    def foreach_policy(self, func: Callable[[Any, str], Any]) -> list[Any]:
+        """What a function gives of each policy and its id: one list, the local worker's first."""
+        return [*chain.from_iterable(self.foreach_worker("foreach_policy", kwargs={"func": func}))]
+
+    def foreach_policy_to_train(self, func: Callable[[Any, str], Any]) -> list[Any]:
+        """As `foreach_policy`, of the policies that learn."""
+        return [*chain.from_iterable(self.foreach_worker("foreach_policy_to_train", kwargs={"func": func}))]
+
+
+def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, on_error: OnError) -> list[Reply]:
+    """The kept answers of these tags that are there when all are, or the time is over.
+
+    Raises:
+        Exception: what a call raised, or the loss of a worker; other answers stay.
+    """
+    wanted = _kept(group, tags)
+    if timeout:
+        group.wait_for_all(wanted, timeout)
+    else:
+        group.poll(wanted)
+    replies = []
+    done = [one for one in wanted if one.ticket.done]
+    if on_error == "raise":
+        done.sort(key=lambda one: not group.has_failed(one))  # errors are raised before an answer is taken
+    for request in done:
+        outcome = group.outcome(request)
+        error = outcome.exception if isinstance(outcome, Error) else None
+        if error is not None and on_error == "raise":
+            if group.failures.is_tolerated(error):
+                continue
+            raise error
+        name, result = request.name, outcome.value if isinstance(outcome, Value) else None
+        reply = Reply(name.worker, result, name.life, group.version_of(name), request.asked.tag, error)
+        replies.append((request.number, reply))
+    return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
+
+
+def _kept(group: RolloutGroup, tags: Collection[Any] | None) -> list[Any]:
+    """Asynchronous requests, with tags also those that were late, in the order in which they were made."""
+    wanted = (one for one in group.wanted() if one.asked.kind in ("async", "late"))
+    return [one for one in wanted if (one.asked.kind == "async" if tags is None else one.asked.tag in tags)]
+
+
+def _refuse(keywords: Mapping[str, Any]) -> None:
+    for name, value in keywords.items():
+        if name not in _REFUSED:
+            raise unexpected("the call", name, _REFUSED)
+        if value:
+            raise ValueError(f"{name}={value!r} is not served: {_REFUSED[name]}")
+
+
+def _one_each(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> dict[int, Call]:
+    """The call of each worker; `ValueError` for a list of another length."""
+    for name, given in (("func", func), ("kwargs", kwargs)):
+        if isinstance(given, list | tuple) and len(given) != len(workers):
+            raise ValueError(
+                f"{name} is a list of {len(given)}, and {len(workers)} workers are addressed: {list(workers)}; "
+                "give one each, or a single one for all"
+            )
+    return dict(zip(workers, _calls(func, kwargs), strict=False))
+
+
+def _in_turn(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> list[tuple[int, Call]]:
+    """The calls, each once, dealt to the workers in turn; a single one goes to each worker."""
+    if not workers:
+        return []
+    lengths = {len(given) for given in (func, kwargs) if isinstance(given, list | tuple)}
+    if len(lengths) > 1:
+        raise ValueError(f"func and kwargs are lists of different lengths, {sorted(lengths)}; give one each")
+    number = lengths.pop() if lengths else len(workers)
+    dealt = zip(range(number), _calls(func, kwargs), strict=False)
+    return [(workers[k % len(workers)], call) for k, call in dealt]
+
+
+def _calls(func: Functions, kwargs: Keywords) -> Iterable[Call]:
+    """The calls, in order; without end if nothing is a list."""
+    functions: Iterable[Any] = func if isinstance(func, list | tuple) else repeat(func)
+    keywords: Iterable[Any] = kwargs if isinstance(kwargs, list | tuple) else repeat(kwargs)
+    return ((each, given or {}) for each, given in zip(functions, keywords, strict=False))
+
+
+def _entries(
+    outcomes: Outcomes, on_error: OnError, is_tolerated: Callable[[BaseException], bool]
+) -> list[tuple[int, Any]]:
+    """The answers with ids, the local worker's first.
+
+    Raises:
+        Exception: the first error by id, all outcomes in its `results`, unless errors are entries; a loss that is
+            tolerated is none, and has no entry.
+    """
+    if on_error == "raise":
+        outcomes = {w: o for w, o in outcomes.items() if not (isinstance(o, Error) and is_tolerated(o.exception))}
+    entries = [(worker, each.value if isinstance(each, Value) else each) for worker, each in outcomes.items()]
+    for outcome in outcomes.values() if on_error == "raise" else ():
+        if isinstance(outcome, Error):
+            outcome.exception.results = entries  # type: ignore[attr-defined]  # for whoever catches it
+            raise outcome.exception
+    return entries

@@ -1,0 +1,185 @@
+"""Policies of a set: added, removed, mapped, learning, in all its workers and in those that come later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from swath.errors import FleetFailed, WorkerLate, WorkerLost
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.mapping import is_policy_to_train as checked
+from swath.rollout_workers.worker.policies import BY_POLICY, require_addable
+from swath.rollout_workers.worker.policy_methods import spaces_of
+from swath.rollout_workers.worker_set.workers import Workers
+
+_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
+"""What is in a policy's config beside its own settings."""
+
+
+class SetPolicies:
+    """Methods for policies."""
+
+    _workers: Workers
+
+    def add_policy(
+        self,
+        policy_id: str,
+        policy_cls: type | None = None,
+        policy: Any = None,
+        *,
+        observation_space: Any = None,
+        action_space: Any = None,
+        config: Any = None,
+        policy_state: Mapping[str, Any] | None = None,
+        policy_mapping_fn: Callable[..., str] | None = None,
+        policies_to_train: Any = None,
+        module_spec: Any = None,
+    ) -> None:
+        """Add a policy to all workers, and to those that come later: all of it, or nothing.
+
+        Args:
+            policy_id: a new one.
+            policy_cls: what to build.
+            policy: or a policy: the local worker gets it as it is, the others get copies.
+            observation_space: None: as the worker finds it.
+            action_space: likewise.
+            config: settings over the worker's.
+            policy_state: set right after it is built.
+            policy_mapping_fn: from now on, for new episodes.
+            policies_to_train: from now on.
+            module_spec: only None: there are no modules here.
+
+        Raises:
+            KeyError: the id is taken.
+            ValueError: not exactly one of class and policy; a `module_spec`.
+            Exception: what building it raised, in the first worker by id; then no worker has it.
+        """
+        workers, known = self._workers, self._policy_ids()
+        if policy_id in known:
+            raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(known)}")
+        require_addable(policy_cls, policy, module_spec)
+        _check(policy_mapping_fn, policies_to_train)
+        how = {
+            "policy_cls": policy_cls,
+            "observation_space": observation_space,
+            "action_space": action_space,
+            "config": config,
+            "policy_state": policy_state,
+        }
+        if workers.local is not None:
+            workers.local.add_policy(policy_id, **how, policy=policy)
+        try:
+            workers.change(workers.changes.adding(policy_id, how if policy is None else _copied(policy, how)))
+            self._arrange(policy_mapping_fn, policies_to_train)
+        except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
+            raise
+        except Exception:
+            if workers.local is not None:
+                workers.local.remove_policy(policy_id=policy_id)
+            workers.change(workers.changes.removing(policy_id))
+            raise
+
+    def remove_policy(
+        self,
+        *,
+        policy_id: str = DEFAULT_POLICY_ID,
+        policy_mapping_fn: Callable[..., str] | None = None,
+        policies_to_train: Any = None,
+    ) -> None:
+        """Remove a policy from all workers, and from those that come later.
+
+        Args:
+            policy_id: which.
+            policy_mapping_fn: from now on, for new episodes.
+            policies_to_train: from now on.
+
+        Raises:
+            ValueError: there is no such policy.
+        """
+        workers, known = self._workers, self._policy_ids()
+        if policy_id not in known:
+            raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
+        _check(policy_mapping_fn, policies_to_train)
+
+        def here() -> None:
+            workers.forget_policy(policy_id)
+            if workers.local is not None:
+                workers.local.remove_policy(
+                    policy_id=policy_id, policy_mapping_fn=policy_mapping_fn, policies_to_train=policies_to_train
+                )
+
+        workers.change(workers.changes.removing(policy_id).arranging(policy_mapping_fn, policies_to_train), here)
+
+    def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
+        """Set in all workers, also later ones, which policy acts for whom in new episodes; None changes nothing.
+
+        Raises:
+            ValueError: it cannot be called.
+        """
+        self._workers.open()
+        self._arrange(policy_mapping_fn, None)
+
+    def set_is_policy_to_train(self, is_policy_to_train: Any) -> None:
+        """Set in all workers, also later ones, which policies learn.
+
+        Args:
+            is_policy_to_train: a list, set or tuple of ids, or `f(policy_id, batch=None) -> bool`.
+
+        Raises:
+            TypeError: anything else.
+        """
+        if is_policy_to_train is None:
+            raise TypeError("is_policy_to_train=None: give ids, or f(policy_id, batch=None) -> bool")
+        self._workers.open()
+        self._arrange(None, is_policy_to_train)
+
+    def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
+        """Whether a policy learns."""
+        if (local := self._workers.local) is None:
+            return policy_id in self._workers.ask_first("get_policies_to_train", {"batch": batch})
+        is_asked = local.is_policy_to_train
+        return True if is_asked is None else bool(is_asked(policy_id, batch))
+
+    def _arrange(self, mapping: Any, to_train: Any) -> None:
+        """Set who acts for whom and who learns, where it is not None."""
+        _check(mapping, to_train)
+        if mapping is None and to_train is None:
+            return
+
+        def here() -> None:
+            if (local := self._workers.local) is not None:
+                local.set_policy_mapping_fn(mapping)
+                if to_train is not None:
+                    local.set_is_policy_to_train(to_train)
+
+        self._workers.change(self._workers.changes.arranging(mapping, to_train), here)
+
+    def _policy_ids(self) -> set[str]:
+        self._workers.open()
+        if self._workers.local is not None:
+            return set(self._workers.local.policy_map)
+        changes = self._workers.changes
+        return (set(self._workers.config.policies) - changes.removed) | set(changes.added)
+
+
+def _check(mapping: Any, to_train: Any) -> None:
+    if mapping is not None and not callable(mapping):
+        raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; give f(agent_id, episode, worker=…)")
+    checked(to_train)
+
+
+def _copied(policy: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """How others build the like of a policy; what was given with it comes first."""
+    observation_space, action_space = spaces_of(policy, given["observation_space"], given["action_space"])
+    config, state = given["config"], given["policy_state"]
+    if not isinstance(config, AlgorithmConfig):
+        own = {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER}
+        config = {**own, **(config or {})}
+    return {
+        "policy_cls": type(policy),
+        "observation_space": observation_space,
+        "action_space": action_space,
+        "config": config,
+        "policy_state": policy.get_state() if state is None else state,
+    }

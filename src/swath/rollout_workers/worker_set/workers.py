@@ -1,0 +1,336 @@
+"""What a set consists of: at most one local worker, a group of remote ones, and what each of them is to know."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from swath.collect.counters import Counters
+from swath.errors import Closed, warn
+from swath.options import Restarts, Survival, seconds
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.worker_set.actor import (
+    CHANGES,
+    FILTER,
+    GLOBAL_VARS,
+    WEIGHTS,
+    PolicyChanges,
+    SharedFilter,
+    SharedWeights,
+    WorkerRecipe,
+)
+from swath.rollout_workers.worker_set.group import RolloutGroup
+from swath.workers.base import Backend, Job
+from swath.workers.create import backend
+from swath.workers.local import InlineBackend
+from swath.workers.tickets import Name
+
+Place: TypeAlias = Literal["ray", "process", "inline"]
+
+TIMEOUT_S = 300.0
+"""How long a call is waited for if nobody says."""
+
+LONGEST_DELAY_S = 30.0
+PRELOAD = (
+    "swath.rollout_workers.worker_set.actor",
+    "swath.rollout_workers.worker.worker",
+    "swath.rollout_workers.policies.ppo",
+)
+"""What most workers need."""
+
+
+def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
+    """How long a caller waits; None: as `otherwise`.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
+
+
+class Workers:
+    """The workers of one set, and what those that come later begin with.
+
+    Args:
+        recipe: what workers are made of.
+        place: where remote workers live; None: on Ray, if it is up in this process, else in processes.
+
+    Attributes:
+        config: the settings.
+        recipe: as given.
+        local: worker 0, or None.
+        group: the remote workers; empty before there is one.
+        changes: how policies differ from those that workers are built with.
+        filters: what all workers have seen, by policy id, where there is no local worker.
+        counters: of what was handed out.
+        returned: ids of workers that came back since `probe_unhealthy_workers` was called.
+        report: called with the ids of workers that came back.
+        stopped: nothing lives any more.
+    """
+
+    def __init__(self, recipe: WorkerRecipe, place: str | None, report: Callable[[list[int]], None]) -> None:
+        require_place(place)
+        self.config, self.recipe, self.report = recipe.config, recipe, report
+        self.local: Any = None
+        self.changes = PolicyChanges()
+        self.filters: dict[str, Any] = {}
+        self.counters = Counters()
+        self.returned: list[int] = []
+        self.stopped = False
+        self._place, self._number, self._version = place, recipe.config.num_env_runners, 0
+        self._global_vars: dict[str, Any] = {}
+        self._begun = self._has_remote = False
+        self.group = RolloutGroup(InlineBackend(), self._job, 0, Survival(), self.config, self.counters)
+
+    def begin(self, *, wants_local: bool) -> None:
+        """Build all; what one of them raised is raised."""
+        number = self._number
+        has_env = not number or self.config.create_local_env_runner or self.config.create_env_on_local_worker
+        if wants_local and has_env:
+            self.local = self.recipe.worker(0, number)
+        if number:
+            self._begin_remote(number)
+        if wants_local and not has_env:
+            self.local = self.recipe.worker(0, number, spaces=self.ask_first("get_spaces", {}))
+        if number:
+            self._share_beginning()
+        self._begun, self.counters.seconds_waiting = True, 0.0
+        self.counters.start_clock()
+
+    def add(self, n: int) -> None:
+        """Bring up more remote workers."""
+        self._number = len(self.group.ids()) + n
+        if self._has_remote:
+            self.group.add(n)
+        else:
+            self._begin_remote(n)
+            self._share_beginning()
+
+    def open(self, *, losses: bool = True) -> RolloutGroup:
+        """The remote workers, as they are now.
+
+        Args:
+            losses: raise those that are not tolerated.
+
+        Raises:
+            Closed: the set was stopped.
+            FleetFailed: too few are left, or too many died in a row.
+            WorkerLost: one died, and that is not tolerated.
+        """
+        if self.stopped:
+            raise Closed("the set was stopped; build another WorkerSet")
+        self.group.fleet.look()
+        failures = self.group.failures
+        if failures.returned:
+            returned, failures.returned = sorted(failures.returned), []
+            self.returned += returned
+            self.report(returned)
+        if losses:
+            self.group.require_well()
+        return self.group
+
+    def addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
+        """Those of these ids that live or are coming back; None: all.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        known = self.group.ids()
+        if worker_ids is None:
+            return known
+        there = {*self.group.fleet.standings()} - self.group.removed
+        unknown = [each for each in worker_ids if each not in there]
+        if unknown:
+            raise ValueError(f"worker_ids={list(worker_ids)} has {unknown}, and the remote workers are {sorted(there)}")
+        return [each for each in dict.fromkeys(worker_ids) if each in known]
+
+    def publish(
+        self,
+        weights: Mapping[str, Any],
+        workers: Sequence[int] | None = None,
+        global_vars: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Make weights the newest of all remote workers, or of some; the version, above all others."""
+        self._version = max(self._version, getattr(self.local, "policy_version", 0)) + 1
+        models: dict[str, Any] = {
+            f"{WEIGHTS}{policy_id}": SharedWeights(self._version, values) for policy_id, values in weights.items()
+        }
+        if global_vars is not None:
+            self._global_vars |= global_vars
+            models[GLOBAL_VARS] = dict(self._global_vars)
+        if self._has_remote:
+            self.group.channel.publish(models, workers, self._version)
+        return self._version
+
+    def share_filters(self, filters: Mapping[str, Any]) -> None:
+        """Have all workers take these filters, or only those that begin, as the config says."""
+        first_only = not self.config.update_worker_filter_stats
+        if self._has_remote:
+            self.group.share({f"{FILTER}{key}": SharedFilter(each, first_only) for key, each in filters.items()})
+
+    def change(self, changes: PolicyChanges, here: Callable[[], None] | None = None) -> None:
+        """Change policies in all remote workers: now in those that are free, in others before they do anything else.
+
+        Args:
+            changes: all there are from now on.
+            here: what is done in this process, once they are on their way.
+
+        Raises:
+            TypeError: they cannot be pickled, where they have to be; nothing is changed.
+            Exception: what a worker raised.
+        """
+        if self._has_remote:
+            self.group.share({CHANGES: changes})
+        self.changes = changes
+        if here is not None:
+            here()
+        self.group.update([worker for worker in self.group.fleet.up if self.group.is_free(worker)], TIMEOUT_S)
+
+    def forget_policy(self, policy_id: str) -> None:
+        """What was shared of a policy is sent to nobody any more."""
+        self.filters.pop(policy_id, None)
+        self.group.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
+
+    def ask_first(self, method: str, keywords: Mapping[str, Any]) -> Any:
+        """What a method of the first remote worker that can be called gives."""
+        return self.group.ask_first("run", method, keywords, timeout=self.config.env_runner_restore_timeout_s)
+
+    def stats(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Numbers of all workers together, and by worker; any thread may ask."""
+        group, counters = self.group, self.counters
+        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
+        newest = group.channel.version if standings else getattr(self.local, "policy_version", 0)
+        facts = {
+            "frames": counters.frames,
+            "batches": counters.batches,
+            "fps": counters.fps,
+            "seconds": counters.seconds,
+            "seconds_waiting": counters.seconds_waiting,
+            "policy_version": newest,
+        }
+        if not standings:
+            return facts, {}
+        versions = group.known_versions()
+        oldest = min(versions.values(), default=0)
+        facts |= {
+            "policy_version_min": oldest,
+            "staleness": max(0, newest - oldest),
+            "workers": len(standings),
+            "workers_alive": 0 if self.stopped else len(group.fleet.up),
+            "restarts": group.fleet.restarts,
+            "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
+            "late": len(group.fleet.late),
+            "fragments_lost": group.fragments_lost,
+        }
+        of_workers: dict[str, Any] = {}
+        for worker, standing in standings.items():
+            version = versions.get(worker, 0)
+            of_workers |= {
+                f"worker_{worker}/frames": group.frames[worker],
+                f"worker_{worker}/life": standing.life,
+                f"worker_{worker}/state": "closed" if self.stopped else standing.words,
+                f"worker_{worker}/policy_version": version,
+                f"worker_{worker}/staleness": max(0, newest - version),
+            }
+        return facts, of_workers
+
+    def stop(self, timeout: float) -> None:
+        """End all; twice is fine."""
+        if self.stopped:
+            return
+        self.stopped = True
+        try:
+            for error in self.group.fleet.close(timeout):
+                warn(f"a worker raised when it was closed: {error!r}")
+        finally:
+            if self.local is not None:
+                self.local.stop()
+
+    def _begin_remote(self, number: int) -> None:
+        """Begin remote workers, and wait for them unless the config says not to."""
+        self._place = place(self._place, self.config)
+        survives = survival(self.config, self._place)
+        waits = self.config.validate_env_runners_after_construction
+        begun = 0 if waits else number
+        group = RolloutGroup(open_place(self._place), self._job, begun, survives, self.config, self.counters)
+        try:
+            group.add(number if waits else 0)
+            group.fleet.look()
+        except BaseException:
+            group.fleet.close(0.0)
+            raise
+        self.group, self._has_remote = group, True
+
+    def _share_beginning(self) -> None:
+        """Have remote workers begin with what is known here; without a local one, with the first one's weights."""
+        if self.changes.revision:
+            self.group.share({CHANGES: self.changes})
+        if self._begun:
+            self.share_filters(self.filters if self.local is None else self.local.get_filters())
+        weights = self.ask_first("get_weights", {}) if self.local is None else self.local.get_weights()
+        self.publish(weights, None, self._global_vars or None)
+        if self.config.validate_env_runners_after_construction:
+            self.group.update(self.group.fleet.up, self.config.env_runner_restore_timeout_s)
+
+    def _job(self, name: Name) -> Job:
+        config, resources = self.config, dict[str, Any]()
+        if self._place == "ray":
+            resources = {"num_cpus": config.num_cpus_per_env_runner, "num_gpus": config.num_gpus_per_env_runner}
+            resources["resources"] = dict(config.custom_resources_per_env_runner)
+        return self.recipe.job(name, max(name.worker, self._number), resources, apart=self._place != "inline")
+
+
+def place(name: str | None, config: AlgorithmConfig) -> str:
+    """The place of that name; for None Ray, if it is up in this process, else processes.
+
+    Raises:
+        ValueError: it cannot give what the config asks for.
+    """
+    ray: Any = sys.modules.get("ray")
+    if name is None:
+        name = "ray" if ray is not None and ray.is_initialized() else "process"
+    if name != "ray" and config.custom_resources_per_env_runner:
+        raise ValueError(
+            f"custom_resources_per_env_runner={config.custom_resources_per_env_runner} are found on Ray only, not with "
+            f"backend={name!r}; leave them out, or use backend='ray'"
+        )
+    return name
+
+
+def require_place(name: str | None) -> None:
+    """Raise `ValueError` if there is no place of that name; None stands for one."""
+    if name is not None and name not in get_args(Place):
+        raise ValueError(f"backend={name!r} must be one of {', '.join(map(repr, get_args(Place)))}, or None")
+
+
+def open_place(name: str) -> Backend:
+    """A backend.
+
+    Raises:
+        RuntimeError: it needs a package that is not installed.
+    """
+    try:
+        return backend(name, preload=PRELOAD)
+    except ImportError as error:
+        raise RuntimeError(f"backend={name!r} cannot be used: {error}") from error
+
+
+def survival(config: AlgorithmConfig, name: str) -> Survival:
+    """What is done about workers that die or hang; those inline cannot be ended while they are busy."""
+    delay = config.delay_between_env_runner_restarts_s
+    restarts = Restarts(
+        max_per_worker=config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0,
+        backoff_s=delay,
+        backoff_max_s=max(delay, LONGEST_DELAY_S),
+    )
+    return Survival(
+        restarts,
+        min_workers=1,
+        fragment_timeout_s=None if name == "inline" else config.env_runner_hang_timeout_s,
+        placement_timeout_s=config.env_runner_restore_timeout_s,
+        names={
+            "fragment_timeout_s": "env_runner_hang_timeout_s",
+            "placement_timeout_s": "env_runner_restore_timeout_s",
+        },
+    )
