@@ -2,6 +2,7 @@
 
 import json
 from collections import OrderedDict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -167,7 +168,8 @@ def test_who_does_not_come_back_in_time_is_late(gate, tmp_path):
 
     with fleet("async", [comes_back_slowly, CountingEnvs(LONG, first=1)], envs_per_worker=1) as collector:
         drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
-        collector.collection.group.fleet._patience = 0.05
+        workers = collector.collection.group.fleet
+        workers.survival = replace(workers.survival, fragment_timeout_s=0.05)
         with pytest.raises(WorkerLate, match=r"workers \[0\] did not come back within 0.05 s") as caught:
             collector.get_distant_attr("worker_idx")
         assert caught.value.workers == (0,)

@@ -199,12 +199,8 @@ class Lives:
             for handle in self._living():
                 self._kill(handle)
             self._report(fleet_state.PlaceGone(WorkerLost(f"the workers are lost: {gone}")))
-        ended = (
-            str(cause)
-            if isinstance(cause, SwathError)
-            else f"{described(name)} failed: {type(cause).__name__}: {cause}"
-        )
-        _log.warning("%s; %s", ended, self._what_next(name.worker))
+        failed = f"{described(name)} failed: {type(cause).__name__}: {cause}"
+        _log.warning("%s; %s", cause if isinstance(cause, SwathError) else failed, self._what_next(name.worker))
 
     def _kill(self, handle: Handle) -> None:
         self._backend.kill(handle)
@@ -258,20 +254,16 @@ class Lives:
 
     def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
         """Of `n` lives these were not ready in time: there was no room, or building them takes too long."""
-        patience = self.survival.start_timeout_s
+        patience, said = self.survival.start_timeout_s, self.survival.said
         late = [handle for handle in handles if patience is None or not handle.placed.done] or handles
         workers = tuple(handle.name.worker for handle in late)
         who = f"{len(late)} of {n} workers ({', '.join(map(str, workers))}) were not ready"
         if patience is not None and late[0].placed.done:
-            why = f"{who} {self.survival.said('start_timeout_s')} after they were placed, and were ended"
+            why = f"{who} {said('start_timeout_s')} after they were placed, and were ended"
             return WorkerLate(why, workers=workers, deadline=patience)
         asked, free = self._backend.room(late[0])
-        return PlacementFailed(
-            f"{who} after {self.survival.said('placement_timeout_s')}: each asks for {asked}; there is {free}; use "
-            "fewer workers, or make room",
-            asked=asked,
-            available=free,
-        )
+        why = f"{who} after {said('placement_timeout_s')}: each asks for {asked}; there is {free}"
+        return PlacementFailed(f"{why}; use fewer workers, or make room", asked=asked, available=free)
 
     def _what_next(self, worker: int) -> str:
         standing, most = self._state.workers[worker], self.survival.restarts
