@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, cycle
 from typing import Any, Literal, TypeAlias
 
 from swath.nearest import unexpected
@@ -103,7 +103,7 @@ class Calls:
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
         group, local = self._workers.open(), self._workers.local
-        here = [0] if local_worker and local is not None else []
+        here: list[int] = [0] if local_worker and local is not None else []
         calls = _one_each(func, kwargs, [*here, *self._workers.addressed(worker_ids)])
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
@@ -146,7 +146,7 @@ class Calls:
         sent = 0
         for worker, call in _in_turn(func, kwargs, [worker for worker in workers if worker in group.fleet.up]):
             if group.is_free(worker) and out[worker] < self._workers.config.max_requests_in_flight_per_env_runner:
-                group.ask(worker, Purpose("async", tag), "run", *call)
+                group.request(worker, "run", *call, asked=Purpose("async", tag))
                 out[worker] += 1
                 sent += 1
         return sent
@@ -205,22 +205,13 @@ class Calls:
         out = _kept(self._workers.group, None if tag is None else [tag])
         return sum(one.asked.kind == "async" and not one.ticket.done for one in out)
 
-    def foreach_env_runner(
-        self,
-        func: Functions,
-        *,
-        local_env_runner: bool = True,
-        remote_worker_ids: Sequence[int] | None = None,
-        **others: Any,
-    ) -> list[Any]:
-        """Another name of `foreach_worker`."""
-        return self.foreach_worker(func, local_worker=local_env_runner, worker_ids=remote_worker_ids, **others)
+    def foreach_env_runner(self, func: Functions, **given: Any) -> list[Any]:
+        """Another name of `foreach_worker`, whose `local_env_runner` and `remote_worker_ids` have RLlib's names."""
+        return self.foreach_worker(func, **_renamed(given))
 
-    def foreach_env_runner_async(
-        self, func: Functions, tag: Any = None, *, remote_worker_ids: Sequence[int] | None = None, **others: Any
-    ) -> int:
-        """Another name of `foreach_worker_async`."""
-        return self.foreach_worker_async(func, tag=tag, worker_ids=remote_worker_ids, **others)
+    def foreach_env_runner_async(self, func: Functions, tag: Any = None, **given: Any) -> int:
+        """Another name of `foreach_worker_async`, likewise."""
+        return self.foreach_worker_async(func, tag=tag, **_renamed(given))
 
     def foreach_env_runner_async_fetch_ready(
         self,
@@ -229,9 +220,8 @@ class Calls:
         tag: Any = None,
         timeout_seconds: float | None = 0.0,
         *,
-        remote_worker_ids: Sequence[int] | None = None,
         return_actor_ids: bool = False,
-        **others: Any,
+        **given: Any,
     ) -> list[Any]:
         """As `foreach_worker_async_fetch_ready`, with what RLlib's takes and returns.
 
@@ -239,7 +229,7 @@ class Calls:
             The results alone, or `(worker_id, result)` each if `return_actor_ids`. Errors have none.
         """
         replies = self.foreach_worker_async_fetch_ready(
-            func, tag=tag, kwargs=kwargs, timeout_seconds=timeout_seconds, worker_ids=remote_worker_ids, **others
+            func, tag=tag, kwargs=kwargs, timeout_seconds=timeout_seconds, **_renamed(given)
         )
         return [(one.worker, one.result) if return_actor_ids else one.result for one in replies if one.error is None]
 
@@ -268,7 +258,7 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
     """
     wanted = _kept(group, tags)
     if timeout:
-        group.wait_for_all(wanted, timeout)
+        group.wait_while(lambda: [one for one in wanted if not one.ticket.done] or None, timeout)
     else:
         group.poll(wanted)
     replies = []
@@ -294,6 +284,11 @@ def _kept(group: RolloutGroup, tags: Collection[Any] | None) -> list[Any]:
     return [one for one in wanted if (one.asked.kind == "async" if tags is None else one.asked.tag in tags)]
 
 
+def _renamed(given: dict[str, Any]) -> dict[str, Any]:
+    names = {"local_env_runner": "local_worker", "remote_worker_ids": "worker_ids"}
+    return {names.get(name, name): value for name, value in given.items()}
+
+
 def _refuse(keywords: Mapping[str, Any]) -> None:
     for name, value in keywords.items():
         if name not in _REFUSED:
@@ -310,26 +305,21 @@ def _one_each(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> dict
                 f"{name} is a list of {len(given)}, and {len(workers)} workers are addressed: {list(workers)}; "
                 "give one each, or a single one for all"
             )
-    return dict(zip(workers, _calls(func, kwargs), strict=False))
+    return dict(zip(workers, _calls(func, kwargs, len(workers)), strict=True))
 
 
 def _in_turn(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> list[tuple[int, Call]]:
     """The calls, each once, dealt to the workers in turn; a single one goes to each worker."""
-    if not workers:
-        return []
     lengths = {len(given) for given in (func, kwargs) if isinstance(given, list | tuple)}
     if len(lengths) > 1:
         raise ValueError(f"func and kwargs are lists of different lengths, {sorted(lengths)}; give one each")
-    number = lengths.pop() if lengths else len(workers)
-    dealt = zip(range(number), _calls(func, kwargs), strict=False)
-    return [(workers[k % len(workers)], call) for k, call in dealt]
+    calls = _calls(func, kwargs, lengths.pop() if lengths else len(workers))
+    return list(zip(cycle(workers), calls, strict=False))
 
 
-def _calls(func: Functions, kwargs: Keywords) -> Iterable[Call]:
-    """The calls, in order; without end if nothing is a list."""
-    functions: Iterable[Any] = func if isinstance(func, list | tuple) else repeat(func)
-    keywords: Iterable[Any] = kwargs if isinstance(kwargs, list | tuple) else repeat(kwargs)
-    return ((each, given or {}) for each, given in zip(functions, keywords, strict=False))
+def _calls(func: Any, kwargs: Any, number: int) -> list[Call]:
+    functions, keywords = (given if isinstance(given, list | tuple) else [given] * number for given in (func, kwargs))
+    return [(each, given or {}) for each, given in zip(functions, keywords, strict=True)]
 
 
 def _entries(

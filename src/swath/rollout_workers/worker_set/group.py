@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from time import monotonic
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -23,7 +22,7 @@ from swath.group.request import Request
 from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.failures import WorkerFailures
-from swath.weights.channel import Channel, Models
+from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error, Outcome, Value
@@ -137,18 +136,6 @@ class RolloutGroup(WorkerGroup):
         for request in [one for one in self.out if one.worker == worker and one.reply is None]:
             self.close(request)
 
-    def share(self, values: Models) -> None:
-        """Have all workers take these with the next request to each; the version of the weights stays.
-
-        Raises:
-            TypeError: they cannot be pickled, where they have to be; nothing is taken.
-        """
-        self.channel.publish(values, version=self.channel.version)
-
-    def ask(self, worker: int, purpose: Purpose, method: str, *args: Any) -> Request:
-        """Ask a worker that is free."""
-        return self.request(worker, method, *args, asked=purpose)
-
     def ask_each(
         self,
         calls: Mapping[int, Sequence[Any]],
@@ -165,18 +152,19 @@ class RolloutGroup(WorkerGroup):
             meanwhile: what is done here.
             tag: under which late answers are kept.
         """
-        until, asked, here = monotonic() + timeout, dict[int, Request](), None
+        asked = dict[int, Request]()
+
+        def awaited() -> list[Request] | None:
+            for worker in [each for each in calls if each not in asked and self.is_free(each)]:
+                asked[worker] = self.request(worker, *calls[worker], asked=Purpose("call"))
+            missing = [worker for worker in calls if worker not in asked]
+            out = [*(one for one in asked.values() if not one.ticket.done), *self.overdue(missing)]
+            return out if out or self.coming(missing) or any(map(self.is_free, missing)) else None
+
         try:
-            while True:
-                for worker in [each for each in calls if each not in asked and self.is_free(each)]:
-                    asked[worker] = self.ask(worker, Purpose("call"), *calls[worker])
-                here = meanwhile() if here is None else here
-                missing = [each for each in calls if each not in asked]
-                awaited = [*(one for one in asked.values() if not one.ticket.done), *self.overdue(missing)]
-                left = until - monotonic()
-                if not timeout or left <= 0 or not (awaited or self.coming(missing) or any(map(self.is_free, missing))):
-                    break
-                self.wait_for_news(awaited, left)
+            awaited()
+            here = meanwhile()
+            self.wait_while(awaited, timeout)
         except BaseException:
             for request in asked.values():
                 self.cancel(request)
@@ -185,8 +173,8 @@ class RolloutGroup(WorkerGroup):
             self.keep(asked.values(), tag)
             return here
         there = {worker: self._outcome_in_time(one, timeout, tag) for worker, one in asked.items()}
-        busy: Outcomes = {worker: Error(self._not_asked(worker, timeout)) for worker in missing}
-        return here | dict(sorted((there | busy).items()))
+        busy = {worker: Error(self._not_asked(worker, timeout)) for worker in calls if worker not in asked}
+        return here | dict(sorted({**there, **busy}.items()))
 
     def ask_first(self, method: str, *args: Any, timeout: float) -> Any:
         """What the first worker that can be called answers.
@@ -195,9 +183,7 @@ class RolloutGroup(WorkerGroup):
             WorkerLate: none can, or it does not answer, in time.
             Exception: what it raised.
         """
-        until = monotonic() + timeout
-        while not self.fleet.up and (left := until - monotonic()) > 0:
-            self.wait_for_news([], left)
+        self.wait_while(lambda: None if self.fleet.up else [], timeout)
         if not self.fleet.up:
             why = f"workers {self.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
             raise WorkerLate(why, workers=tuple(self.ids()), deadline=timeout)
@@ -290,17 +276,15 @@ class RolloutGroup(WorkerGroup):
                 self._counters.seconds_waiting += monotonic() - began
         self.failures.require_few()
 
-    def wait_for_all(self, requests: Sequence[Request], timeout: float = inf) -> None:
-        """Wait until all are answered, or the time is over."""
-        until, missing = monotonic() + timeout, list(requests)
-        while (missing := [one for one in missing if not one.ticket.done]) and (left := until - monotonic()) > 0:
-            self.wait_for_news(missing, left)
+    def wait_while(self, awaited: Callable[[], Sequence[Request] | None], timeout: float) -> None:
+        """Wait while this gives what is waited for, perhaps only for workers, until the time is over."""
+        until = monotonic() + timeout
+        while (requests := awaited()) is not None and (left := until - monotonic()) > 0:
+            self.wait_for_news(requests, left)
 
     def wait_for_workers(self, workers: Sequence[int], timeout: float) -> None:
         """Wait until none of these is coming back any more, or the time is over."""
-        until = monotonic() + timeout
-        while self.coming(workers) and (left := until - monotonic()) > 0:
-            self.wait_for_news([], left)
+        self.wait_while(lambda: [] if self.coming(workers) else None, timeout)
 
     def require_well(self) -> None:
         """Raise what is not tolerated, as far as is known."""

@@ -11,6 +11,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.mapping import is_policy_to_train as checked
 from swath.rollout_workers.worker.policies import BY_POLICY, require_addable
 from swath.rollout_workers.worker.policy_methods import spaces_of
+from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
 from swath.rollout_workers.worker_set.workers import Workers
 
 _OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
@@ -55,8 +56,8 @@ class SetPolicies:
             ValueError: not exactly one of class and policy; a `module_spec`.
             Exception: what building it raised, in the first worker by id; then no worker has it.
         """
-        workers, known = self._workers, self._policy_ids()
-        if policy_id in known:
+        workers = self._workers
+        if policy_id in (known := workers.policy_ids()):
             raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(known)}")
         require_addable(policy_cls, policy, module_spec)
         _check(policy_mapping_fn, policies_to_train)
@@ -69,15 +70,16 @@ class SetPolicies:
         }
         if workers.local is not None:
             workers.local.add_policy(policy_id, **how, policy=policy)
+        values = {f"{POLICY}{policy_id}": how if policy is None else _copied(policy, how)}
+        if policy_id in (removed := workers.shared.get(REMOVED, frozenset())):
+            values[REMOVED] = removed - {policy_id}
         try:
-            workers.change(workers.changes.adding(policy_id, how if policy is None else _copied(policy, how)))
+            workers.change(values)
             self._arrange(policy_mapping_fn, policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
         except Exception:
-            if workers.local is not None:
-                workers.local.remove_policy(policy_id=policy_id)
-            workers.change(workers.changes.removing(policy_id))
+            self._remove(policy_id, None, None)
             raise
 
     def remove_policy(
@@ -97,19 +99,11 @@ class SetPolicies:
         Raises:
             ValueError: there is no such policy.
         """
-        workers, known = self._workers, self._policy_ids()
-        if policy_id not in known:
+        if policy_id not in (known := self._workers.policy_ids()):
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
         _check(policy_mapping_fn, policies_to_train)
 
-        def here() -> None:
-            workers.forget_policy(policy_id)
-            if workers.local is not None:
-                workers.local.remove_policy(
-                    policy_id=policy_id, policy_mapping_fn=policy_mapping_fn, policies_to_train=policies_to_train
-                )
-
-        workers.change(workers.changes.removing(policy_id).arranging(policy_mapping_fn, policies_to_train), here)
+        self._remove(policy_id, policy_mapping_fn, policies_to_train)
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
         """Set in all workers, also later ones, which policy acts for whom in new episodes; None changes nothing.
@@ -117,7 +111,6 @@ class SetPolicies:
         Raises:
             ValueError: it cannot be called.
         """
-        self._workers.open()
         self._arrange(policy_mapping_fn, None)
 
     def set_is_policy_to_train(self, is_policy_to_train: Any) -> None:
@@ -131,7 +124,6 @@ class SetPolicies:
         """
         if is_policy_to_train is None:
             raise TypeError("is_policy_to_train=None: give ids, or f(policy_id, batch=None) -> bool")
-        self._workers.open()
         self._arrange(None, is_policy_to_train)
 
     def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
@@ -144,8 +136,6 @@ class SetPolicies:
     def _arrange(self, mapping: Any, to_train: Any) -> None:
         """Set who acts for whom and who learns, where it is not None."""
         _check(mapping, to_train)
-        if mapping is None and to_train is None:
-            return
 
         def here() -> None:
             if (local := self._workers.local) is not None:
@@ -153,14 +143,23 @@ class SetPolicies:
                 if to_train is not None:
                     local.set_is_policy_to_train(to_train)
 
-        self._workers.change(self._workers.changes.arranging(mapping, to_train), here)
+        if values := _arrangement(mapping, to_train):
+            self._workers.change(values, here)
 
-    def _policy_ids(self) -> set[str]:
-        self._workers.open()
-        if self._workers.local is not None:
-            return set(self._workers.local.policy_map)
-        changes = self._workers.changes
-        return (set(self._workers.config.policies) - changes.removed) | set(changes.added)
+    def _remove(self, policy_id: str, mapping: Any, to_train: Any) -> None:
+        workers = self._workers
+
+        def here() -> None:
+            workers.forget_policy(policy_id)
+            if workers.local is not None:
+                workers.local.remove_policy(policy_id=policy_id, policy_mapping_fn=mapping, policies_to_train=to_train)
+
+        removed = workers.shared.get(REMOVED, frozenset()) | {policy_id}
+        workers.change({REMOVED: removed, **_arrangement(mapping, to_train)}, here)
+
+
+def _arrangement(mapping: Any, to_train: Any) -> dict[str, Any]:
+    return {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
 
 
 def _check(mapping: Any, to_train: Any) -> None:

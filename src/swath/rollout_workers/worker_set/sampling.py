@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from time import monotonic
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate, WorkerLost, warn_of_no_effect
@@ -22,6 +21,7 @@ from swath.rollout_workers.batches.leaves import holds_objects, leaves
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.sharing import copies_of
+from swath.rollout_workers.worker_set.actor import FILTER
 from swath.rollout_workers.worker_set.calls import fetched
 from swath.rollout_workers.worker_set.group import Purpose, RolloutGroup
 from swath.rollout_workers.worker_set.workers import Workers, seconds_to_wait
@@ -179,7 +179,7 @@ class Sampling:
             Exception: what a worker raised.
         """
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._workers.open()
-        self._workers.share_filters(filters)
+        self._workers.share({f"{FILTER}{policy_id}": one for policy_id, one in filters.items()})
         if timeout and self._workers.config.update_worker_filter_stats:
             group.update(group.fleet.up, timeout)
 
@@ -219,20 +219,23 @@ class FragmentCollection:
             WorkerLost: a worker was lost, and that is not tolerated.
             Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
         """
-        group, until = self._group, monotonic() + timeout
-        self._settle()
-        while not self._is_enough(there := self._there()):
-            self._ask()
-            if (left := until - monotonic()) <= 0:
-                group.set_overdue(self._unanswered())
-                break
-            group.wait_for_news([*self._unanswered(), *group.overdue(group.fleet.up)], left)
-            self._settle()
+        group = self._group
+        group.wait_while(self._awaited, timeout)
+        there = self._there()
+        if not self._is_enough(there):
+            group.set_overdue(self._unanswered())
         if there:
             return sorted(there, key=lambda one: (one.worker, one.number))
         late = tuple(sorted({one.worker for one in self._unanswered()} or group.ids()))
         why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
         raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
+
+    def _awaited(self) -> list[Request] | None:
+        self._settle()
+        if self._is_enough(self._there()):
+            return None
+        self._ask()
+        return [*self._unanswered(), *self._group.overdue(self._group.fleet.up)]
 
     def _fragments(self) -> list[Request]:
         return [one for one in self._group.wanted() if one.asked.kind == "fragment"]
@@ -259,7 +262,7 @@ class FragmentCollection:
             given = [one.worker for one in fragments]
             worker = min(free, key=lambda each: (given.count(each), each))
             steps = self._config.get_rollout_fragment_length(worker) * self._config.num_envs_per_env_runner
-            self._group.ask(worker, Purpose("fragment", steps=steps), "sample")
+            self._group.request(worker, "sample", asked=Purpose("fragment", steps=steps))
 
     def _settle(self) -> None:
         """Open the answers; what is lost is out no more.

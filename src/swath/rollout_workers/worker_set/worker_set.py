@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 from swath.collect.counters import viewed
@@ -13,7 +14,6 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
 from swath.rollout_workers.worker.arguments import thawed
 from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.actor import WorkerRecipe
 from swath.rollout_workers.worker_set.calls import Calls
 from swath.rollout_workers.worker_set.failures import Event
 from swath.rollout_workers.worker_set.policies import SetPolicies
@@ -86,10 +86,11 @@ class WorkerSet(Sampling, Calls, SetPolicies):
                     "there is nothing to make envs with: give env_creator, or a config with environment(env=…)"
                 )
             env_creator = creator_of(own.env)
-        kind = self.worker_class or RolloutWorker
-        recipe = WorkerRecipe(kind, env_creator, validate_env, default_policy_class, own, logdir)
+        kind: Callable[..., Any] = self.worker_class or RolloutWorker
+        made_of = {"env_creator": env_creator, "validate_env": validate_env, "config": own}
+        make = partial(kind, **made_of, default_policy_class=default_policy_class)
         self._callbacks = callbacks_of(own)
-        self._workers = Workers(recipe, backend, self._report_returned)
+        self._workers = Workers(make, own, backend, logdir, self._report_returned)
         if _setup:
             try:
                 self._workers.begin(wants_local=wants_local or not own.num_env_runners)

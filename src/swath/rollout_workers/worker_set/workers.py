@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from swath.collect.counters import Counters
@@ -11,14 +12,15 @@ from swath.errors import Closed, warn
 from swath.options import Restarts, Survival, seconds
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import (
-    CHANGES,
     FILTER,
     GLOBAL_VARS,
+    POLICY,
+    REMOVED,
     WEIGHTS,
-    PolicyChanges,
-    SharedFilter,
     SharedWeights,
-    WorkerRecipe,
+    WorkerMaker,
+    build_actor,
+    build_worker,
 )
 from swath.rollout_workers.worker_set.group import RolloutGroup
 from swath.workers.base import Backend, Job
@@ -53,46 +55,52 @@ class Workers:
     """The workers of one set, and what those that come later begin with.
 
     Args:
-        recipe: what workers are made of.
+        make: a worker's class, with what all workers of the set are made of.
+        config: the settings.
         place: where remote workers live; None: on Ray, if it is up in this process, else in processes.
+        logdir: workers write to folders in it; None: nothing is written.
+        report: called with the ids of workers that came back.
 
     Attributes:
-        config: the settings.
-        recipe: as given.
+        config: as given.
         local: worker 0, or None.
         group: the remote workers; empty before there is one.
-        changes: how policies differ from those that workers are built with.
+        shared: what all workers are to know besides weights, by the keys of `actor.py`.
         filters: what all workers have seen, by policy id, where there is no local worker.
         counters: of what was handed out.
         returned: ids of workers that came back since `probe_unhealthy_workers` was called.
-        report: called with the ids of workers that came back.
         stopped: nothing lives any more.
     """
 
-    def __init__(self, recipe: WorkerRecipe, place: str | None, report: Callable[[list[int]], None]) -> None:
-        require_place(place)
-        self.config, self.recipe, self.report = recipe.config, recipe, report
+    def __init__(
+        self,
+        make: WorkerMaker,
+        config: AlgorithmConfig,
+        place: str | None,
+        logdir: str | None,
+        report: Callable[[list[int]], None],
+    ) -> None:
+        if place is not None and place not in get_args(Place):
+            raise ValueError(f"backend={place!r} must be one of {', '.join(map(repr, get_args(Place)))}, or None")
+        self.config, self.stopped = config, False
         self.local: Any = None
-        self.changes = PolicyChanges()
-        self.filters: dict[str, Any] = {}
-        self.counters = Counters()
-        self.returned: list[int] = []
-        self.stopped = False
-        self._place, self._number, self._version = place, recipe.config.num_env_runners, 0
-        self._global_vars: dict[str, Any] = {}
+        self.shared, self.filters = dict[str, Any](), dict[str, Any]()
+        self.counters, self.returned = Counters(), list[int]()
+        self._make, self._place, self._logdir, self._report = make, place, logdir, report
+        self._number, self._version = config.num_env_runners, 0
         self._begun = self._has_remote = False
-        self.group = RolloutGroup(InlineBackend(), self._job, 0, Survival(), self.config, self.counters)
+        self.group = RolloutGroup(InlineBackend(), self._job, 0, Survival(), config, self.counters)
 
     def begin(self, *, wants_local: bool) -> None:
         """Build all; what one of them raised is raised."""
         number = self._number
         has_env = not number or self.config.create_local_env_runner or self.config.create_env_on_local_worker
         if wants_local and has_env:
-            self.local = self.recipe.worker(0, number)
+            self.local = build_worker(self._make, self._logdir, 0, number)
         if number:
             self._begin_remote(number)
         if wants_local and not has_env:
-            self.local = self.recipe.worker(0, number, spaces=self.ask_first("get_spaces", {}))
+            self.local = build_worker(self._make, self._logdir, 0, number, spaces=self.ask_first("get_spaces", {}))
         if number:
             self._share_beginning()
         self._begun, self.counters.seconds_waiting = True, 0.0
@@ -125,7 +133,7 @@ class Workers:
         if failures.returned:
             returned, failures.returned = sorted(failures.returned), []
             self.returned += returned
-            self.report(returned)
+            self._report(returned)
         if losses:
             self.group.require_well()
         return self.group
@@ -157,40 +165,54 @@ class Workers:
             f"{WEIGHTS}{policy_id}": SharedWeights(self._version, values) for policy_id, values in weights.items()
         }
         if global_vars is not None:
-            self._global_vars |= global_vars
-            models[GLOBAL_VARS] = dict(self._global_vars)
+            models[GLOBAL_VARS] = self.shared[GLOBAL_VARS] = {**self.shared.get(GLOBAL_VARS, {}), **global_vars}
         if self._has_remote:
             self.group.channel.publish(models, workers, self._version)
         return self._version
 
-    def share_filters(self, filters: Mapping[str, Any]) -> None:
-        """Have all workers take these filters, or only those that begin, as the config says."""
-        first_only = not self.config.update_worker_filter_stats
-        if self._has_remote:
-            self.group.share({f"{FILTER}{key}": SharedFilter(each, first_only) for key, each in filters.items()})
-
-    def change(self, changes: PolicyChanges, here: Callable[[], None] | None = None) -> None:
-        """Change policies in all remote workers: now in those that are free, in others before they do anything else.
-
-        Args:
-            changes: all there are from now on.
-            here: what is done in this process, once they are on their way.
+    def share(self, values: Mapping[str, Any]) -> None:
+        """Have all workers take these with the next request to each, also those to come; no weights.
 
         Raises:
-            TypeError: they cannot be pickled, where they have to be; nothing is changed.
-            Exception: what a worker raised.
+            TypeError: they cannot be pickled, where they have to be; nothing is taken.
         """
         if self._has_remote:
-            self.group.share({CHANGES: changes})
-        self.changes = changes
+            self.group.channel.publish(values, version=self.group.channel.version)
+        self.shared |= values
+
+    def change(self, values: Mapping[str, Any], here: Callable[[], None] | None = None) -> None:
+        """Share a change of policies: now with workers that are free, with others before they do anything else.
+
+        Args:
+            values: to be shared.
+            here: makes the change in this process, once it is on its way.
+
+        Raises:
+            TypeError: it cannot be pickled, where it has to be; nothing is changed.
+            Exception: what a worker raised.
+        """
+        group = self.open()
+        self.share(values)
         if here is not None:
             here()
-        self.group.update([worker for worker in self.group.fleet.up if self.group.is_free(worker)], TIMEOUT_S)
+        group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
 
     def forget_policy(self, policy_id: str) -> None:
         """What was shared of a policy is sent to nobody any more."""
         self.filters.pop(policy_id, None)
-        self.group.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
+        keys = [f"{kind}{policy_id}" for kind in (POLICY, WEIGHTS, FILTER)]
+        self.group.channel.withdraw(keys)
+        for key in keys:
+            self.shared.pop(key, None)
+
+    def policy_ids(self) -> set[str]:
+        """Of the policies that all workers have."""
+        self.open()
+        if self.local is not None:
+            return set(self.local.policy_map)
+        added = {key.removeprefix(POLICY) for key in self.shared if key.startswith(POLICY)}
+        removed: frozenset[str] = self.shared.get(REMOVED, frozenset())
+        return (set(self.config.policies) - removed) | added
 
     def ask_first(self, method: str, keywords: Mapping[str, Any]) -> Any:
         """What a method of the first remote worker that can be called gives."""
@@ -264,21 +286,23 @@ class Workers:
 
     def _share_beginning(self) -> None:
         """Have remote workers begin with what is known here; without a local one, with the first one's weights."""
-        if self.changes.revision:
-            self.group.share({CHANGES: self.changes})
-        if self._begun:
-            self.share_filters(self.filters if self.local is None else self.local.get_filters())
+        if self._begun and self.local is not None:
+            self.share({f"{FILTER}{policy_id}": one for policy_id, one in self.local.get_filters().items()})
         weights = self.ask_first("get_weights", {}) if self.local is None else self.local.get_weights()
-        self.publish(weights, None, self._global_vars or None)
+        self.share(self.shared)
+        self.publish(weights)
         if self.config.validate_env_runners_after_construction:
             self.group.update(self.group.fleet.up, self.config.env_runner_restore_timeout_s)
 
     def _job(self, name: Name) -> Job:
-        config, resources = self.config, dict[str, Any]()
+        config, is_inline, resources = self.config, self._place == "inline", dict[str, Any]()
         if self._place == "ray":
             resources = {"num_cpus": config.num_cpus_per_env_runner, "num_gpus": config.num_gpus_per_env_runner}
             resources["resources"] = dict(config.custom_resources_per_env_runner)
-        return self.recipe.job(name, max(name.worker, self._number), resources, apart=self._place != "inline")
+        hang_timeout_s = None if is_inline else config.env_runner_hang_timeout_s
+        number = max(name.worker, self._number)
+        build = partial(build_actor, self._make, self._logdir, name, number, hang_timeout_s)
+        return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)
 
 
 def place(name: str | None, config: AlgorithmConfig) -> str:
@@ -296,12 +320,6 @@ def place(name: str | None, config: AlgorithmConfig) -> str:
             f"backend={name!r}; leave them out, or use backend='ray'"
         )
     return name
-
-
-def require_place(name: str | None) -> None:
-    """Raise `ValueError` if there is no place of that name; None stands for one."""
-    if name is not None and name not in get_args(Place):
-        raise ValueError(f"backend={name!r} must be one of {', '.join(map(repr, get_args(Place)))}, or None")
 
 
 def open_place(name: str) -> Backend:
