@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from swath.workers.hosting import Loss
-from swath.workers.outcome import Value
+from swath.workers.outcome import Outcome, Value
 from swath.workers.tickets import Board, Name, Ticket
 
 
@@ -73,35 +73,55 @@ class Handle:
 
 
 class OwingHandle(Handle):
-    """What we hold of a worker, and its tickets that are not settled. Used by any thread."""
+    """What we hold of a worker, and its tickets that are not settled. Used by any thread.
 
-    def __init__(self, job: Job) -> None:
+    Args:
+        job: how it was brought up.
+        board: where its tickets are settled.
+    """
+
+    def __init__(self, job: Job, board: Board) -> None:
         super().__init__(job)
+        self._board = board
         self._lock = threading.Lock()
-        self._open: dict[Ticket, None] = {}
-        self._end: Loss | None = None
+        self._open: dict[Ticket, None] = {self.ready: None}
+        self._loss: Loss | None = None
 
-    def opened(self, ticket: Ticket) -> Loss | None:
-        """Note that the ticket is to be settled; how the worker has ended, if it has."""
+    def opened(self, ticket: Ticket) -> bool:
+        """Note that the ticket is to be settled; it is at once if the worker has ended, which is false."""
         with self._lock:
-            if self._end is None:
+            if self._loss is None:
                 self._open[ticket] = None
-            return self._end
+                return True
+        self._board.settle(ticket, self._loss.error())
+        return False
 
-    def answered(self, ticket: Ticket) -> None:
-        """Note that the ticket is settled."""
+    def settle(self, ticket: Ticket, outcome: Outcome) -> None:
+        """Answer a call."""
         with self._lock:
             self._open.pop(ticket, None)
+        self._board.settle(ticket, outcome)
 
-    def end(self, how: Loss) -> list[Ticket]:
-        """The worker has ended; what is open. None the second time."""
+    def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
+        """The worker has ended: answer what is open; whoever is answered so finds it ended. Twice is fine.
+
+        Args:
+            how: see `Loss`.
+            exit: likewise.
+        """
         with self._lock:
-            if self._end is not None:
-                return []
-            self._end = how
+            if self._loss is not None:
+                return
+            self._loss = loss = Loss(self.name, how, exit)
             left = list(self._open)
             self._open.clear()
-        return left
+        self._board.settle(self.ended, loss.error())
+        self.let_go(busy=bool(left))
+        for ticket in left:
+            self._board.settle(ticket, loss.error())
+
+    def let_go(self, *, busy: bool) -> None:
+        """The worker has ended; whether something was open."""
 
 
 class Shared(Protocol):

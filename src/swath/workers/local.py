@@ -22,7 +22,7 @@ import numpy as np
 
 from swath.errors import Closed
 from swath.workers.base import Handle, Job, OnBoard, OwingHandle
-from swath.workers.hosting import Hosted, Loss, attempted
+from swath.workers.hosting import Hosted, attempted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Board, Received, Ticket
@@ -40,15 +40,13 @@ class QueuedCall(NamedTuple):
 class LocalHandle(OwingHandle):
     """A worker of this process."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
+    def __init__(self, job: Job, board: Board) -> None:
+        super().__init__(job, board)
         self._hosted = Hosted(job.name)
-        self.opened(self.ended)
 
-    def end(self, how: Loss) -> list[Ticket]:
-        """Let go of the object; what is open. None the second time."""
+    def let_go(self, *, busy: bool) -> None:  # noqa: ARG002
+        """Let go of the object."""
         self._hosted = Hosted(self.job.name)
-        return super().end(how)
 
     def build(self) -> Outcome:
         """Make the object."""
@@ -101,26 +99,28 @@ class LocalBackend(OnBoard):
             raise Closed("no worker can be spawned: the backend is closed")
         handle = self._begun(job)
         self._handles.add(handle)
-        self._send(handle, QueuedCall(handle.ready, handle.build))
+        self._enqueue(handle, QueuedCall(handle.ready, handle.build))
         return handle
 
     def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
         """Queue a call; its arguments are copied."""
         assert isinstance(handle, LocalHandle)
         ticket = Ticket(handle.name, method)
-        self._send(handle, QueuedCall(ticket, partial(handle.answer, method, copy.deepcopy(args))))
+        given = copy.deepcopy(args)
+        if handle.opened(ticket):
+            self._enqueue(handle, QueuedCall(ticket, partial(handle.answer, method, given)))
         return ticket
 
     def kill(self, handle: Handle) -> None:
         """Forget the worker; the call that it is busy with is abandoned, and its result ignored."""
         assert isinstance(handle, LocalHandle)
-        self._end(handle, Loss(handle.name, "was killed"))
+        self._end(handle, "was killed")
 
     def close(self) -> None:
         """Forget all workers."""
         self._closed = True
         for handle in list(self._handles):
-            self._end(handle, Loss(handle.name, "was ended: its backend is closed"))
+            self._end(handle, "was ended: its backend is closed")
 
     def share(self, value: Any) -> LocalShared:
         """Copy the value once; the arrays of the copy cannot be written."""
@@ -135,12 +135,6 @@ class LocalBackend(OnBoard):
         shared.values = numbers
         return shared
 
-    def _send(self, handle: LocalHandle, call: QueuedCall) -> None:
-        if (ended := handle.opened(call.ticket)) is None:
-            self._enqueue(handle, call)
-        else:
-            self._board.settle(call.ticket, ended.error())
-
     def _carry_out(self, handle: LocalHandle, call: QueuedCall, *raised: type[BaseException]) -> None:
         """Have the call answered; what is `raised` leaves, all else that is no answer ends the worker."""
         try:
@@ -148,15 +142,13 @@ class LocalBackend(OnBoard):
         except raised:
             raise
         except BaseException as error:  # noqa: BLE001  as in a process
-            self._end(handle, Loss(handle.name, f"ended itself with {error!r}", exit=repr(error)))
+            self._end(handle, f"ended itself with {error!r}", repr(error))
         else:
-            handle.answered(call.ticket)
-            self._board.settle(call.ticket, outcome)
+            handle.settle(call.ticket, outcome)
 
-    def _end(self, handle: LocalHandle, loss: Loss) -> None:
+    def _end(self, handle: LocalHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
         self._handles.discard(handle)
-        for ticket in handle.end(loss):
-            self._board.settle(ticket, loss.error())
+        handle.end(how, exit)
 
     @abstractmethod
     def _begun(self, job: Job) -> LocalHandle:
@@ -207,7 +199,7 @@ class InlineBackend(LocalBackend):
         return "this process", "this process"
 
     def _begun(self, job: Job) -> LocalHandle:
-        return LocalHandle(job)
+        return LocalHandle(job, self._board)
 
     def _enqueue(self, handle: LocalHandle, call: QueuedCall) -> None:
         with self._lock:
@@ -248,20 +240,19 @@ class ThreadHandle(LocalHandle):
         thread: a daemon.
     """
 
-    def __init__(self, job: Job, serve: Callable[[ThreadHandle], None]) -> None:
-        super().__init__(job)
+    def __init__(self, job: Job, board: Board, serve: Callable[[ThreadHandle], None]) -> None:
+        super().__init__(job, board)
         self.was_busy = False
         self.queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         name = f"swath worker {job.name.worker} (life {job.name.life})"
         self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
 
-    def end(self, how: Loss) -> list[Ticket]:
-        """Have the thread end once it is idle; what is open. None the second time."""
-        if tickets := super().end(how):
-            self.was_busy = len(tickets) > 1  # the end of its life is open in any case
-            self.thread.name += ", abandoned" if self.was_busy else ""
-            self.queue.put(None)
-        return tickets
+    def let_go(self, *, busy: bool) -> None:
+        """Have the thread end once it is idle."""
+        super().let_go(busy=busy)
+        self.was_busy = busy
+        self.thread.name += ", abandoned" if busy else ""
+        self.queue.put(None)
 
 
 class ThreadBackend(LocalBackend):
@@ -289,7 +280,7 @@ class ThreadBackend(LocalBackend):
                 handle.thread.join(max(0.0, until - time.monotonic()))
 
     def _begun(self, job: Job) -> ThreadHandle:
-        handle = ThreadHandle(job, self._serve)
+        handle = ThreadHandle(job, self._board, self._serve)
         self._serving.add(handle)
         handle.thread.start()
         return handle

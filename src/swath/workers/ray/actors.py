@@ -23,7 +23,7 @@ from swath.errors import Closed, PayloadLost
 from swath.extras import need
 from swath.workers.base import Job, OwingHandle
 from swath.workers.first import travelling
-from swath.workers.hosting import THREAD_SETTINGS, Loss, sending
+from swath.workers.hosting import THREAD_SETTINGS, sending
 from swath.workers.message import outcome_of
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.ray.cluster import Cluster, told
@@ -52,12 +52,11 @@ class RayHandle(OwingHandle):
     ask: Any = None
     killed: str | None = None
 
-    def __init__(self, job: Job, options: Mapping[str, Any], *, lasts: bool = False) -> None:
-        super().__init__(job)
+    def __init__(self, job: Job, board: Board, options: Mapping[str, Any], *, lasts: bool = False) -> None:
+        super().__init__(job, board)
         self.placed = Ticket(job.name, "place")
         self.options, self.lasts = options, lasts
-        for ticket in (self.placed, self.ready, self.ended):
-            self.opened(ticket)
+        self.opened(self.placed)
 
 
 class RayActors:
@@ -81,14 +80,14 @@ class RayActors:
     def spawn(self, job: Job, registered: Mapping[str, Any] | None = None) -> RayHandle:
         """See `Backend.spawn`; with options that register the actor it lasts until it is killed."""
         setup, asked = _setup(job), _options(job.resources or self._default)
-        handle = self._held(RayHandle(job, {**asked, **(registered or {})}, lasts=registered is not None))
+        handle = self._held(RayHandle(job, self.board, {**asked, **(registered or {})}, lasts=registered is not None))
         if empty := self.cluster.empty():
             self._end(handle, f"cannot be placed: {empty}")
             return handle
         try:
             handle.actor = self._class(job.public).options(**handle.options).remote(setup)
         except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
-            self._settle(handle, handle.ready, Error(error))
+            handle.settle(handle.ready, Error(error))
             self._end(handle, f"was not accepted by Ray: {error}")
         else:
             self._attend(handle)
@@ -96,9 +95,9 @@ class RayActors:
 
     def adopt(self, actor: Any, job: Job) -> RayHandle:
         """What is held of an actor that lasts, and that another process has begun."""
-        handle = self._held(RayHandle(job, {}, lasts=True))
+        handle = self._held(RayHandle(job, self.board, {}, lasts=True))
         handle.actor = actor
-        self._settle(handle, handle.placed, Value(None))  # though it may be busy for long
+        handle.settle(handle.placed, Value(None))  # though it may be busy for long
         self._attend(handle)
         return handle
 
@@ -106,12 +105,11 @@ class RayActors:
         """See `Backend.call`."""
         wire = packed(args)
         ticket = Ticket(handle.name, method)
-        if ended := handle.opened(ticket):
-            self.board.settle(ticket, ended.error())
-        elif gone := self.cluster.gone():
-            self._end(handle, f"is lost: {gone}")
-        else:
-            self._await(handle, ticket, handle.ask(method.encode(), wire))  # bytes need not be pickled
+        if handle.opened(ticket):
+            if gone := self.cluster.gone():
+                self._end(handle, f"is lost: {gone}")
+            else:
+                self._await(handle, ticket, handle.ask(method.encode(), wire))  # bytes need not be pickled
         return ticket
 
     def look(self) -> None:
@@ -183,17 +181,17 @@ class RayActors:
     def _answered(self, handle: RayHandle, ticket: Ticket, body: Any, future: Any) -> None:
         error = future.exception()
         if error is None:
-            self._settle(handle, ticket, self._outcome(future.result(), body))
+            handle.settle(ticket, self._outcome(future.result(), body))
         elif isinstance(error, self._ray.exceptions.RayTaskError):
-            self._settle(handle, ticket, Error(error))
+            handle.settle(ticket, Error(error))
         elif isinstance(error, self._ray.exceptions.ObjectLostError):
-            self._settle(handle, ticket, Error(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
+            handle.settle(ticket, Error(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
         else:
             self._ended(handle, error)
 
     def _placed(self, handle: RayHandle, future: Any) -> None:
         if future.exception() is None:  # else its end will tell
-            self._settle(handle, handle.placed, Value(None))
+            handle.settle(handle.placed, Value(None))
 
     def _ended(self, handle: RayHandle, error: BaseException) -> None:
         if isinstance(error, self._ray.exceptions.ActorDiedError):
@@ -207,16 +205,9 @@ class RayActors:
         self._end(handle, f"is lost: {words}", exit=words)
 
     def _end(self, handle: RayHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
-        loss = Loss(handle.name, how, exit)
         with self._lock:
             self._handles.discard(handle)
-        if self.board.settle(handle.ended, loss.error()):  # first: whoever is answered that it is lost finds it ended
-            for ticket in handle.end(loss):
-                self.board.settle(ticket, loss.error())
-
-    def _settle(self, handle: RayHandle, ticket: Ticket, outcome: Outcome) -> None:
-        handle.answered(ticket)
-        self.board.settle(ticket, outcome)
+        handle.end(how, exit)
 
     def _outcome(self, answer: Any, large: Any) -> Outcome:
         head, small = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
