@@ -14,12 +14,11 @@ from swath.collect.counters import Counters
 from swath.collect.description import Description
 from swath.collect.jobs import WorkerJobs
 from swath.collect.joining import Joiner
-from swath.collect.messages import Head
+from swath.collect.messages import Head, Tally
 from swath.collect.plan import Automatic, FragmentPlan, Renewal
 from swath.collect.service import CollectorService
 from swath.collect.shaping import Shaper
 from swath.collect.tracker import FragmentTracker
-from swath.collect.worker import Tally
 from swath.group.gate import Gate
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import WorkerGroup

@@ -107,7 +107,7 @@ def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_wo
     scheme = SharedMemWeightSyncScheme()
     with multi(Always(1), backend="thread", weight_sync_schemes={"policy": scheme}) as made:
         scheme.send(weights(2))
-        assert made.get_distant_attr("worker.version") == [1, 1]
+        assert made.get_distant_attr("version") == [1, 1]
         scheme.send({0: weights(1), 1: weights(0)})
         scheme.send(weights(1), worker_ids=0)
         assert acted(made) == [(1, 3), (0, 2)]

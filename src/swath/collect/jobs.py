@@ -12,11 +12,10 @@ from typing import Any
 from uuid import uuid4
 
 from swath.collect.description import Description
-from swath.collect.making.assembly import WorkerRequest
 from swath.collect.making.frozen import Frozen
+from swath.collect.making.request import Seeding, WorkerRequest
 from swath.collect.remote import PUBLIC, build_remote
 from swath.collect.tracker import WorkerRecord
-from swath.collect.worker import Seeding
 from swath.collect.writing import Writers
 from swath.options import Hooks
 from swath.rollout.policies.random import RandomPolicy

@@ -9,8 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collect.worker import Tally
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
+
+
+@dataclass
+class Tally:
+    """What went wrong in this worker.
+
+    Attributes:
+        env_errors: exceptions of envs.
+        restarts: how often the env source was built anew.
+        fragments_lost: fragments broken by an exception.
+        frames_discarded: good frames in them.
+    """
+
+    env_errors: int = 0
+    restarts: int = 0
+    fragments_lost: int = 0
+    frames_discarded: int = 0
 
 
 @dataclass(frozen=True)

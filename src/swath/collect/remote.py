@@ -1,4 +1,4 @@
-"""What lives in a place: a worker core that answers the requests of a collection.
+"""What lives in a place: a worker that answers the requests of a collection.
 
 collect(…) ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays), or written to a replay buffer
 another method ─▶ between two fragments
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from swath.collect.description import Description, signature_of
-from swath.collect.making.assembly import WorkerRequest, build_worker
 from swath.collect.making.frozen import thawed
-from swath.collect.messages import FragmentRequest, Head
+from swath.collect.making.request import Seeding, WorkerRequest
+from swath.collect.messages import FragmentRequest, Head, Tally
 from swath.collect.paths import follow
 from swath.collect.responding import Responder
 from swath.collect.saving import load_worker, save_worker
 from swath.collect.shaping import noted
-from swath.collect.worker import Seeding, Tally
+from swath.collect.worker import Worker
 from swath.collect.writing import ReplayWriter
 from swath.options import Hooks
 from swath.rollout.episodes.statistics import EpisodeSums
@@ -52,15 +52,13 @@ PUBLIC = (
 travels(*CREATOR, creator_apart)
 
 
-class RemoteWorker(Responder):
+class RemoteWorker(Worker, Responder):
     """One worker of a fleet.
 
     Args:
         request: what it is made of.
 
     Attributes:
-        worker: the core.
-        acting: which module acts.
         pre_collect_hook: called before each fragment.
         post_collect_hook: called with each fragment, as a batch `[*B, T]`.
         outside: gives the collector in whose process it lives; paths begin there.
@@ -69,18 +67,15 @@ class RemoteWorker(Responder):
     outside: Callable[[], Any] | None = None
 
     def __init__(self, request: WorkerRequest) -> None:
-        super().__init__(request.built_by)
-        self._here = request.here
-        core = request if self._here else replace(request, stopped=self._stopped)
-        self.worker, self.acting, self._layout = build_worker(core)
-        self._cut_last = request.options.set_truncated
-        self._sums = EpisodeSums(self.worker.host.spec.num_envs)
-        self._frames = self._batches = 0
-        self._ask = FragmentRequest()
+        Responder.__init__(self, request.built_by)
+        self._here, self._ask = request.here, FragmentRequest()
         self._bell: Any = None
+        Worker.__init__(self, request if self._here else replace(request, stopped=self._rung))
+        self._sums = EpisodeSums(self.host.spec.num_envs)
+        self._frames = self._batches = 0
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
         if request.writing is not None:
-            self._writer = ReplayWriter(request.writing, self._layout, request.hooks)
+            self._writer = ReplayWriter(request.writing, self.layout, request.hooks)
 
     @property
     def _root(self) -> Any:
@@ -88,20 +83,16 @@ class RemoteWorker(Responder):
 
     def describe(self) -> Description:
         """What it is like; where nobody compares it with others, without its entries."""
-        host = self.worker.host
+        host, layout = self.host, self.layout
         return Description(
             host.spec.num_envs,
-            self.worker.place.n_steps,
-            self._layout,
+            self.n_steps,
+            layout,
             Manifest.of(self.acting.policy),
-            {} if self._here else signature_of(self.zero_batch(), len(self._layout.batch_shape) + 1),
+            {} if self._here else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
             getattr(first_of(host.env), "device", None),
             self.acting.device,
         )
-
-    def close(self) -> None:
-        """Close the envs."""
-        self.worker.close()
 
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
@@ -111,18 +102,18 @@ class RemoteWorker(Responder):
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        fragment = self._collect(FragmentRequest())
+        fragment = self._asked(FragmentRequest())
         fragment.ended(self._sums)
-        self._gap = self.worker.next_id
-        return self._cut(fragment).to_tensordict(self._layout)
+        self._gap = self.next_id
+        return self._cut(fragment).to_tensordict(self.layout)
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
-        tally = self.worker.tally
+        tally = self.tally
         return {
             "frames": self._frames,
-            "life": self.worker.life,
-            "policy_version": self.worker.version,
+            "life": self.life,
+            "policy_version": self.version,
             "env_errors": tally.env_errors,
             "fragments_lost": tally.fragments_lost,
             "frames_discarded": tally.frames_discarded,
@@ -131,7 +122,7 @@ class RemoteWorker(Responder):
     @property
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
-        return self.worker.host.env
+        return self.host.env
 
     @property
     def policy(self) -> Any:
@@ -141,45 +132,33 @@ class RemoteWorker(Responder):
     @property
     def worker_idx(self) -> int:
         """Its index."""
-        return self.worker.place.worker
+        return self.index
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id: the policy, or what a path leads to."""
         return self.acting.policy if model_id == POLICY else follow(self._root, model_id)
 
-    def life(self) -> int:
-        """Which of its lives it is in."""
-        return self.worker.life
-
     def touch(self) -> int:
         """The version of its weights."""
-        return self.worker.version
-
-    def reset(self, index: Any = None) -> None:
-        """Begin fresh episodes in all envs, or in these."""
-        self.worker.begin_episodes(index)
-
-    def seed_with(self, seeding: Seeding) -> None:
-        """Seed everything and begin fresh episodes."""
-        self.worker.set_seed(seeding)
+        return self.version
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """Weights, transforms, version, seed and life."""
-        return save_worker(self.worker, self.acting, self._frames, self._batches)
+        return save_worker(self, self._frames, self._batches)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""
-        load_worker(self.worker, self.acting, state_dict, strict=strict)
+        load_worker(self, state_dict, strict=strict)
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
         """As `load_state_dict` without weights, which come by the channel; with these seeds, from this seed."""
         if seeding is not None:
-            self.worker.seeding = seeding
-        load_worker(self.worker, self.acting, saved, strict=False)
+            self.seeding = seeding
+        load_worker(self, saved, strict=False)
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first env."""
-        return follow(first_of(self.worker.host.env), name)
+        return follow(first_of(self.host.env), name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""
@@ -187,48 +166,40 @@ class RemoteWorker(Responder):
 
     def set_share(self, frames: int) -> int:
         """Make fragments of so many frames, rounded up to whole steps; how many they are."""
-        num_envs = self.worker.host.spec.num_envs
-        n_steps = -(-frames // num_envs)
-        if n_steps != self.worker.place.n_steps:
-            self.worker.make_steps(n_steps)
-        return n_steps * num_envs
-
-    def move_to(self, index: int, seeding: Seeding | None) -> None:
-        """Be another worker, with fresh episodes."""
-        if seeding is not None:
-            self.worker.seeding = seeding
-        self.worker.move_to(index)
+        n_steps = -(-frames // self.host.spec.num_envs)
+        if n_steps != self.n_steps:
+            self.make_steps(n_steps)
+        return n_steps * self.host.spec.num_envs
 
     def _make(self, ask: FragmentRequest) -> Parcel:
         if self.pre_collect_hook is not None:
-            with noted(f"pre_collect_hook in {self.worker.who}"):
+            with noted(f"pre_collect_hook in {self.who}"):
                 self.pre_collect_hook()
         if ask.frames is not None:
             self.set_share(ask.frames)
-        fragment = self._collect(ask)
-        worker = self.worker
+        fragment = self._asked(ask)
         episodes = fragment.ended(self._sums).tobytes()
         self._frames += fragment.frames
         self._batches += 1
         body = self._body(self._cut(fragment))
         head = Head(
-            worker.place.worker,
-            worker.life,
-            worker.version,
+            self.index,
+            self.life,
+            self.version,
             fragment.frames,
-            worker.place.n_steps if fragment.steps is None else fragment.steps,
-            replace(worker.tally),
+            self.n_steps if fragment.steps is None else fragment.steps,
+            replace(self.tally),
             episodes,
-            worker.next_id,
+            self.next_id,
         )
         return Parcel(head, body)
 
-    def _collect(self, ask: FragmentRequest) -> Fragment:
+    def _asked(self, ask: FragmentRequest) -> Fragment:
         self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
-        return self.worker.collect(randomly=ask.randomly)
+        return self.make_fragment(randomly=ask.randomly)
 
     def _cut(self, fragment: Fragment) -> Fragment:
-        if self._cut_last:
+        if self.options.set_truncated:
             fragment.rows.cut_last()
         return fragment
 
@@ -240,24 +211,24 @@ class RemoteWorker(Responder):
         hooked = self.post_collect_hook is not None and self._writer is None
         if not hooked and not isinstance(fragment.rows, TensorDictRows):
             return fragment
-        batch = fragment.to_tensordict(self._layout)
+        batch = fragment.to_tensordict(self.layout)
         if self.post_collect_hook is not None and hooked:
             try:
-                with noted(f"post_collect_hook in {self.worker.who}"):
+                with noted(f"post_collect_hook in {self.who}"):
                     self.post_collect_hook(batch)
             except BaseException:
-                self.worker.lose(fragment)
+                self.lose(fragment)
                 raise
         return batch
 
     def _tally(self) -> Tally:
-        return self.worker.tally
+        return self.tally
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
         for change in [fitting(one, module) for model_id, one in models.items() for module in self._modules(model_id)]:
             change()
-        self.worker.version = version
+        self.version = version
 
     def _modules(self, model_id: str) -> list[Any]:
         """What the weights of a model are copied into."""
@@ -265,14 +236,14 @@ class RemoteWorker(Responder):
             return [self.get_model(model_id)]
         return [] if self.acting.module is None else [self.acting.module]
 
-    def _stopped(self) -> bool:
+    def _rung(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
     def zero_batch(self) -> Any:
         """A batch of zeros with the keys, shapes and dtypes of real ones."""
-        rows = self.worker.blank_rows()
+        rows = self.blank_rows()
         ids = torch.zeros(rows.terminated.shape, dtype=torch.int64).numpy()
-        return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self._layout)
+        return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self.layout)
 
 
 def build_remote(request: WorkerRequest) -> Responder:

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from swath.collect.description import Description
-from swath.collect.messages import Broken, FragmentRequest, Head
+from swath.collect.making.request import Seeding
+from swath.collect.messages import Broken, FragmentRequest, Head, Tally
 from swath.collect.paths import call_at, call_each, follow
-from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.errors import Closed, FleetFailed
 from swath.group.member import Member

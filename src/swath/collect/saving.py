@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from swath.collect.making.acting import Acting
 from swath.collect.worker import Worker
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.weights.manifest import plan
@@ -17,9 +16,9 @@ WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
 
 
-def save_worker(worker: Worker, acting: Acting, frames: int, batches: int) -> OrderedDict[str, Any]:
+def save_worker(worker: Worker, frames: int, batches: int) -> OrderedDict[str, Any]:
     """Weights, transforms, counters, version, seed and life."""
-    saved: OrderedDict[str, Any] = OrderedDict()
+    saved, acting = OrderedDict[str, Any](), worker.acting
     if acting.module is not None:
         saved[WEIGHTS] = OrderedDict(
             (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
@@ -31,12 +30,12 @@ def save_worker(worker: Worker, acting: Acting, frames: int, batches: int) -> Or
     saved["iter"] = batches - 1
     saved[TRAJ_POOL] = {"traj_id": torch.tensor(worker.next_id, dtype=torch.int64)}
     saved["policy_version"] = worker.version
-    saved["seed"] = worker.seed
+    saved["seed"] = None if worker.seeding is None else worker.seeding.root
     saved[LIFE] = worker.life
     return saved
 
 
-def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> None:
+def load_worker(worker: Worker, saved: Any, *, strict: bool) -> None:
     """Go on from `saved`, in a new life, so that ids exceed all before; nothing is changed where something is wrong.
 
     Raises:
@@ -44,6 +43,7 @@ def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> 
         KeyError: parts are missing, unless `strict` is false.
         ValueError: weights, for a policy that has none; also only if `strict`.
     """
+    acting = worker.acting
     require_parts(require_state(saved), has_weights=acting.module is not None, strict=strict)
     weights = saved.get(WEIGHTS) if acting.module is not None else None
     changes = [] if weights is None else [plan(module, weights) for module in acting.modules()]
@@ -55,7 +55,7 @@ def load_worker(worker: Worker, acting: Acting, saved: Any, *, strict: bool) -> 
     stateful, state = getattr(worker.host, "stateful", None), saved.get("env_state_dict")
     if stateful is not None and state:
         stateful.load_state_dict(state)
-    worker.go_on(life, saved.get("seed", worker.seed))
+    worker.go_on(life, saved.get("seed", None if worker.seeding is None else worker.seeding.root))
 
 
 def require_state(saved: Any) -> Mapping[str, Any]:

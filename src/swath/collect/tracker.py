@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 from swath.collect.counters import Counters
-from swath.collect.messages import Broken, Head, Written
-from swath.collect.worker import Tally
+from swath.collect.messages import Broken, Head, Tally, Written
 from swath.group.group import RequestTracker, WorkerGroup
 from swath.group.request import Request
 from swath.workers.outcome import thawed

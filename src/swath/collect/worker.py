@@ -1,4 +1,4 @@
-"""The worker core: a host, a policy and the loop, which together make fragments.
+"""The worker: a host, a policy and the loop, which together make fragments.
 
 draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows ──▶ ids ──▶ Fragment(version)
 """
@@ -6,21 +6,32 @@ draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from swath.collect.options import WorkerOptions
+from swath.collect.making.acting import Acting
+from swath.collect.making.request import (
+    Given,
+    Seeding,
+    WorkerRequest,
+    closed_with,
+    first_reset,
+    require_resettable,
+    require_truncated_key,
+)
+from swath.collect.messages import Tally
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.ids import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
-from swath.rollout.fragment import Fragment
-from swath.rollout.hosts.base import EnvRaised, Host
+from swath.rollout.fragment import Fragment, Layout
+from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failure, first_of
+from swath.rollout.hosts.sources import build
+from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.loop import Actor, Rules, Stage, go_on, steps
 from swath.rollout.policies.binding import buffer_for, randomly
 from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
@@ -34,118 +45,80 @@ MOST_FAILURES_IN_A_ROW = 3
 _log = logging.getLogger("swath")
 
 
-def never() -> bool:
-    """Nobody ends fragments early."""
-    return False
-
-
-@dataclass(frozen=True)
-class Place:
-    """Who a worker is.
-
-    Attributes:
-        worker: its index.
-        n_steps: T, the steps of a fragment.
-        stopped: asked after each step; true ends the fragment there, so that it has at least one row.
-    """
-
-    worker: int
-    n_steps: int
-    stopped: Callable[[], bool] = never
-
-
-@dataclass(frozen=True)
-class Seeding:
-    """Where the seeds of a worker come from.
-
-    Attributes:
-        root: the user's seed.
-        static: every env gets `root` itself.
-        first_env: the number of the worker's first env among those of all workers; `None` for workers of equal size.
-        envs_only: the process's generators are left alone: other threads draw from them, too.
-    """
-
-    root: int
-    static: bool = False
-    first_env: int | None = None
-    envs_only: bool = False
-
-
-@dataclass
-class Tally:
-    """What went wrong in this worker.
-
-    Attributes:
-        env_errors: exceptions of envs.
-        restarts: how often the env source was built anew.
-        fragments_lost: fragments broken by an exception.
-        frames_discarded: good frames in them.
-    """
-
-    env_errors: int = 0
-    restarts: int = 0
-    fragments_lost: int = 0
-    frames_discarded: int = 0
-
-
-@dataclass
 class Worker:
     """Makes fragments of T steps of B envs. Used by one thread at a time.
 
+    Args:
+        request: what it is made of.
+
     Attributes:
         host: the envs.
-        policy: bound to the host.
-        observation: leaves of the host's first reset, with which the first episodes begin.
-        place: who this worker is.
+        acting: which module acts.
         options: when episodes begin and end, and what to do when envs fail.
-        version: of the policy's weights.
-        device: where the policy runs; `None` for the CPU.
+        layout: names and extras of its fragments.
+        index: which worker it is.
         life: which of its lives.
+        n_steps: T.
+        version: of the policy's weights.
+        tally: what went wrong so far.
+        seeding: where its seeds come from; `None` if it was never seeded.
         beside_others: other threads draw from the process's generators meanwhile, so these are left alone.
+
+    Raises:
+        Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
 
-    host: Host
-    policy: BoundPolicy
-    observation: Leaves
-    place: Place
-    options: WorkerOptions = field(default_factory=WorkerOptions)
-    version: int = 0
-    device: torch.device | None = None
-    life: int = 0
-    beside_others: bool = False
-
-    def __post_init__(self) -> None:
-        spec = self.host.spec
-        self.tally = Tally()
-        self.seeding: Seeding | None = None
-        self._randomly = self._checked(randomly(spec, self.policy))
-        self._acting = self._checked(self.policy)
-        self._stage = Stage(self.observation)
-        self._stale = False
-        self._broken: Exception | None = None
-        self._streams: PrivateStreams | None = None
-        self._ids = TrajectoryIds(spec.num_envs, worker=self.place.worker, life=self.life)
-        self._buffer = buffer_for(self.policy, self.observation, self.place.n_steps)
-        self._rules = self._make_rules()
+    def __init__(self, request: WorkerRequest) -> None:
+        given, options = Given(request), request.options
+        self.options, self.index, self.life, self._stopped = options, request.worker, request.life, request.stopped
+        policy = given if options.auto_register_policy_transforms else None
+        host = self.host = build(request.source, Fitting(options.max_frames, options.devices.movable_env, policy))
+        with closed_on_failure(closed_with(host, request.source)):
+            options.devices.require_env(host.spec)
+            require_truncated_key(host.spec, options)
+            require_resettable(host.spec, options, request.source.env if request.source.is_instance else None)
+            self._observation = first_reset(host, request)
+            self.acting = Acting(options, given(first_of(host.env)), host.spec)
+            self.bound = self.acting.bound(self._observation)
+            self.layout = Layout(
+                batch_shape=host.spec.batch_shape,
+                observation=host.spec.observed,
+                outputs=self.bound.keys,
+                extras=options.entries,
+                step_count=options.max_frames is not None,
+                masked=host.spec.skips or request.masked,
+                open=isinstance(host.spec, TensorDictSpec),
+            )
+            self.version, self.beside_others, self.tally = 0, False, Tally()
+            self.seeding: Seeding | None = None
+            self._randomly = self._checked(randomly(host.spec, self.bound))
+            self._acting = self._checked(self.bound)
+            self._stage = Stage(self._observation)
+            self._stale = False
+            self._broken: Exception | None = None
+            self._streams: PrivateStreams | None = None
+            self._ids = TrajectoryIds(host.spec.num_envs, worker=self.index, life=self.life)
+            self._rules = self._make_rules()
+            self.make_steps(-(-request.frames // host.spec.num_envs))
+            if request.seed is not None:
+                self.seed_with(request.seed)
 
     @property
     def next_id(self) -> int:
         """Above every trajectory id given."""
         return self._ids.next_id
 
-    @property
-    def newest_observation(self) -> Leaves:
-        """What the policy sees next, unless fresh episodes begin."""
-        return self._stage.observation
+    def enter_background(self) -> None:
+        """From the next fragment on a copy of the policy acts, beside threads that draw from the same generators."""
+        self.beside_others = True
+        self._act_with(self.acting.copied(self._stage.observation))
 
-    def act_with(self, policy: BoundPolicy) -> None:
-        """Act with another policy of the same kind from the next fragment on; it takes over what was remembered."""
-        policy.take_over(self.policy)
-        self.policy = policy
-        self._acting = self._checked(policy)
-        self._randomly = self._checked(randomly(self.host.spec, policy))
+    def leave_background(self) -> None:
+        """From the next fragment on the user's own policy acts again."""
+        self.beside_others = False
+        self._act_with(self.acting.restored())
 
-    def collect(self, *, randomly: bool = False) -> Fragment:
+    def make_fragment(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
 
         Raises:
@@ -164,20 +137,15 @@ class Worker:
                 if self._broken is None or failures == MOST_FAILURES_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
 
-    def begin_episodes(self, envs: list[int] | None = None) -> None:
+    def reset(self, index: list[int] | None = None) -> None:
         """Begin fresh episodes with the next fragment, in all envs or in these."""
-        if envs is None:
+        if index is None:
             self._stale = True
         else:
-            self._stage.due = sorted({*self._stage.due, *envs})
-            self._ids.begin(envs)
+            self._stage.due = sorted({*self._stage.due, *index})
+            self._ids.begin(index)
 
-    @property
-    def seed(self) -> int | None:
-        """Root of its seeds; `None` if it was never seeded."""
-        return None if self.seeding is None else self.seeding.root
-
-    def set_seed(self, seeding: Seeding) -> None:
+    def seed_with(self, seeding: Seeding) -> None:
         """Seed every env and the generators of torch, numpy and `random` as this worker sees them; begin episodes.
 
         Raises:
@@ -186,19 +154,11 @@ class Worker:
         n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
             warn_of_no_effect("seed", f"{type(host.env).__name__} takes seeds only where it is made")
-        first = self.place.worker * n if seeding.first_env is None else seeding.first_env
+        first = self.index * n if seeding.first_env is None else seeding.first_env
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True
         if not seeding.envs_only:
-            self._streams = PrivateStreams(derive(root, "policy", self.place.worker, self.life), self.device)
-        self.reset_with(seeds)
-
-    def reset_with(self, seeds: list[int]) -> None:
-        """Begin fresh episodes now, each env with its seed; the process's generators are left alone.
-
-        Raises:
-            Exception: what an env raised, as its own type with a note.
-        """
+            self._streams = PrivateStreams(derive(root, "policy", self.index, self.life), self.acting.device)
         try:
             with self._random_states():
                 self._reset(seeds)
@@ -208,10 +168,10 @@ class Worker:
     def next_life(self, life: int) -> None:
         """Go on under another life number, so that ids exceed all before; fresh episodes begin."""
         self.life = life
-        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=self.place.worker, life=life)
+        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=self.index, life=life)
         self._stale = True
         if self.seeding is not None:
-            self.set_seed(self.seeding)
+            self.seed_with(self.seeding)
 
     def go_on(self, life: int, seed: int | None) -> None:
         """Begin a life with the seed of a collection that was saved; without one the process's generators are used."""
@@ -221,21 +181,18 @@ class Worker:
             self.seeding = replace(self.seeding or Seeding(seed), root=seed, static=False)
         self.next_life(life)
 
-    def stop_when(self, halted: Callable[[], bool]) -> None:
-        """End fragments early also when `halted()`."""
-        asked = self.place.stopped
-        self.place = replace(self.place, stopped=halted if asked is never else lambda: halted() or asked())
-
-    def move_to(self, index: int) -> None:
+    def move_to(self, index: int, seeding: Seeding | None) -> None:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
-        if index != self.place.worker:
-            self.place = replace(self.place, worker=index)
+        if seeding is not None:
+            self.seeding = seeding
+        if index != self.index:
+            self.index = index
             self.next_life(self.life + self._ids.gave_any)
 
     def make_steps(self, n_steps: int) -> None:
         """Make fragments of so many steps from the next one on."""
-        self.place = replace(self.place, n_steps=n_steps)
-        self._buffer = buffer_for(self.policy, self.observation, n_steps)
+        self.n_steps = n_steps
+        self._buffer = buffer_for(self.bound, self._observation, n_steps)
 
     def blank_rows(self) -> Rows | TensorDictRows:
         """Rows of a fragment, all zero."""
@@ -254,7 +211,7 @@ class Worker:
     @property
     def who(self) -> str:
         """Which worker this is, in words."""
-        return f"worker {self.place.worker} (life {self.life}, policy version {self.version})"
+        return f"worker {self.index} (life {self.life}, policy version {self.version})"
 
     def close(self) -> None:
         """Close the envs."""
@@ -267,10 +224,10 @@ class Worker:
                 if self._stale or self.options.reset_at_each_iter:
                     self._reset(None)
                 source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
-                while made < self.place.n_steps:
+                while made < self.n_steps:
                     self._buffer.write(rows, made, next(source))
                     made += 1
-                    if self.place.stopped():
+                    if self._stopped():
                         break
             return self._fragment(rows, made)
         except BaseException as error:
@@ -281,7 +238,7 @@ class Worker:
 
     def _fragment(self, rows: Rows | TensorDictRows, made: int) -> Fragment:
         self._buffer.seal(rows)
-        if made < self.place.n_steps:
+        if made < self.n_steps:
             rows.blank_from(made)
         if self.options.check_finite:
             keys = (REWARD, *self.host.spec.observed)
@@ -289,7 +246,7 @@ class Worker:
         if rows.restarted:
             self._ids.begin(rows.restarted)
         ids, counts = self._label(rows, made)
-        return Fragment(rows, ids, counts, self.version, self.place.worker, self.life, made)
+        return Fragment(rows, ids, counts, self.version, self.index, self.life, made)
 
     def _label(self, rows: Rows | TensorDictRows, made: int) -> tuple[Array, Array]:
         """Ids and step counts; rows that were never made have none, and the episodes go on behind them."""
@@ -301,6 +258,14 @@ class Worker:
         ids[:, :made], counts[:, :made] = self._ids.label(rows.last[:, :made], rows.valid[:, :made])
         return ids, counts
 
+    def _act_with(self, policy: BoundPolicy | None) -> None:
+        """Act with another policy of the same kind, if there is one; it takes over what was remembered."""
+        if policy is not None:
+            policy.take_over(self.bound)
+            self.bound = policy
+            self._acting = self._checked(policy)
+            self._randomly = self._checked(randomly(self.host.spec, policy))
+
     def _reset(self, seeds: list[int] | None) -> None:
         self._begin_with(self._rules.failures.begin_all(self.host, seeds))
 
@@ -309,7 +274,7 @@ class Worker:
         self._stage.observation = observation
         self._stage.due = ()
         everyone = range(self.host.spec.num_envs)
-        self.policy.begin(everyone)
+        self.bound.begin(everyone)
         self._rules.limit.restart(everyone)
         self._ids.begin()
         self._stale = False
@@ -339,7 +304,8 @@ class Worker:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
 
     def _make_rules(self) -> Rules:
-        limit = StepLimit.of(self.host.spec, self.options.max_frames)
+        limited_there = isinstance(self.host.spec, TensorDictSpec)  # by the envs themselves
+        limit = StepLimit.of(self.host.spec, None if limited_there else self.options.max_frames)
         limit.restart(range(self.host.spec.num_envs))
         resets = self.options.on_env_error == "reset"
         return Rules(limit, go_on, Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures())

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from swath.collect.description import Description
-from swath.collect.making.assembly import WorkerRequest
+from swath.collect.making.request import Seeding, WorkerRequest
 from swath.collect.service import CollectorService
-from swath.collect.worker import Seeding
 from swath.collectors.assembly import described_by, require_equal
 from swath.group.group import Call
 from swath.workers.base import Handle

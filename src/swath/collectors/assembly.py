@@ -10,12 +10,12 @@ from swath.collect.counters import Counters
 from swath.collect.description import Description
 from swath.collect.jobs import WorkerJobs, frozen_request
 from swath.collect.joining import Joiner
+from swath.collect.making.request import Seeding, never
 from swath.collect.plan import FragmentPlan, Renewal, nothing
 from swath.collect.remote import RemoteWorker
 from swath.collect.service import CollectorService
 from swath.collect.shaping import Shaper
 from swath.collect.tracker import FragmentTracker
-from swath.collect.worker import Seeding
 from swath.collect.writing import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
 from swath.group.gate import Gate
@@ -46,9 +46,10 @@ def assemble_here(request: CollectorRequest) -> CollectorService:
     """
     (core,) = request.workers
     require_free(core.source.env)
-    gate, jobs = Gate(request.name), WorkerJobs({0: core}, here=True, first=request.options.index)
+    gate, asked = Gate(request.name), core.stopped
+    core = replace(core, stopped=(lambda: gate.halted) if asked is never else lambda: gate.halted or asked())
+    jobs = WorkerJobs({0: core}, here=True, first=request.options.index)
     member: RemoteWorker = jobs.job(FIRST).build()
-    member.worker.stop_when(lambda: gate.halted)
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
     jobs.described[0] = member.describe()

@@ -14,10 +14,10 @@ from tensordict import TensorDictBase
 from swath.collect.background import Background
 from swath.collect.counters import viewed
 from swath.collect.description import Description
+from swath.collect.making.request import Seeding
 from swath.collect.paths import call_at, follow
 from swath.collect.service import CollectorService
 from swath.collect.shaping import Drawn
-from swath.collect.worker import Seeding
 from swath.collectors.assembly import move_fleet, seed_all
 from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.request import CollectorRequest

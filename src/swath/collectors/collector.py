@@ -14,11 +14,11 @@ from tensordict import TensorDictBase
 
 from swath.collect.background import Background
 from swath.collect.description import Description, signature_of
+from swath.collect.making.request import never
 from swath.collect.options import WorkerOptions
 from swath.collect.paths import call_each, follow
 from swath.collect.remote import RemoteWorker
 from swath.collect.saving import require_state
-from swath.collect.worker import never
 from swath.collectors.assembly import assemble_here
 from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quietly
 from swath.collectors.checks import one_source, with_method
@@ -95,7 +95,7 @@ class InThisProcess(BaseCollector):
         Raises:
             ValueError: `index` names no envs, or names some of a vector env that cannot reset single envs.
         """
-        spec = self._member.worker.host.spec
+        spec = self._member.host.spec
         if index is not None and not spec.resettable:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
         envs = None if index is None else _chosen(index, spec.num_envs)
@@ -121,7 +121,7 @@ class InThisProcess(BaseCollector):
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the env; of the first of several copies."""
-        return self._follow(first_of(self._member.worker.host.env), name)
+        return self._follow(first_of(self._member.host.env), name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""
@@ -142,7 +142,7 @@ class InThisProcess(BaseCollector):
     @property
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
-        return self._member.worker.host.env
+        return self._member.host.env
 
     @property
     def policy(self) -> Any:
@@ -155,7 +155,7 @@ class InThisProcess(BaseCollector):
         Raises:
             ValueError: no such worker.
         """
-        mine = self._member.worker.place.worker
+        mine = self._member.index
         if worker_idx not in (None, 0, mine):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self.collection.batch_frames
@@ -168,7 +168,7 @@ class InThisProcess(BaseCollector):
     @property
     def env_device(self) -> torch.device:
         """Where the env runs."""
-        return self._member.worker.host.spec.device or torch.device("cpu")
+        return self._member.host.spec.device or torch.device("cpu")
 
     @property
     def policy_device(self) -> torch.device | None:
@@ -181,14 +181,14 @@ class InThisProcess(BaseCollector):
         return self._request.workers[0].options.devices.storing
 
     def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        worker, tracker = self._member.worker, self.collection.tracker
+        worker, tracker = self._member, self.collection.tracker
         tracker.note(FIRST, replace(worker.tally))
         known = tracker.workers[0]
         known.version, known.life, known.lag = worker.version, worker.life, self.collection.version - worker.version
         facts, own = facts_of(self.collection, self._background)
         own["worker_0/state"] = local_state(self.collection, self._background)
         del own["worker_0/busy"]
-        own = {name.replace("0", str(worker.place.worker), 1): fact for name, fact in own.items()}
+        own = {name.replace("0", str(worker.index), 1): fact for name, fact in own.items()}
         return {name: fact for name, fact in facts.items() if name not in OF_MANY}, own
 
     def _follow(self, root: Any, path: str) -> Any:
@@ -298,11 +298,7 @@ class Collector(InThisProcess):
         self.collection, self._member = collection, fleet.member
         member = self._member
         member.outside = weakref.ref(self)
-        self._background = Background(
-            collection,
-            enter=lambda: member.acting.enter_background(member.worker),
-            leave=lambda: member.acting.leave_background(member.worker),
-        )
+        self._background = Background(collection, enter=member.enter_background, leave=member.leave_background)
         weakref.finalize(self, end_quietly, collection, self._background)
         try:
             self._begin_weights(settings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from swath.collect.making.assembly import WorkerRequest
+from swath.collect.making.request import WorkerRequest
 from swath.collect.options import WorkerOptions
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector

@@ -13,13 +13,12 @@ from typing import Any, TypeAlias
 from tensordict import TensorDictBase
 
 from swath.collect.description import Description
-from swath.collect.making.assembly import WorkerRequest
-from swath.collect.messages import FragmentRequest, Head
+from swath.collect.making.request import Seeding, WorkerRequest
+from swath.collect.messages import FragmentRequest, Head, Tally
 from swath.collect.paths import follow
 from swath.collect.responding import Responder
 from swath.collect.saving import LIFE, WEIGHTS
 from swath.collect.shaping import valid_frames
-from swath.collect.worker import Seeding, Tally
 from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
 from swath.collectors.multi import LocalMultiCollector

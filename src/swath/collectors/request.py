@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from swath.collect.making.assembly import WorkerRequest
+from swath.collect.making.request import WorkerRequest
 from swath.collect.options import WorkerOptions
 from swath.collect.plan import Automatic
 from swath.collectors.options import LocalOptions

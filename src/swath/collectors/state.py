@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from swath.collect.making.frozen import thawed
+from swath.collect.making.request import Seeding
 from swath.collect.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
 from swath.collect.service import CollectorService
-from swath.collect.worker import Seeding
 from swath.collectors.assembly import spread_seed
 from swath.group.group import Call
 from swath.weights.manifest import Manifest, take

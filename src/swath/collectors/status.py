@@ -49,7 +49,7 @@ def status_line(collection: CollectorService, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
     fleet = collection.group.fleet
     if isinstance(fleet, LocalFleet):
-        return _line(collection, fleet.member.worker.host.spec.num_envs, "env", local_state(collection, background))
+        return _line(collection, fleet.member.host.spec.num_envs, "env", local_state(collection, background))
     standings = fleet.standings()
     if collection.gate.halted:
         return _line(collection, len(standings), "worker", ", ".join(["closed", *_abandoned(collection)]))

@@ -16,10 +16,9 @@ from torch import nn
 
 from swath.collect.making.devices import placed
 from swath.collect.options import WorkerOptions
-from swath.collect.worker import Worker
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.binding import asked_for, bind, compiled
+from swath.rollout.policies.binding import bind, compiled
 from swath.rollout.policies.calling import Binding, BoundPolicy, ExplorationType, device_of
 from swath.rollout.seeding import preserved
 from swath.rollout.spaces import Leaves
@@ -80,34 +79,21 @@ class Acting:
         return self.policy is self.given and self._snapshot is None
 
     @property
-    def compiled(self) -> bool:
-        """Whether it acts as torch has compiled it."""
-        return asked_for(self._options.compile_policy)
-
-    @property
-    def captured(self) -> bool:
-        """Whether it acts as a CUDA graph."""
-        return asked_for(self._options.cudagraph_policy)
-
-    @property
     def built(self) -> bool:
         """Whether a factory built the policy, so that there is none of the user's to fetch weights from."""
         return self._options.policy_factory is not None
 
-    def enter_background(self, worker: Worker) -> None:
-        """From the next fragment on a copy acts, made now."""
-        worker.beside_others = True
+    def copied(self, observation: Leaves) -> BoundPolicy | None:
+        """A copy of the policy, made now, which acts from now on; `None` if there is nothing to copy."""
         if not isinstance(self.policy, nn.Module):
-            return
+            return None
         self._snapshot = copy.deepcopy(self.policy)
-        worker.act_with(self._bind(self._snapshot, worker.newest_observation))
+        return self._bind(self._snapshot, observation)
 
-    def leave_background(self, worker: Worker) -> None:
-        """From the next fragment on the user's own module acts again."""
-        worker.beside_others = False
-        if self._snapshot is not None and self._own is not None:
-            self._snapshot = None
-            worker.act_with(self._own)
+    def restored(self) -> BoundPolicy | None:
+        """The user's own policy, which acts again; `None` if it never stopped."""
+        acted, self._snapshot = self._snapshot, None
+        return None if acted is None else self._own
 
     def _bind(self, module: Any, observation: Leaves) -> BoundPolicy:
         asked = self._options

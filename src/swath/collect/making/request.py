@@ -1,21 +1,17 @@
-"""From checked options to a worker: env, policy, core, in this order, and all of it undone if a part fails."""
+"""What a worker is made of, and what must hold before it can be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from swath.collect.description import Description
-from swath.collect.making.acting import Acting
 from swath.collect.options import WorkerOptions
-from swath.collect.worker import Place, Seeding, Worker, never
 from swath.collect.writing import WriteRequest
 from swath.options import Hooks, count
-from swath.rollout.fragment import Layout
-from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, closed_on_failure, first_of
-from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.hosts.base import EnvRaised, Host, HostSpec
+from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.binding import from_factory
 from swath.rollout.policies.calling import require_finite
 from swath.rollout.policies.random import RandomPolicy
@@ -23,24 +19,26 @@ from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 
 
-class Given:
-    """The policy as the user gave it, or as the factory builds it, once; random actions if there is neither.
+def never() -> bool:
+    """Nobody ends fragments early."""
+    return False
 
-    Args:
-        request: says which.
+
+@dataclass(frozen=True)
+class Seeding:
+    """Where the seeds of a worker come from.
+
+    Attributes:
+        root: the user's seed.
+        static: every env gets `root` itself.
+        first_env: the number of the worker's first env among those of all workers; `None` for workers of equal size.
+        envs_only: the process's generators are left alone: other threads draw from them, too.
     """
 
-    def __init__(self, request: WorkerRequest) -> None:
-        self._options = request.options
-        self._policy = RandomPolicy() if request.policy is None else request.policy
-        self._to_build = request.options.policy_factory is not None
-
-    def __call__(self, env: Any) -> Any:
-        """The policy; a factory that wants an env gets the first one that is asked with."""
-        if self._to_build:
-            self._policy = from_factory(self._options.factory(), env)
-            self._to_build = False
-        return self._policy
+    root: int
+    static: bool = False
+    first_env: int | None = None
+    envs_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,47 +98,27 @@ class WorkerRequest:
             raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
 
 
-def build_worker(request: WorkerRequest) -> tuple[Worker, Acting, Layout]:
-    """The worker that was asked for, its policy, and the names and extras of its fragments.
+class Given:
+    """The policy as the user gave it, or as the factory builds it, once; random actions if there is neither.
 
-    Raises:
-        Exception: whatever is wrong with env or policy, after everything that was built is closed.
+    Args:
+        request: says which.
     """
-    given, options = Given(request), request.options
-    policy = given if options.auto_register_policy_transforms else None
-    host = build(request.source, Fitting(options.max_frames, options.devices.movable_env, policy))
-    with closed_on_failure(_mine(host, request.source)):
-        options.devices.require_env(host.spec)
-        require_truncated_key(host.spec, options)
-        require_resettable(host.spec, options, request.source.env if request.source.is_instance else None)
-        observation = _first_reset(host, request)
-        acting = Acting(options, given(first_of(host.env)), host.spec)
-        bound = acting.bound(observation)
-        limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
-        worker = Worker(
-            host=host,
-            policy=bound,
-            observation=observation,
-            place=Place(request.worker, -(-request.frames // host.spec.num_envs), request.stopped),
-            options=replace(options, max_frames_per_traj=None) if limited_there else options,
-            device=acting.device,
-            life=request.life,
-        )
-        if request.seed is not None:
-            worker.set_seed(request.seed)
-        layout = Layout(
-            batch_shape=host.spec.batch_shape,
-            observation=host.spec.observed,
-            outputs=bound.keys,
-            extras=options.entries,
-            step_count=options.max_frames is not None,
-            masked=host.spec.skips or request.masked,
-            open=isinstance(host.spec, TensorDictSpec),
-        )
-        return worker, acting, layout
+
+    def __init__(self, request: WorkerRequest) -> None:
+        self._options = request.options
+        self._policy = RandomPolicy() if request.policy is None else request.policy
+        self._to_build = request.options.policy_factory is not None
+
+    def __call__(self, env: Any) -> Any:
+        """The policy; a factory that wants an env gets the first one that is asked with."""
+        if self._to_build:
+            self._policy = from_factory(self._options.factory(), env)
+            self._to_build = False
+        return self._policy
 
 
-def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
+def first_reset(host: Host, request: WorkerRequest) -> Leaves:
     """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
     seeds = None
     if request.source.shares_a_random_state or request.twin:
@@ -156,7 +134,7 @@ def _first_reset(host: Host, request: WorkerRequest) -> Leaves:
     return observation
 
 
-def _mine(host: Host, source: Source) -> list[Any]:
+def closed_with(host: Host, source: Source) -> list[Any]:
     """What to close if a part fails: all envs but an instance of the user's."""
     if not source.is_instance:
         return [host]
