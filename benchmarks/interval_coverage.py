@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from figures import ended, table, verdict
 from swath.evaluate.interval import RESAMPLES, Bootstrap, mean_interval, student
-from swath.evaluate.stopping import StopRule
+from swath.evaluate.request import Conditions
 
 Floats = NDArray[np.float64]
 Source = Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -28,7 +28,7 @@ EPISODES = (5, 10, 20, 50)
 CONTENDERS = ("ours", "percentiles", "BCa", "Student's t", "studentised")
 TAIL = 0.025
 NORMAL = NormalDist()
-RULE = StopRule(num_trajectories=10, until_ci_halfwidth=0.4)
+RULE = Conditions(num_trajectories=10, until_ci_halfwidth=0.4)
 
 
 def mix(share: float) -> tuple[Source, float]:

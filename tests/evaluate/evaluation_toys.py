@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swath.evaluate.local import LocalEvaluation
+from swath.evaluators.evaluate_policy import evaluated
 from swath.testing.uneven_env import LONG, SHORT, played
 from swath.testing.uneven_env import UnevenEnv as CoinEnv
 
@@ -48,5 +48,4 @@ def expected(seed):
 
 
 def evaluate_once(policy, env, request, num_envs=None):
-    with LocalEvaluation(env, num_envs) as evaluation:
-        return evaluation.run(policy, request)
+    return evaluated(policy, env, request, num_envs)

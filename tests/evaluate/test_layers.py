@@ -11,7 +11,6 @@ from gymnasium.wrappers import vector as of_vectors
 
 from swath.evaluate.layers import counts_for_all, frozen, is_monitored, layers
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.stopping import StopRule
 
 
 class FloatCoin(CoinEnv):
@@ -49,8 +48,8 @@ def test_running_statistics_stand_still_in_an_evaluation_and_the_flags_are_put_b
     for _ in range(3):
         env.step(0)
     before, reward_before = statistics_of(env), float(env.return_rms.mean)
-    first = evaluate_once(lambda obs: (obs[..., 0] > 0).int(), env, EvalRequest(stop=StopRule(3)))
-    second = evaluate_once(lambda obs: (obs[..., 0] > 0).int(), env, EvalRequest(stop=StopRule(3)))
+    first = evaluate_once(lambda obs: (obs[..., 0] > 0).int(), env, EvalRequest(num_trajectories=3))
+    second = evaluate_once(lambda obs: (obs[..., 0] > 0).int(), env, EvalRequest(num_trajectories=3))
     assert statistics_of(env) == before
     assert float(env.return_rms.mean) == reward_before
     assert not env.update_running_mean
@@ -81,7 +80,7 @@ def test_monitors_in_other_processes_are_believed_where_they_speak():
     makers = [lambda: TransformReward(RecordEpisodeStatistics(CoinEnv()), lambda r: 0.0)] * 2
     env = AsyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     try:
-        request = EvalRequest(stop=StopRule(6))
+        request = EvalRequest(num_trajectories=6)
         believed = evaluate_once(integer_policy, env, request)
     finally:
         env.close()

@@ -15,16 +15,14 @@ from torch import nn
 
 from swath import seeds
 from swath.errors import NoEffectWarning
-from swath.evaluate.local import LocalEvaluation
-from swath.evaluate.request import EvalLimits, EvalRequest
-from swath.evaluate.stopping import StopRule
+from swath.evaluate.request import EvalRequest
 from swath.rollout.policies.calling import ExplorationType
 
 N = 23
 
 
 def asked(n=N, **options):
-    return EvalRequest(stop=StopRule(n), **options)
+    return EvalRequest(num_trajectories=n, **options)
 
 
 def coins(num_envs, request=None, env=CoinEnv, policy=integer_policy):
@@ -86,7 +84,7 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_max_steps_cuts_episodes_that_never_end_and_counts_as_truncation(num_envs):
-    result = coins(num_envs, asked(10, limits=EvalLimits(max_steps=10)), EndlessEnv)
+    result = coins(num_envs, asked(10, max_steps=10), EndlessEnv)
     assert result.lengths.tolist() == [10] * 10
     assert result.truncated.all()
     assert not result.terminated.any()
@@ -102,8 +100,7 @@ def test_without_a_seed_nothing_is_seeded_and_no_episode_claims_a_seed():
 
 
 def test_rounds_are_played_until_the_interval_is_narrow_and_go_on_with_the_seeds():
-    rule = StopRule(num_trajectories=6, until_ci_halfwidth=30.0)
-    result = coins(4, EvalRequest(stop=rule))
+    result = coins(4, asked(6, until_ci_halfwidth=30.0))
     n = result["eval/num_episodes"]
     assert result.stopped == "ci"
     assert n % 6 == 0
@@ -214,14 +211,14 @@ def test_recurrent_state_starts_anew_with_each_episode(num_envs, exploration):
 
 def test_an_env_that_raises_reaches_the_caller_as_its_own_type_with_a_note_and_the_next_run_is_fine():
     env = FaultyEnv(at_step=30)
-    with LocalEvaluation([env, CoinEnv()]) as evaluation:
-        with pytest.raises(KeyError, match="simulator is gone") as caught:
-            evaluation.run(integer_policy, asked())
-        (note,) = caught.value.__notes__
-        assert "slot 0 in episode" in note
-        assert f"seed of its reset: {env.resets[-1]}" in note
-        assert "of 23 episodes complete" in note
-        np.testing.assert_array_equal(evaluation.run(integer_policy, asked()).returns, coins(1).returns)
+    envs = [env, CoinEnv()]
+    with pytest.raises(KeyError, match="simulator is gone") as caught:
+        evaluate_once(integer_policy, envs, asked())
+    (note,) = caught.value.__notes__
+    assert "slot 0 in episode" in note
+    assert f"seed of its reset: {env.resets[-1]}" in note
+    assert "of 23 episodes complete" in note
+    np.testing.assert_array_equal(evaluate_once(integer_policy, envs, asked()).returns, coins(1).returns)
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # gymnasium's, about EnvPool's spaces
@@ -247,12 +244,12 @@ class OneSeedForAll(SyncVectorEnv):
         return object()
 
 
-@pytest.mark.parametrize("limits", [EvalLimits(), EvalLimits(max_steps=12)])
+@pytest.mark.parametrize("max_steps", [None, 12])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
-def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, limits):
+def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, max_steps):
     def play(seed):
         return evaluate_once(
-            integer_policy, OneSeedForAll([CoinEnv] * 4, autoreset_mode=mode), asked(9, seed=seed, limits=limits)
+            integer_policy, OneSeedForAll([CoinEnv] * 4, autoreset_mode=mode), asked(9, seed=seed, max_steps=max_steps)
         )
 
     first, second = play(0), play(0)
@@ -260,7 +257,7 @@ def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, 
     assert first.seeding == "layout"
     assert first.seeds.tolist() == [-1] * 9
     assert not np.array_equal(first.returns, play(1).returns)
-    longest = limits.max_steps or LONG
+    longest = max_steps or LONG
     assert set(first.lengths.tolist()) == {SHORT, longest}
 
 

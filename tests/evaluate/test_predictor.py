@@ -8,7 +8,6 @@ from gymnasium import spaces
 
 from swath.evaluate.predictor import Predictor
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.stopping import StopRule
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.spaces import action_leaves, observation_leaves
@@ -32,7 +31,7 @@ class Remembering:
 
 
 def played(num_envs, model=None, exploration=ExplorationType.DETERMINISTIC, n=11):
-    request = EvalRequest(stop=StopRule(n), exploration_type=exploration)
+    request = EvalRequest(num_trajectories=n, exploration_type=exploration)
     return evaluate_once(model or Remembering(), CoinEnv, request, num_envs)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swath.evaluate.quota import Quota
+from swath.evaluate.runner import Quota
 
 
 def share(quota, slot):

@@ -5,21 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from swath.evaluate.parts import Wishes
 from swath.evaluate.queue import Brief, EvalQueue
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.service import EvaluationService, Plan
+from swath.evaluate.service import EvaluationService
 
 
-class Company:
+class Workers:
     """Plays without workers."""
 
     restarts = retries = complete = 0
     starting = False
     left_behind = ()
 
-    def perform(self, order, stopped):
-        return SimpleNamespace()
+    def perform(self, request, models, stopped, dump=True):
+        return SimpleNamespace(step=request.step)
 
     def wake(self):
         pass
@@ -31,17 +30,16 @@ class Company:
         return []
 
 
-def finish(performed, request):
-    return SimpleNamespace(step=request.step)
+def finish(performed):
+    return SimpleNamespace(step=performed.step)
 
 
 @pytest.fixture
 def service_of():
     services = []
 
-    def make(policy="queue", *, company=None, finish=finish, show=lambda result, weights: None):
-        plan = Plan(EvalRequest(), Wishes(), finish, show)
-        services.append(EvaluationService(company or Company(), plan, EvalQueue(policy)))
+    def make(policy="queue", *, workers=None, finish=finish, show=lambda result, weights: None):
+        services.append(EvaluationService(workers or Workers(), EvalQueue(policy), EvalRequest(), finish, show))
         return services[-1]
 
     yield make
@@ -49,13 +47,13 @@ def service_of():
         service.close(5.0)
 
 
-class Held(Company):
+class Held(Workers):
     """Plays until it is stopped."""
 
     def __init__(self):
         self.at_work, self.woken = threading.Event(), threading.Event()
 
-    def perform(self, order, stopped):
+    def perform(self, request, models, stopped, dump=True):
         self.at_work.set()
         while not stopped():
             self.woken.wait()
@@ -80,7 +78,7 @@ def test_where_no_thread_can_be_started_nothing_was_asked_for(service_of, monkey
 
 
 def test_weights_are_copied_only_for_requests_that_are_admitted(service_of):
-    service = service_of("skip", company=Held())
+    service = service_of("skip", workers=Held())
     copies = []
 
     def supply():

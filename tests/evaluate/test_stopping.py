@@ -6,32 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swath.evaluate.stopping import StopRule
+from swath.evaluate.request import Conditions
 
 WIDE, NARROW, UNKNOWN = (0.0, 10.0), (4.9, 5.1), (math.nan, math.nan)
 
 
 @pytest.mark.parametrize("interval", [WIDE, NARROW, UNKNOWN])
 def test_a_fixed_number_of_episodes_is_one_round_whatever_the_interval(interval):
-    rule = StopRule(num_trajectories=7)
+    rule = Conditions(num_trajectories=7)
     assert rule.verdict(7, interval) == "fixed"
     assert rule.most == 7
 
 
 def test_a_narrow_interval_ends_the_evaluation_and_a_wide_one_plays_on():
-    rule = StopRule(num_trajectories=5, until_ci_halfwidth=0.5)
+    rule = Conditions(num_trajectories=5, until_ci_halfwidth=0.5)
     assert rule.verdict(5, NARROW) == "ci"
     assert rule.verdict(5, WIDE) is None
 
 
 def test_an_unknown_interval_is_never_narrow_enough():
-    rule = StopRule(num_trajectories=2, until_ci_halfwidth=1e9, max_trajectories=4)
+    rule = Conditions(num_trajectories=2, until_ci_halfwidth=1e9, max_trajectories=4)
     assert rule.verdict(2, UNKNOWN) is None
     assert rule.verdict(4, UNKNOWN) == "max"
 
 
 def test_the_bound_ends_it_when_the_next_round_would_pass_it():
-    rule = StopRule(num_trajectories=4, until_ci_halfwidth=0.1, max_trajectories=10)
+    rule = Conditions(num_trajectories=4, until_ci_halfwidth=0.1, max_trajectories=10)
     assert rule.verdict(4, WIDE) is None
     assert rule.verdict(8, WIDE) == "max"
 
@@ -40,7 +40,7 @@ def test_the_bound_ends_it_when_the_next_round_would_pass_it():
 def test_rounds_never_pass_the_bound_and_always_end(num, bound):
     if bound is not None and bound < num:
         return
-    rule = StopRule(num_trajectories=num, until_ci_halfwidth=0.1, max_trajectories=bound)
+    rule = Conditions(num_trajectories=num, until_ci_halfwidth=0.1, max_trajectories=bound)
     played = num
     while rule.verdict(played, WIDE) is None:
         played += num
@@ -67,4 +67,4 @@ def test_rounds_never_pass_the_bound_and_always_end(num, bound):
 )
 def test_a_rule_that_cannot_be_meant_is_refused(options, says):
     with pytest.raises(ValueError, match=says):
-        StopRule(**options)
+        Conditions(**options)

@@ -77,7 +77,7 @@ def is_fine(ev):
 
 
 def handle(ev, worker=0):
-    return ev._service._company._fleet.handle(worker)
+    return ev._service._workers._fleet.handle(worker)
 
 
 def counts(ev, **expected):

@@ -13,8 +13,8 @@ def truth():
         return ev.evaluate().returns.tolist()
 
 
-def company(ev):
-    return ev._service._company
+def workers(ev):
+    return ev._service._workers
 
 
 def ask_for_ever(ray, actor):
@@ -36,7 +36,7 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
         mischief.order("step", "kill")
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (truth, 1)
-        worker = company(ev)._fleet.handle(0)
+        worker = workers(ev)._fleet.handle(0)
         ray.kill(worker.actor)
         with pytest.raises(ray.exceptions.ActorDiedError):
             ask_for_ever(ray, worker.actor)
@@ -93,7 +93,7 @@ def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ra
     ray = ray_cluster.up()
     with evaluator(None, "ray", retries=0) as ev:
         assert ev.evaluate().returns.tolist() == truth
-        fleet = company(ev)._fleet
+        fleet = workers(ev)._fleet
         actor = fleet.handle(0).actor
         fleet._backend.cluster._session = ("another node", "another job")
         with pytest.raises(WorkerLost, match="Ray was started anew"):

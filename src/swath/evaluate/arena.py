@@ -107,7 +107,7 @@ def require_form(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -
 def only_together(host: Host, request: EvalRequest) -> bool:
     """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
     seeded = request.seed is not None and host.spec.seeding == "episode"
-    return not host.spec.resettable and (seeded or request.limits.max_steps is not None)
+    return not host.spec.resettable and (seeded or request.max_steps is not None)
 
 
 def _many_tasks(entries: list[Any], num_envs: int | None, making: Making) -> tuple[Host, bool]:

@@ -8,29 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, Protocol
 
 import cloudpickle
 import torch
 
 from swath.errors import Closed, Superseded
-from swath.evaluate.acting import EvalPolicy
-from swath.evaluate.arena import only_together
-from swath.evaluate.film import Film
 from swath.evaluate.newest import Token
-from swath.evaluate.quota import Quota
-from swath.evaluate.reading import Reading
-from swath.evaluate.request import EvalLimits, EvalRequest
+from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import Episodes
-from swath.evaluate.runner import Manner, Runner
 from swath.evaluate.setting import Setting, SettingRequest
 from swath.evaluate.statistics import summarise
-from swath.evaluate.stopping import StopRule
+from swath.evaluate.worker import Performance
 from swath.rollout.hosts.base import first_of
 from swath.rollout.policies.calling import ExplorationType
-from swath.rollout.seeding import PrivateStreams
-from swath.seeds import derive, fresh_root
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import apply
 from swath.workers.packing import Parcel
@@ -133,22 +124,27 @@ class EvalActor:
         _require_newest(superseded)
         host = self._setting.host
         n = host.spec.num_envs
-        reading = Reading.of(ask.reward_keys, self._done_keys)
-        request = EvalRequest(StopRule(n), EvalLimits(ask.max_steps), self._seed, ask.exploration, reading)
-        film = Film(1, self._film_bytes) if _renders(host.env) else None
-        setting, watchers = self._setting, [] if film is None else [film]
-        acting = EvalPolicy(setting.acts, host.spec, request.exploration_type, self._seed, setting.device)
-        manner = Manner(reading.applied_to(host), together=only_together(host, request), watchers=watchers)
-        runner = Runner(host, acting.bind, request, manner)
-        streams = PrivateStreams(derive(fresh_root() if self._seed is None else self._seed, "global"), setting.device)
-        began = monotonic()
-        with streams.in_force():
-            for _ in runner.play(Quota(range(n), n)):
-                _require_newest(superseded)
-                if ask.until_any_done and runner.rows:
-                    runner.cut()
-                    break
-        seconds, episodes = monotonic() - began, Episodes.by_number(runner.rows)
+        request = EvalRequest(
+            num_trajectories=n,
+            max_steps=ask.max_steps,
+            seed=self._seed,
+            exploration_type=ask.exploration,
+            reward_keys=ask.reward_keys,
+            done_keys=self._done_keys,
+            film=int(_renders(host.env)),
+            film_bytes=self._film_bytes,
+        )
+        performance = Performance(self._setting, request)
+        runner = performance.runner
+
+        def enough() -> bool:
+            _require_newest(superseded)
+            return ask.until_any_done and bool(runner.rows)
+
+        performance.begin(range(n))
+        performance.play(enough)
+        runner.cut()
+        seconds, episodes, footage = performance.seconds, Episodes.by_number(runner.rows), performance.footage()
         numbers: dict[str, Any] = {**summarise(episodes.returns, episodes.lengths, self._seed)}
         steps = numbers["num_frames"] = numbers.pop("frames")
         numbers |= {
@@ -158,9 +154,9 @@ class EvalActor:
             "episode_rewards": torch.from_numpy(episodes.returns),
             "episode_lengths": torch.from_numpy(episodes.lengths),
             "truncated": torch.from_numpy(episodes.truncated),
-            "frames_truncated": film is not None and film.truncated,
+            "frames_truncated": footage is not None and footage.film_truncated,
         }
-        frames = None if film is None else film.takes().get(0)
+        frames = None if footage is None else footage.films.get(0)
         return {**numbers, "frames": None} if frames is None else Parcel(numbers, frames)
 
     def _take(self, weights: Shared, version: int) -> None:

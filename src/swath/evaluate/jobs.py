@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Literal
 
 from swath.errors import WorkerLate
-from swath.evaluate.player import Player, Post
 from swath.evaluate.privacy import private_copy, require_own
-from swath.evaluate.request import require_deadline
+from swath.evaluate.request import require_positive
 from swath.evaluate.setting import Setting, SettingRequest
+from swath.evaluate.worker import EvalWorker, noted
 from swath.options import Restarts, Survival, count
 from swath.rollout.hosts.sources import is_env_instance
 from swath.workers import create
@@ -21,7 +21,7 @@ from swath.workers.tickets import Name
 
 Place = Literal["thread", "process", "ray"]
 
-PRELOADED = ("swath.evaluate.player", "gymnasium", "tensordict")
+PRELOADED = ("swath.evaluate.worker", "gymnasium", "tensordict")
 """What every worker imports in any case."""
 
 
@@ -60,8 +60,8 @@ class WorkerOptions:
             raise TypeError(f"init_fn is of type {type(self.init).__name__}; it must be callable, or None")
         count("num_workers", self.number)
         count("retries", self.retries, least=0)
-        require_deadline("start_timeout_s", self.start_timeout_s)
-        require_deadline("placement_timeout_s", self.placement_timeout_s)
+        require_positive("start_timeout_s", self.start_timeout_s)
+        require_positive("placement_timeout_s", self.placement_timeout_s)
 
     @property
     def survival(self) -> Survival:
@@ -69,6 +69,7 @@ class WorkerOptions:
         restarts = Restarts(max_per_worker=self.retries, backoff_s=0.0, forgive_after_s=None)
         return Survival(
             restarts,
+            fragment_timeout_s=None,
             placement_timeout_s=self.placement_timeout_s,
             start_timeout_s=self.start_timeout_s,
             waits_for_room=False,
@@ -107,13 +108,13 @@ class Jobs:
         """How to bring up this life of this worker."""
         options = self._options
         ready, self._built = self._built, None
-        post = Post(name, options.number, options.place)
+        post = name, options.number, options.place
         if self._turn is not None:
-            build: Callable[[], Player] = partial(self._play_in_turn, ready, post)
+            build: Callable[[], EvalWorker] = partial(self._play_in_turn, ready, *post)
         elif ready is not None:
-            build = partial(Player, ready, post)
+            build = partial(EvalWorker, ready, *post)
         else:
-            build = partial(_player, self._request, post)
+            build = partial(_worker, self._request, *post)
         return Job(build, name, threads=options.threads or 1, before=options.init, resources=options.resources)
 
     def leftover(self) -> list[Callable[[], None]]:
@@ -123,16 +124,16 @@ class Jobs:
         built, self._built = self._built, None
         return [setting.close for setting in (built, last) if setting is not None]
 
-    def _play_in_turn(self, ready: Setting | None, post: Post) -> Player:
+    def _play_in_turn(self, ready: Setting | None, name: Name, workers: int, place: str) -> EvalWorker:
         """One life after another plays in envs that were handed in."""
         assert self._turn is not None
-        with post.noted():
+        with noted(name, place):
             if self._turn.locked():
                 raise WorkerLate(f"{self._request.env} is still in a call that has not returned; use another env")
             self._last = ready or Setting(self._request)
-            return Player(self._last, post, self._turn)
+            return EvalWorker(self._last, name, workers, place, self._turn)
 
 
-def _player(request: SettingRequest, post: Post) -> Player:
-    with post.noted():
-        return Player(Setting(request), post)
+def _worker(request: SettingRequest, name: Name, workers: int, place: str) -> EvalWorker:
+    with noted(name, place):
+        return EvalWorker(Setting(request), name, workers, place)

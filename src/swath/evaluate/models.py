@@ -19,7 +19,6 @@ from torch import nn
 from swath.evaluate.layers import below, transform_paths
 from swath.evaluate.privacy import module_of
 from swath.evaluate.setting import Setting
-from swath.weights.channel import Update
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import POLICY, Snapshot, fitting, owner
 
@@ -69,13 +68,12 @@ class Models:
             for name, extra in extras.items():
                 _require_like(model_id, target.get_submodule(owner(name)).get_extra_state(), extra)
 
-    def apply(self, update: Update) -> None:
+    def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Put newer weights in: into all models and copies, or into none.
 
         Raises:
             KeyError, ValueError: they do not fit.
         """
-        snapshots = update.opened()
         self._put(snapshots)
         mine = {model_id: snapshot for model_id, snapshot in snapshots.items() if model_id != POLICY}
         self._sent.update(copy.deepcopy(mine))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from swath.evaluate.interval import mean_interval
-from swath.evaluate.request import EvalRequest
+from swath.evaluate.request import EvalRequest, Stopped
 from swath.evaluate.result import EpisodeRow, Episodes, EvalResult
 from swath.evaluate.statistics import summarise
-from swath.evaluate.stopping import Stopped
+from swath.evaluate.worker import Footage
 from swath.rollout.hosts.base import Seeding
 
 NAMES = frozenset(
@@ -37,9 +37,9 @@ class Rounds:
     """
 
     def __init__(self, request: EvalRequest) -> None:
-        self._rule, self._root = request.stop, request.seed
+        self._request = request
         self._rows: dict[int, EpisodeRow] = {}
-        self.due = range(self._rule.num_trajectories)
+        self.due = range(request.num_trajectories)
         self.stopped: Stopped | None = None
 
     def played(self, rows: Mapping[int, EpisodeRow]) -> None:
@@ -54,9 +54,9 @@ class Rounds:
         self._rows.update(rows)
         n = len(self._rows)
         returns = np.array([self._rows[episode].returned for episode in range(n)])
-        self.stopped = self._rule.verdict(n, mean_interval(returns, self._root))
+        self.stopped = self._request.verdict(n, mean_interval(returns, self._request.seed))
         if self.stopped is None:
-            self.due = range(n, n + self._rule.num_trajectories)
+            self.due = range(n, n + self._request.num_trajectories)
 
     def episodes(self) -> Episodes:
         """All that were played, in their order."""
@@ -64,40 +64,51 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known of an evaluation beside its episodes.
+class Performed:
+    """What came of an evaluation.
 
     Attributes:
-        seconds: from the first reset to the last end; of several rounds the sum.
+        request: what was asked for.
+        rounds: with all episodes.
+        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
         seeding: how far seeds reached.
         retries: how often a worker was lost and its share played again.
-        films: what was filmed: the attributes of a result that begin with `video_`.
-        more: further entries of the result, by name without prefix.
+        footage: of each worker and round.
+        unwritten: what recorders in the envs could not write, in words.
     """
 
+    request: EvalRequest
+    rounds: Rounds
     seconds: float
     seeding: Seeding
     retries: int = 0
-    films: Mapping[str, Any] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
+    footage: Sequence[Footage] = ()
+    unwritten: Sequence[str] = ()
 
 
-def result_of(rounds: Rounds, facts: Facts, request: EvalRequest, prefix: str) -> EvalResult:
-    """The result of rounds that are over."""
+def result_of(
+    performed: Performed, prefix: str, films: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None
+) -> EvalResult:
+    """The result of an evaluation that is over.
+
+    Args:
+        performed: what came of it.
+        prefix: of the names in the result.
+        films: what was filmed: the attributes of a result that begin with `video_`.
+        more: further entries of the result, by name without prefix.
+    """
+    request, rounds, seconds = performed.request, performed.rounds, performed.seconds
     assert rounds.stopped is not None
     episodes = rounds.episodes()
-    numbers: dict[str, Any] = {**summarise(episodes.returns, episodes.lengths, request.seed)}
-    numbers["duration_s"] = facts.seconds
-    numbers["fps"] = numbers["frames"] / facts.seconds
-    numbers["step"] = request.step
-    numbers["policy_version"] = request.policy_version
-    numbers.update(facts.more)
+    numbers: dict[str, Any] = {**summarise(episodes.returns, episodes.lengths, request.seed), "duration_s": seconds}
+    numbers["fps"] = numbers["frames"] / seconds
+    numbers |= {"step": request.step, "policy_version": request.policy_version, **(more or {})}
     return EvalResult(
         {f"{prefix}/{name}": value for name, value in numbers.items()},
         episodes,
         step=request.step,
-        seeding=facts.seeding,
+        seeding=performed.seeding,
         stopped=rounds.stopped,
-        retries=facts.retries,
-        films=facts.films,
+        retries=performed.retries,
+        films=films,
     )

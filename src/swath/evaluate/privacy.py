@@ -11,26 +11,11 @@ from typing import Any
 
 import torch
 
-from swath.evaluate.predictor import Predicts
 from swath.rollout.policies.calling import device_of, the_policy
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.seeds import derive
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
-
-
-@contextmanager
-def private(policy: Any) -> Iterator[Any]:
-    """The policy to act with: a copy in evaluation mode, or a `predict` object itself, whose mode is put back.
-
-    Raises:
-        TypeError: the policy cannot be copied.
-    """
-    if isinstance(policy, Predicts):
-        with _modes_put_back(policy):
-            yield policy
-        return
-    yield private_copy(policy)
 
 
 def private_copy(policy: Any) -> Any:
@@ -88,7 +73,8 @@ def _evaluating(policy: Any) -> Any:
 
 
 @contextmanager
-def _modes_put_back(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
+    """Its module is in evaluation mode within; its modes are put back."""
     module = module_of(model)
     if module is None:
         yield

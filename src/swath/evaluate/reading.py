@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gymnasium.vector import AutoresetMode
+
+from swath.evaluate.layers import counts_for_all, is_monitored
 from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.base import ArraySpec, Host, HostSpec, TensorDictSpec
 from swath.rollout.hosts.returned import info_of
@@ -51,65 +53,44 @@ def if_monitored(step: Step, slot: int, sums: Score) -> Score:
     return monitored(step, slot, sums) or sums
 
 
-REWARDS: tuple[Key, ...] = (under_next(REWARD),)
-DONES: tuple[Key, ...] = (under_next(DONE),)
+def scoring_of(host: Host, reward_keys: Any, done_keys: Any) -> Scoring:
+    """Have the host read these beside the env's root done, which ends an episode in any case; how it is scored.
 
+    Args:
+        host: the envs.
+        reward_keys: entries whose mean is the reward of a step.
+        done_keys: entries that end an episode when all are set.
 
-@dataclass(frozen=True)
-class Reading:
-    """What is read of each step, beside the env's root done, which ends an episode in any case.
-
-    Attributes:
-        rewards: entries whose mean is the reward of a step.
-        dones: entries that end an episode when all are set.
+    Raises:
+        KeyError: the envs do not write them; the message has those that they write.
     """
+    rewards, dones = keys_of("reward_keys", reward_keys), keys_of("done_keys", done_keys)
+    written = _written(host.spec)
+    for name, keys, there in (("reward_keys", rewards, written[0]), ("done_keys", dones, written[1])):
+        missing = [key for key in keys if as_tuple(key) not in map(as_tuple, there)]
+        if missing:
+            raise KeyError(f"{name} has {missing}, which the env does not write; it writes {there}")
+    if isinstance(host.spec, ArraySpec):
+        return own_sums
+    assert isinstance(host, TensorDictHost | SideBySide)
+    host.reader = StepReader(host.spec, [*map(_within, rewards)], [*map(_within, dones)])
+    sums = [_sum_beside(key) for key in rewards]
+    summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))
+    return summing(sums, host.spec.num_envs) if summed else own_sums
 
-    rewards: tuple[Key, ...] = REWARDS
-    dones: tuple[Key, ...] = DONES
 
-    @classmethod
-    def of(cls, reward_keys: Any, done_keys: Any) -> Reading:
-        """From a nested key or a list of them each.
-
-        Raises:
-            TypeError: something else.
-            ValueError: an empty list.
-        """
-        return cls(_keys("reward_keys", reward_keys), _keys("done_keys", done_keys))
-
-    def require_written(self, spec: HostSpec) -> None:
-        """Check that the envs write these.
-
-        Raises:
-            KeyError: they do not; the message has those that they write.
-        """
-        rewards, dones = _written(spec)
-        for name, keys, there in (("reward_keys", self.rewards, rewards), ("done_keys", self.dones, dones)):
-            missing = [key for key in keys if as_tuple(key) not in map(as_tuple, there)]
-            if missing:
-                raise KeyError(f"{name} has {missing}, which the env does not write; it writes {there}")
-
-    def applied_to(self, host: Host) -> Scoring:
-        """Have the host read these; how its episodes are scored.
-
-        Raises:
-            KeyError: the envs do not write them.
-        """
-        self.require_written(host.spec)
-        if isinstance(host.spec, ArraySpec):
-            return own_sums
-        assert isinstance(host, TensorDictHost | SideBySide)
-        host.reader = StepReader(host.spec, [*map(_within, self.rewards)], [*map(_within, self.dones)])
-        sums = [_sum_beside(key) for key in self.rewards]
-        summed = {as_tuple(key) for key in host.spec.observed}.issuperset(map(as_tuple, sums))
-        return summing(sums, host.spec.num_envs) if summed else own_sums
+def trusting(env: Any) -> Scoring:
+    """Score by what the env's own monitors say, if there are any."""
+    if counts_for_all(env) and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
+        return own_sums  # a reset by mask, which this mode needs, makes gymnasium's vector statistics lose their sums
+    return monitored if is_monitored(env) else if_monitored
 
 
 def _written(spec: HostSpec) -> tuple[list[Key], list[Key]]:
     """Entries that hold rewards, and end flags."""
     if isinstance(spec, TensorDictSpec):
         return [under_next(key) for key in spec.rewarded], [under_next(key) for key in spec.flags]
-    return [*REWARDS], [under_next(name) for name in (DONE, TERMINATED, TRUNCATED)]
+    return [under_next(REWARD)], [under_next(name) for name in (DONE, TERMINATED, TRUNCATED)]
 
 
 def _within(key: Key) -> Key:
@@ -123,15 +104,18 @@ def _sum_beside(key: Key) -> Key:
     return as_key((*parents, f"episode_{name}"))
 
 
-def _keys(name: str, given: Any) -> tuple[Key, ...]:
+def keys_of(name: str, given: Any) -> tuple[Key, ...]:
+    """A nested key or a list of them.
+
+    Raises:
+        TypeError: something else.
+        ValueError: an empty list.
+    """
     keys = list(given) if isinstance(given, list) else [given]
     if not keys:
         raise ValueError(f"{name}=[] reads nothing; give at least one key, e.g. ('next', 'reward')")
-    return tuple(_key(name, key) for key in keys)
-
-
-def _key(name: str, key: Any) -> Key:
-    parts: Sequence[Any] = key if isinstance(key, tuple) else (key,)
-    if not parts or not all(isinstance(part, str) for part in parts):
-        raise TypeError(f"{name} has {key!r}; a key is a string or a tuple of strings, e.g. ('next', 'reward')")
-    return as_key(tuple(parts))
+    for key in keys:
+        parts = key if isinstance(key, tuple) else (key,)
+        if not parts or not all(isinstance(part, str) for part in parts):
+            raise TypeError(f"{name} has {key!r}; a key is a string or a tuple of strings, e.g. ('next', 'reward')")
+    return tuple(as_key(key if isinstance(key, tuple) else (key,)) for key in keys)

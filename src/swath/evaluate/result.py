@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from tensordict import TensorDict
 
 from swath.evaluate.interval import Floats
+from swath.evaluate.request import Stopped
 from swath.evaluate.statistics import Ints
-from swath.evaluate.stopping import Stopped
 from swath.rollout.hosts.base import Seeding
 
 Bools: TypeAlias = NDArray[np.bool_]

@@ -10,14 +10,13 @@ Knows neither clock nor backend: whoever drives it looks at the time, and at whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluate.quota import Quota
 from swath.evaluate.reading import Score, Scoring, own_sums
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import NO_SEED, EpisodeRow
@@ -29,6 +28,55 @@ from swath.rollout.loop import Actor, Rules, Stage, Step, steps
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
+
+
+@dataclass(frozen=True)
+class Quota:
+    """The share of each of S slots in a run of episodes: those whose number leaves the slot's as remainder by S.
+
+    Fixed before the first step, so that quick episodes count no more than slow ones.
+
+        4 slots, episodes 0 … 9        slot 0 ▶ 0 4 8     slot 2 ▶ 2 6
+                                       slot 1 ▶ 1 5 9     slot 3 ▶ 3 7
+
+    An episode's slot, seed and place in the result follow from its number alone, also where the slots are those of
+    several workers: worker w with B slots has those from w·B on, and knows them as 0 … B-1.
+
+    Attributes:
+        episodes: numbers of the episodes to play, without gaps.
+        num_slots: S, of all workers.
+        first_slot: which of them is slot 0 here.
+    """
+
+    episodes: range
+    num_slots: int
+    first_slot: int = 0
+
+    def first_of(self, slot: int) -> int | None:
+        """The first episode of this slot; `None` if it has none."""
+        return self._if_asked(self.nearest(slot))
+
+    def nearest(self, slot: int) -> int:
+        """The first episode that this slot plays, or would play if there were more."""
+        start = self.episodes.start
+        return start + (self.first_slot + slot - start) % self.num_slots
+
+    def after(self, episode: int) -> int | None:
+        """What the slot that played this episode plays next; `None` if that was its last."""
+        return self._if_asked(episode + self.num_slots)
+
+    def target(self, slot: int) -> int:
+        """How many episodes this slot plays."""
+        first = self.first_of(slot)
+        return 0 if first is None else len(range(first, self.episodes.stop, self.num_slots))
+
+    def waves(self) -> Iterator[Quota]:
+        """The same episodes in runs of at most one per slot, for envs that only reset together."""
+        for start in self.episodes[:: self.num_slots]:
+            yield replace(self, episodes=range(start, min(start + self.num_slots, self.episodes.stop)))
+
+    def _if_asked(self, episode: int) -> int | None:
+        return episode if episode < self.episodes.stop else None
 
 
 class Performer(Actor, Protocol):
@@ -113,7 +161,7 @@ class Runner:
         self.seeding = _seeding(host, request.seed)
         self.sums, self.rows = EpisodeSums(n), dict[int, EpisodeRow]()
         self.steps = 0
-        self._limit = EpisodeLimit(host.spec, request.limits.max_steps, self.sums.lengths)
+        self._limit = EpisodeLimit(host.spec, request.max_steps, self.sums.lengths)
         self._rules = Rules(self._limit, self._begin, Failures())
         self._plays_on = isinstance(host.spec, TensorDictSpec) and not host.spec.alone
         self._policy: Performer | None = None

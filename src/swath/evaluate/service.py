@@ -1,6 +1,6 @@
-"""Evaluations one after another beside whoever asks for them: a queue, a company of workers, one thread.
+"""Evaluations one after another beside whoever asks for them: a queue, workers, one thread.
 
-    ask ─▶ queue ─▶ coordination thread: company.perform ─▶ finish ─▶ show ─▶ readable
+    ask ─▶ queue ─▶ coordination thread: workers.perform ─▶ finish ─▶ show ─▶ readable
 
 The queue decides, under one lock; nothing of the user's is called while it is held.
 """
@@ -11,17 +11,16 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 from swath.errors import Closed, SwathError, warn
-from swath.evaluate.company import Company, Order, Performed
-from swath.evaluate.parts import Wishes
-from swath.evaluate.playing import Cancelled
+from swath.evaluate.numbers import Performed
 from swath.evaluate.queue import Brief, Ending, EvalQueue, Request
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
+from swath.evaluate.workers import Cancelled, EvalWorkers
 from swath.options import seconds
 from swath.seeds import fresh_root
 
@@ -33,34 +32,30 @@ EXIT_S = 2.0
 """How long the interpreter's end waits for evaluations that nobody shut down."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is the same for all evaluations of a service.
-
-    Attributes:
-        request: the conditions; step and version are filled in.
-        wishes: what is wanted beside the numbers.
-        finish: makes the result of what was performed; what it raises is the outcome.
-        show: gets each result before it can be read, and what fetches the weights it was made with, by model id.
-    """
-
-    request: EvalRequest
-    wishes: Wishes
-    finish: Callable[[Performed, EvalRequest], EvalResult]
-    show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None]
-
-
 class EvaluationService:
     """Evaluations in order of acceptance. Any thread may use it.
 
     Args:
-        company: plays them; the service's own from now on.
-        plan: what is the same for all.
+        workers: play them; the service's own from now on.
         queue: what waits, runs and is unread.
+        request: the conditions of all; step, version and, where it is `None`, the seed are filled in.
+        finish: makes the result of what was performed; what it raises is the outcome.
+        show: gets each result before it can be read, and what fetches the weights it was made with, by model id.
+        dump: whether recorders among the env's transforms write what they have seen.
     """
 
-    def __init__(self, company: Company, plan: Plan, queue: EvalQueue) -> None:
-        self._company, self._plan, self._queue = company, plan, queue
+    def __init__(
+        self,
+        workers: EvalWorkers,
+        queue: EvalQueue,
+        request: EvalRequest,
+        finish: Callable[[Performed], EvalResult],
+        show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None],
+        *,
+        dump: bool = True,
+    ) -> None:
+        self._workers, self._queue, self._request = workers, queue, request
+        self._finish, self._to_show, self._dump = finish, show, dump
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._performing = False
@@ -147,7 +142,7 @@ class EvaluationService:
         """Nobody wants this request, or `None`: any async one, any more; how many are dropped or stopped."""
         with self._changed:
             cancelled = self._queue.cancel(request)
-            self._company.wake()
+            self._workers.wake()
             self._changed.notify_all()
             return cancelled
 
@@ -156,11 +151,11 @@ class EvaluationService:
         with self._changed:
             return {
                 **self._queue.counts,
-                "retries": self._company.retries,
-                "restarts": self._company.restarts,
+                "retries": self._workers.retries,
+                "restarts": self._workers.restarts,
                 "queued": len(self._queue.waiting),
                 "unread": len(self._queue.unread),
-                "episodes_done": self._company.complete if self._performing else 0,
+                "episodes_done": self._workers.complete if self._performing else 0,
             }
 
     def running(self) -> tuple[int, int, int] | None:
@@ -168,8 +163,8 @@ class EvaluationService:
         with self._changed:
             if (running := self._queue.running) is None:
                 return None
-            played = (self._company.complete, self._company.wanted) if self._performing else (0, 0)
-            return running.step, played[0], max(played[1], self._plan.request.stop.num_trajectories)
+            played = (self._workers.complete, self._workers.wanted) if self._performing else (0, 0)
+            return running.step, played[0], max(played[1], self._request.num_trajectories)
 
     def state(self) -> tuple[int, int]:
         """The count of steps and that of versions, to go on from.
@@ -202,19 +197,19 @@ class EvaluationService:
         with self._changed:
             first = not self._queue.closed
             self._queue.close()
-            self._company.wake()
+            self._workers.wake()
             self._changed.notify_all()
             unread = len(self._queue.unread)
             thread = self._thread if self._thread is not None and self._thread.is_alive() else None
             mine = threading.current_thread() is thread
-            if not mine and not self._company.starting:
+            if not mine and not self._workers.starting:
                 self._wait(lambda: not self._performing, timeout)
-        for error in self._company.close(max(0.0, until - monotonic())):
+        for error in self._workers.close(max(0.0, until - monotonic())):
             _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         if thread is not None and not mine:
             thread.join(max(0.0, until - monotonic()) + JOIN_S)
         alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
-        if first and (stuck := [*self._company.left_behind, *alive]):
+        if first and (stuck := [*self._workers.left_behind, *alive]):
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
         if first and unread:
             _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
@@ -281,12 +276,12 @@ class EvaluationService:
 
     def _performed(self, request: Request) -> Ending:
         """What came of it; everything that is raised is an outcome."""
-        plan = self._plan
         try:
-            seed = fresh_root() if plan.request.seed is None else plan.request.seed
-            conditions = replace(plan.request, step=request.step, policy_version=request.policy_version, seed=seed)
-            order = Order(conditions, request.brief.models, plan.wishes)
-            return Ending(plan.finish(self._company.perform(order, lambda: request.cancelled), conditions))
+            seed = fresh_root() if self._request.seed is None else self._request.seed
+            asked = replace(self._request, step=request.step, policy_version=request.policy_version, seed=seed)
+            models = request.brief.models
+            performed = self._workers.perform(asked, models, lambda: request.cancelled, dump=self._dump)
+            return Ending(self._finish(performed))
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Cancelled | Closed):
                 _log.error("the evaluation of step %d failed: %s: %s", request.step, type(error).__name__, error)
@@ -294,6 +289,6 @@ class EvaluationService:
 
     def _show(self, result: EvalResult) -> None:
         try:
-            self._plan.show(result, self._company.models)
+            self._to_show(result, self._workers.models)
         except BaseException as error:  # noqa: BLE001  who waits for the result is not to wait for ever
             _log.error("the result of step %d could not be shown; it stands", result.step, exc_info=error)

@@ -18,7 +18,7 @@ from swath.errors import warn_of_no_effect
 from swath.evaluate.arena import Making, make_host
 from swath.evaluate.layers import frozen
 from swath.evaluate.predictor import Predicts
-from swath.evaluate.privacy import made_private, private_copy
+from swath.evaluate.privacy import evaluating, made_private, private_copy
 from swath.rollout.hosts.base import Host, first_of
 from swath.rollout.policies.binding import compiled, from_factory
 from swath.rollout.policies.calling import device_of
@@ -44,6 +44,8 @@ class SettingRequest:
         making: how envs are built.
         compile: whether and how torch compiles the policy; `True`, or a mapping of options.
         cudagraph: whether and how it is captured in a CUDA graph.
+        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
+            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
     """
 
     env: Any
@@ -56,6 +58,7 @@ class SettingRequest:
     making: Making = field(default_factory=Making)
     compile: bool | Mapping[str, Any] | None = None
     cudagraph: bool | Mapping[str, Any] | None = None
+    borrows: bool = False
 
 
 class Setting:
@@ -71,6 +74,7 @@ class Setting:
         device: where its inputs go; `None` for where the envs are.
         closed: whether the envs are closed.
         alone: as in the request.
+        draws_apart: whether what is drawn in an evaluation is to come from generators of its own.
 
     Raises:
         Exception: what building env or policy raised.
@@ -80,7 +84,7 @@ class Setting:
         self._request = request
         self._open = ExitStack()
         self.closed = False
-        self.alone = request.alone
+        self.alone, self.draws_apart = request.alone, request.alone and not request.borrows
         self.host = self._host()
         try:
             self.policy = self._policy()
@@ -103,10 +107,11 @@ class Setting:
             self.host = self._host()
 
     def close(self) -> None:
-        """Close the envs, also those that were handed in: they belong to the evaluation. Twice is fine."""
+        """Close the envs, also those that were handed in, unless they are borrowed. Twice is fine."""
         self.closed = True
         self._open.close()
-        self.host.close()
+        if self._owned or not self._request.borrows:
+            self.host.close()
 
     def _host(self) -> Host:
         host, self._owned = make_host(self._request.env, self._request.num_envs, self._request.making)
@@ -115,6 +120,9 @@ class Setting:
 
     def _policy(self) -> Any:
         request = self._request
+        if request.borrows and isinstance(request.policy, Predicts):
+            self._open.enter_context(evaluating(request.policy))
+            return request.policy
         policy = self._built() if request.factory is not None else private_copy(request.policy)
         if request.device is not None and isinstance(policy, torch.nn.Module):
             policy.to(request.device)

@@ -68,7 +68,7 @@ class Extras:
         Raises:
             ValueError: there are fewer.
         """
-        episodes = request.stop.num_trajectories
+        episodes = request.num_trajectories
         if self.episodes > episodes:
             raise ValueError(f"record_video={self.episodes} films more episodes than num_trajectories={episodes}")
 

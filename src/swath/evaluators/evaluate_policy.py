@@ -5,17 +5,21 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Literal, overload
 
 import numpy as np
 
+from swath.errors import WorkerLate
 from swath.evaluate.layers import is_monitored, reward_changers
-from swath.evaluate.local import LocalEvaluation
+from swath.evaluate.numbers import Performed, Rounds, result_of
 from swath.evaluate.predictor import Predictor
-from swath.evaluate.request import EvalLimits, EvalRequest
-from swath.evaluate.result import Episodes
+from swath.evaluate.privacy import private_streams
+from swath.evaluate.request import EvalRequest
+from swath.evaluate.result import Episodes, EvalResult
 from swath.evaluate.runner import Scene, Watcher
-from swath.evaluate.stopping import StopRule
+from swath.evaluate.setting import Setting, SettingRequest
+from swath.evaluate.worker import Performance
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec, HostSpec
 from swath.rollout.hosts.returned import info_of
@@ -128,23 +132,59 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     """
     actor = _the_policy(policy, model)
     request = EvalRequest(
-        stop=StopRule(count("n_eval_episodes", n_eval_episodes)),
-        limits=EvalLimits(max_steps, timeout_s),
+        num_trajectories=count("n_eval_episodes", n_eval_episodes),
+        max_steps=max_steps,
+        timeout_s=timeout_s,
         seed=seed,
         exploration_type=ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
     )
     if env is None:
         raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
     require_free(env)
-    with LocalEvaluation(env, num_envs) as evaluation:
-        if warn:
-            _warn_of_reward_changers(evaluation.env)
-        result = evaluation.run(actor, request, _watchers(actor, callback, render=render))
+    result = evaluated(actor, env, request, num_envs, _watchers(actor, callback, render=render), warn=warn)
     with np.errstate(invalid="ignore"):
         mean, std = float(result.returns.mean()), float(result.returns.std())
     if reward_threshold is not None and not mean > reward_threshold:
         raise AssertionError(f"mean return {mean:.2f} is not above reward_threshold={reward_threshold:.2f}")
     return (result.returns.tolist(), result.lengths.tolist()) if return_episode_rewards else (mean, std)
+
+
+def evaluated(
+    policy: Any,
+    env: Any,
+    request: EvalRequest,
+    num_envs: int | None = None,
+    watchers: Sequence[Watcher] = (),
+    *,
+    warn: bool = False,
+) -> EvalResult:
+    """An evaluation in the calling thread. Envs that are built here are closed; see `evaluate_policy` for the rest."""
+    setting = Setting(SettingRequest(env, num_envs, policy, borrows=True))
+    try:
+        if warn:
+            _warn_of_reward_changers(setting.host.env)
+        performance = Performance(setting, request, watchers=watchers, monitors=True)
+        runner, rounds, seconds, began = performance.runner, Rounds(request), 0.0, monotonic()
+
+        def late() -> bool:
+            if monotonic() - began <= request.timeout_s:
+                return False
+            raise WorkerLate(
+                f"the evaluation took longer than timeout_s={request.timeout_s}: {runner.progress}; steps made in the "
+                f"unfinished ones, by slot: {runner.unfinished}; give it more time, fewer episodes, or max_steps",
+                workers=(0,),
+                deadline=request.timeout_s,
+            )
+
+        with private_streams(request.seed, setting.policy):
+            while rounds.stopped is None:
+                performance.begin(rounds.due)
+                performance.play(late)
+                rounds.played(runner.rows)
+                seconds += performance.seconds
+    finally:
+        setting.close()
+    return result_of(Performed(request, rounds, seconds, runner.seeding), "eval")
 
 
 def _the_policy(policy: Any, model: Any) -> Any:
@@ -161,7 +201,7 @@ def _warn_of_reward_changers(env: Any) -> None:
             f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task; wrap the env "
             "in RecordEpisodeStatistics below it to get them, or pass warn=False",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -14,16 +14,13 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.arena import Making
-from swath.evaluate.company import Company
 from swath.evaluate.jobs import Jobs, Place, WorkerOptions
-from swath.evaluate.parts import Wishes
 from swath.evaluate.queue import BusyPolicy, EvalQueue
-from swath.evaluate.reading import Reading
-from swath.evaluate.request import EvalLimits, EvalRequest, step_of
+from swath.evaluate.request import EvalRequest, step_of
 from swath.evaluate.result import EvalResult
-from swath.evaluate.service import EvaluationService, Plan
+from swath.evaluate.service import EvaluationService
 from swath.evaluate.setting import SettingRequest
-from swath.evaluate.stopping import StopRule
+from swath.evaluate.workers import EvalWorkers
 from swath.evaluators.asked import (
     NUM_GPUS,
     Extras,
@@ -41,7 +38,7 @@ from swath.evaluators.weights import Declared, Source, extract_weights
 from swath.nearest import spelled
 from swath.options import count
 from swath.rollout.hosts.sources import claim, require_free
-from swath.rollout.policies.calling import ExplorationType, as_exploration_type
+from swath.rollout.policies.calling import ExplorationType
 from swath.seeds import fresh_root
 from swath.workers.garbage import GarbageWatch
 
@@ -151,12 +148,21 @@ class Evaluator:
         start_timeout_s: float = 300.0,
         placement_timeout_s: float = 60.0,
     ) -> None:
+        every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
         request = EvalRequest(
-            StopRule(num_trajectories, until_ci_halfwidth, max_trajectories),
-            EvalLimits(max_steps, timeout_s),
-            seed,
-            as_exploration_type(exploration_type),
-            Reading.of(reward_keys, done_keys),
+            num_trajectories=num_trajectories,
+            until_ci_halfwidth=until_ci_halfwidth,
+            max_trajectories=max_trajectories,
+            max_steps=max_steps,
+            timeout_s=timeout_s,
+            seed=seed,
+            exploration_type=exploration_type,
+            reward_keys=reward_keys,
+            done_keys=done_keys,
+            film=record_video,
+            film_bytes=max_video_bytes // max(1, num_workers),
+            report_every=every,
+            record=metrics_fn is not None,
         )
         folder = None if video_dir is None else Path(video_dir)
         extras = Extras(log_prefix, per_episode, record_video, max_video_bytes, folder, video_fps)
@@ -192,16 +198,14 @@ class Evaluator:
             settings.cudagraph_policy,
         )
         require_playable(played, place)
-        every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        wishes = Wishes(record_video, max_video_bytes // num_workers, every, metrics_fn is not None, dump_video)
         self._source, self._options = Source(policy, declared, is_creator(env)), options
         queue = EvalQueue(busy_policy, reported=on_result is not None)
         self._keeper = keeper_of(keep_best, log_prefix, policy)
         self._reporter = Reporter(extras, metrics_fn, settings, on_result, self._keeper)
         require_free(env)
-        company = Company(options, Jobs(played, options))
+        workers = EvalWorkers(options, Jobs(played, options))
         self._service = EvaluationService(
-            company, Plan(request, wishes, self._reporter.finish, self._reporter.show), queue
+            workers, queue, request, self._reporter.finish, self._reporter.show, dump=dump_video
         )
         self._watch = GarbageWatch(
             self, partial(self._service.close, _GARBAGE_S), at_exit=False

@@ -12,7 +12,7 @@ import torch
 
 from swath.evaluate.eval_actor import EvalActor
 from swath.evaluate.jobs import WorkerOptions
-from swath.evaluate.reading import Reading
+from swath.evaluate.reading import keys_of
 from swath.evaluators.asked import NUM_GPUS, place_of, resources_of
 from swath.evaluators.rollout_handle import Address, RolloutHandle
 from swath.options import count
@@ -77,7 +77,8 @@ class RayEvalWorker:
         **remote_kwargs: Any,
     ) -> None:
         place_of("ray")
-        Reading.of(reward_keys, done_keys)
+        keys_of("reward_keys", reward_keys)
+        keys_of("done_keys", done_keys)
         for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker)):
             if not callable(function):
                 raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
@@ -104,7 +105,7 @@ class RayEvalWorker:
             TypeError: the actor of that name is something else.
         """
         place_of("ray")
-        Reading.of(reward_keys, ("next", "done"))
+        keys_of("reward_keys", reward_keys)
         worker = cls.__new__(cls)
         handle = RolloutHandle(None, _address(name, NAMESPACE if namespace is None else namespace))
         vars(worker).update(_handle=handle, _reward_keys=reward_keys)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
@@ -17,12 +16,10 @@ import numpy as np
 import torch
 
 from swath.collect.shaping import drop_private, noted
-from swath.evaluate.company import Performed
-from swath.evaluate.numbers import NAMES, result_of
-from swath.evaluate.parts import Footage
+from swath.evaluate.numbers import NAMES, Performed, result_of
 from swath.evaluate.recording import joined
-from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
+from swath.evaluate.worker import Footage
 from swath.evaluators.asked import Extras
 from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.keeping import Keeper
@@ -78,7 +75,7 @@ class Reporter:
         self.write_errors = self.callback_errors = 0
         self.last_error: BaseException | None = None
 
-    def finish(self, performed: Performed, request: EvalRequest) -> EvalResult:
+    def finish(self, performed: Performed) -> EvalResult:
         """The result of an evaluation.
 
         Raises:
@@ -88,16 +85,15 @@ class Reporter:
         """
         for failure in performed.unwritten:
             self.write_errors += 1
-            _log.error("a recorder could not write the evaluation of step %d: %s", request.step, failure)
+            _log.error("a recorder could not write the evaluation of step %d: %s", performed.request.step, failure)
         measured = self._measured(performed.footage)
-        more, films = self._films(performed, request)
+        more, films = self._films(performed)
         more.update(measured)
         if self._extras.per_episode:
             episodes = performed.rounds.episodes()
             more["episode_rewards"] = torch.from_numpy(episodes.returns.copy())
             more["episode_lengths"] = torch.from_numpy(episodes.lengths.copy())
-        facts = replace(performed.facts, films=films, more=more)
-        return result_of(performed.rounds, facts, request, self._extras.prefix)
+        return result_of(performed, self._extras.prefix, films, more)
 
     def show(self, result: EvalResult, weights: Weights) -> None:
         """Keep the best weights, then call `on_result`; what goes wrong there changes nothing else."""
@@ -156,7 +152,7 @@ class Reporter:
         drop_private(batch)
         return batch
 
-    def _films(self, performed: Performed, request: EvalRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _films(self, performed: Performed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Films as an entry of the result, or as files; and what the result says of them."""
         all_takes = {episode: take for footage in performed.footage for episode, take in footage.films.items()}
         takes = dict(sorted(all_takes.items()))
@@ -169,7 +165,7 @@ class Reporter:
             return {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}, films
         rates = [footage.fps for footage in performed.footage if footage.fps is not None]
         fps = extras.fps or next(iter(rates), _FPS)
-        stem = f"{extras.prefix}-step{request.step}".replace("/", "-")
+        stem = f"{extras.prefix}-step{performed.request.step}".replace("/", "-")
         files = [(extras.folder / f"{stem}-episode{episode}.mp4", take) for episode, take in takes.items()]
         films["video_paths"] = tuple(str(path) for path, take in files if self._written(path, take, fps))
         return {}, films

@@ -21,7 +21,7 @@ from swath.errors import Closed, PlacementFailed, SwathError, WorkerLate, Worker
 from swath.evaluate.eval_actor import PUBLIC, Ask
 from swath.evaluate.jobs import WorkerOptions
 from swath.evaluate.newest import Token, begun, superseded
-from swath.evaluate.request import require_deadline
+from swath.evaluate.request import require_positive
 from swath.extras import need
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Job
@@ -92,7 +92,7 @@ class RolloutHandle:
         timeout_s: float = 3600.0,
     ) -> None:
         self._build, self._at, self._options = build, at, options or WorkerOptions("ray")
-        require_deadline("timeout_s", timeout_s)
+        require_positive("timeout_s", timeout_s)
         self._timeout_s = timeout_s
         self._backend = RayBackend()
         self._lives, self._began = 0, monotonic()

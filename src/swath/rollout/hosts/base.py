@@ -141,7 +141,8 @@ def first_of(env: Any) -> Any:
 
 def fps_of(env: Any) -> float | None:
     """Frames per second of what the first of the envs renders, as its metadata say; `None` if they do not."""
-    rate = (getattr(first_of(env), "metadata", None) or {}).get("render_fps")
+    metadata = getattr(first_of(env), "metadata", None)
+    rate = metadata.get("render_fps") if isinstance(metadata, Mapping) else None  # TorchRL's batches have a list
     return float(rate) if rate else None
 
 
